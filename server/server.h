@@ -92,7 +92,7 @@ class Server {
   // has caused too many of them, these functions close its connection. Useless calls count for the client's address,
   // which then has to wait before it may connect again; the bytes that the client has sent pay for some. Refused calls
   // count only for the connection, since many callers may share one address; the client may connect again at once. They
-  // count less with has_work (ServiceParts::on_refused_call).
+  // count less with has_work (CallEnvironment::on_refused_call).
   void OnUselessCall(const std::string& peer, double tokens);
   void OnRefusedCall(const std::string& peer, bool has_work);
   // Closes the connection, since its unfinished messages take too much memory. After the first time the client may

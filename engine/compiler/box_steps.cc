@@ -22,7 +22,7 @@ void EmitCenterHeads(const std::vector<int>& decoders, StepEmitter& emitter) {
   std::vector<DecodeCenterHeadsStep::Head> heads;
   for (const int node : decoders) {
     const auto& op = std::get<CenterHeadDecodeOp>(emitter.Node(node).op);
-    const auto image = [&](size_t input) { return emitter.TouchNode(emitter.Node(node).inputs[input]); };
+    const auto image = [&](size_t input) { return emitter.UseNodeBuffer(emitter.Node(node).inputs[input]); };
     heads.push_back({.parameters = op.head,
                      .images = {.heatmap = image(0),
                                 .center = image(1),
@@ -30,7 +30,7 @@ void EmitCenterHeads(const std::vector<int>& decoders, StepEmitter& emitter) {
                                 .dim = image(3),
                                 .rot = image(4),
                                 .vel = op.has_velocity ? image(5) : BufferSlice()},
-                     .out = emitter.TouchNode(node)});
+                     .out = emitter.UseNodeBuffer(node)});
   }
   std::optional<DecodeCenterHeadsStep::Sites> sites;
   if (const int level = LevelOf(decoders[0], emitter); level != kSampleLevel) {
@@ -44,10 +44,10 @@ void EmitAnchorHead(const AnchorHeadDecodeOp& op, int node, StepEmitter& emitter
   const std::vector<int>& images = emitter.Node(node).inputs;
   emitter.Push(emitter.layers().LayerOf(node), std::make_unique<DecodeAnchorHeadStep>(DecodeAnchorHeadStep::Options{
                                                    .parameters = op.head,
-                                                   .scores = emitter.TouchNode(images[0]),
-                                                   .residuals = emitter.TouchNode(images[1]),
-                                                   .directions = emitter.TouchNode(images[2]),
-                                                   .out = emitter.TouchNode(node)}));
+                                                   .scores = emitter.UseNodeBuffer(images[0]),
+                                                   .residuals = emitter.UseNodeBuffer(images[1]),
+                                                   .directions = emitter.UseNodeBuffer(images[2]),
+                                                   .out = emitter.UseNodeBuffer(node)}));
 }
 
 }  // namespace
@@ -56,23 +56,23 @@ void EmitNms(const NmsOp& op, int index, StepEmitter& emitter) {
   const std::vector<int>& inputs = emitter.FirstNode(emitter.At(index)).inputs;
   std::map<int, std::vector<int>> center_heads;  // by LevelOf
   for (const int node : inputs) {
-    if (!emitter.buffers().IsTouched(emitter.layers().LayerOf(node)) &&
+    if (!emitter.buffers().IsUsed(emitter.layers().LayerOf(node)) &&
         std::holds_alternative<CenterHeadDecodeOp>(emitter.Node(node).op)) {
       center_heads[LevelOf(node, emitter)].push_back(node);
-      emitter.TouchNode(node);  // so that IsTouched skips it from now on
+      emitter.UseNodeBuffer(node);  // so that IsUsed skips it from now on
     }
   }
   for (const auto& [level, decoders] : center_heads) EmitCenterHeads(decoders, emitter);
   for (const int node : inputs) {
-    if (emitter.buffers().IsTouched(emitter.layers().LayerOf(node))) continue;
+    if (emitter.buffers().IsUsed(emitter.layers().LayerOf(node))) continue;
     const auto* const anchors = std::get_if<AnchorHeadDecodeOp>(&emitter.Node(node).op);
     if (anchors != nullptr) EmitAnchorHead(*anchors, node, emitter);
   }
-  NmsStep::Options options{.out = emitter.Touch(index),
+  NmsStep::Options options{.out = emitter.UseBuffer(index),
                            .iou_threshold = op.iou_threshold,
                            .max_boxes_in = op.max_boxes_in,
                            .max_boxes_out = op.max_boxes_out};
-  for (const int node : inputs) options.in.push_back(emitter.TouchNode(node));
+  for (const int node : inputs) options.in.push_back(emitter.UseNodeBuffer(node));
   emitter.Push(index, std::make_unique<NmsStep>(std::move(options)));
 }
 

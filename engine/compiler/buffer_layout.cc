@@ -55,17 +55,17 @@ DType BufferLayout::DTypeOf(const Layer& layer) const {
   return layers_.StaysFloat32(layer) ? DType::kFloat32 : dtype_;
 }
 
-BufferSlice BufferLayout::Touch(int layer) {
+BufferSlice BufferLayout::UseBuffer(int layer) {
   BufferSlice slice{.channels = ColumnsOf(layers_.At(layer))};
   while (layers_.At(layer).stored_in >= 0) {
     slice.column += layers_.At(layer).column;
     layer = layers_.At(layer).stored_in;
   }
   slice.buffer = buffer_of_[static_cast<size_t>(layer)];
-  return Touch(slice);
+  return UseBuffer(slice);
 }
 
-BufferSlice BufferLayout::Touch(const BufferSlice& slice) {
+BufferSlice BufferLayout::UseBuffer(const BufferSlice& slice) {
   Buffer& buffer = program_.buffers[static_cast<size_t>(slice.buffer)];
   const int step = static_cast<int>(program_.steps.size());
   if (buffer.first_step < 0) buffer.first_step = step;

@@ -23,14 +23,14 @@ class BufferLayout {
   BufferLayout(DType dtype, DType label_dtype, Layers& layers, Program& program);
 
   // Each returns where a layer's value lies, and extends the life of its buffer to the step that is pushed next.
-  BufferSlice Touch(int layer);
-  BufferSlice Touch(const BufferSlice& slice);
+  BufferSlice UseBuffer(int layer);
+  BufferSlice UseBuffer(const BufferSlice& slice);
   // Adds a buffer that belongs to no layer, and returns a slice with all its columns. Sets the buffer's pitch, and
   // marks it as not touched yet.
   BufferSlice Add(Buffer buffer);
 
   // True once a step has touched the layer's value. The layer must have a buffer of its own.
-  bool IsTouched(int layer) const { return BufferOf(layer).first_step >= 0; }
+  bool IsUsed(int layer) const { return BufferOf(layer).first_step >= 0; }
   int32_t ColumnsOf(const Layer& layer) const {
     return layer.members.empty() ? layers_.Node(layer.result_node).channels : layer.num_columns;
   }

@@ -17,12 +17,13 @@ namespace voxserve {
 namespace {
 
 // Extends the life of the scores that decide about a segment's levels until these levels are made.
-void TouchScores(const Layers& layers, const Segments& segments, int segment, BufferLayout& buffers, Program& program) {
+void UseScoreBuffers(const Layers& layers, const Segments& segments, int segment, BufferLayout& buffers,
+                     Program& program) {
   const std::vector<CoordinateLevel>& levels = layers.graph().levels.levels();
   for (size_t level = 0; level < levels.size(); ++level) {
     const int score = layers.ScoreOf(levels[level]);
     if (score >= 0 && segments.OfLevel(static_cast<int>(level)) == segment)
-      program.scores[level] = buffers.Touch(score);
+      program.scores[level] = buffers.UseBuffer(score);
   }
 }
 
@@ -63,7 +64,7 @@ Program Compile(const Graph& graph, const Plan& plan, const CompileTarget& targe
   for (int segment = 0; segment < segments.size(); ++segment) {
     program.segments[static_cast<size_t>(segment)].first_step = static_cast<int>(program.steps.size());
     emit_layers([&](const Layer& layer) { return !layers.IsHead(layer.first_node) && layer.segment == segment; });
-    TouchScores(layers, segments, segment + 1, buffers, program);
+    UseScoreBuffers(layers, segments, segment + 1, buffers, program);
     program.segments[static_cast<size_t>(segment)].end_step = static_cast<int>(program.steps.size());
   }
   program.first_head_step = static_cast<int>(program.steps.size());

@@ -157,7 +157,7 @@ struct Emission {
 
   void operator()(const VoxelizeOp& op) const {
     Push(std::make_unique<VoxelFeaturesStep>(
-        VoxelFeaturesStep::Options{.out = emitter.Touch(index),
+        VoxelFeaturesStep::Options{.out = emitter.UseBuffer(index),
                                    .first_column = static_cast<int>(op.axes.size()),
                                    .reduce = op.reduce,
                                    .max_points_per_voxel = op.max_points_per_voxel}));
@@ -179,21 +179,23 @@ struct Emission {
   }
   void operator()(const ConcatOp& op) const { EmitConcatCopies(op, index, emitter); }
   void operator()(const OneOf<CropOp, PruneOp> auto& op) const {
-    const BufferSlice in = emitter.TouchInput(index);
-    EmitSameSites(index, op.rulebook, in, emitter.Touch(index), emitter);
+    const BufferSlice in = emitter.UseInputBuffer(index);
+    EmitSameSites(index, op.rulebook, in, emitter.UseBuffer(index), emitter);
   }
 
   void operator()(const ArgmaxOp&) const { EmitArgmax(index, emitter); }
   void operator()(const PoolOp& op) const {
     const int rulebook = emitter.RulebookOf(op, /*conv_index=*/-1);
     emitter.program().rulebooks[static_cast<size_t>(rulebook)].is_pooled = true;
-    Push(std::make_unique<PoolStep>(PoolStep::Options{
-        .in = emitter.TouchInput(index), .out = emitter.Touch(index), .rulebook = rulebook, .reduce = op.reduce}));
+    Push(std::make_unique<PoolStep>(PoolStep::Options{.in = emitter.UseInputBuffer(index),
+                                                      .out = emitter.UseBuffer(index),
+                                                      .rulebook = rulebook,
+                                                      .reduce = op.reduce}));
   }
   void operator()(const GlobalPoolOp& op) const {
     emitter.AddSampleLevel(emitter.Node(node().inputs[0]).level);
-    Push(std::make_unique<GlobalPoolStep>(GlobalPoolStep::Options{.in = emitter.TouchInput(index),
-                                                                  .out = emitter.Touch(index),
+    Push(std::make_unique<GlobalPoolStep>(GlobalPoolStep::Options{.in = emitter.UseInputBuffer(index),
+                                                                  .out = emitter.UseBuffer(index),
                                                                   .reduce = op.reduce,
                                                                   .exponent = op.exponent,
                                                                   .least = op.epsilon}));
@@ -204,15 +206,15 @@ struct Emission {
                                                    ? BroadcastStep::Function::kMultiply
                                                    : BroadcastStep::Function::kAdd};
     if (op.function == BroadcastOp::Function::kConcat) {
-      ScaleShiftStep::Options copy{.in = emitter.TouchInput(index, 0), .out = emitter.Touch(index)};
+      ScaleShiftStep::Options copy{.in = emitter.UseInputBuffer(index, 0), .out = emitter.UseBuffer(index)};
       copy.out.channels = copy.in.channels;
       Push(std::make_unique<ScaleShiftStep>(std::move(copy)));
       options.function = BroadcastStep::Function::kCopy;
     } else {
-      options.sites = emitter.TouchInput(index, 0);
+      options.sites = emitter.UseInputBuffer(index, 0);
     }
-    options.samples = emitter.TouchInput(index, 1);
-    options.out = emitter.Touch(index);
+    options.samples = emitter.UseInputBuffer(index, 1);
+    options.out = emitter.UseBuffer(index);
     options.out.column += options.out.channels - options.samples.channels;
     options.out.channels = options.samples.channels;
     options.epilogue = emitter.TakeEpilogue(index);
@@ -222,8 +224,8 @@ struct Emission {
     emitter.AddSampleLevel(node().level);
     if (op.weight) emitter.CountWeights(index, op.weight->values);
     Push(std::make_unique<SampleNormStep>(
-        SampleNormStep::Options{.in = emitter.TouchInput(index),
-                                .out = emitter.Touch(index),
+        SampleNormStep::Options{.in = emitter.UseInputBuffer(index),
+                                .out = emitter.UseBuffer(index),
                                 .num_groups = op.num_groups,
                                 .epsilon = op.epsilon,
                                 .weight = op.weight ? op.weight->values : std::vector<float>(),
@@ -232,7 +234,7 @@ struct Emission {
 
   void operator()(const SampleRowsOp& op) const {
     emitter.CountWeights(index, op.weight->values);
-    const BufferSlice out = emitter.Touch(index);
+    const BufferSlice out = emitter.UseBuffer(index);
     const DType dtype = emitter.program().buffers[static_cast<size_t>(out.buffer)].dtype;
     Push(std::make_unique<SampleRowsStep>(op.weight->values, dtype, out));
   }
@@ -240,21 +242,22 @@ struct Emission {
     for (const int input : {node().inputs[0], node().inputs[1]}) {
       if (const int level = emitter.Node(input).level; level >= 0) emitter.AddSampleLevel(level);
     }
-    Push(std::make_unique<AttentionStep>(AttentionStep::Options{.queries = emitter.TouchInput(index, 0),
-                                                                .keys = emitter.TouchInput(index, 1),
-                                                                .values = emitter.TouchInput(index, 2),
-                                                                .out = emitter.Touch(index),
+    Push(std::make_unique<AttentionStep>(AttentionStep::Options{.queries = emitter.UseInputBuffer(index, 0),
+                                                                .keys = emitter.UseInputBuffer(index, 1),
+                                                                .values = emitter.UseInputBuffer(index, 2),
+                                                                .out = emitter.UseBuffer(index),
                                                                 .num_heads = op.num_heads,
                                                                 .scale = op.scale}));
   }
 
   void operator()(const MultiplyOp&) const {
-    Push(std::make_unique<MultiplyStep>(MultiplyStep::Options{
-        .in = emitter.TouchInput(index, 0), .factor = emitter.TouchInput(index, 1), .out = emitter.Touch(index)}));
+    Push(std::make_unique<MultiplyStep>(MultiplyStep::Options{.in = emitter.UseInputBuffer(index, 0),
+                                                              .factor = emitter.UseInputBuffer(index, 1),
+                                                              .out = emitter.UseBuffer(index)}));
   }
   void operator()(const RowNormOp& op) const {
-    Push(std::make_unique<RowNormStep>(RowNormStep::Options{.in = emitter.TouchInput(index),
-                                                            .out = emitter.Touch(index),
+    Push(std::make_unique<RowNormStep>(RowNormStep::Options{.in = emitter.UseInputBuffer(index),
+                                                            .out = emitter.UseBuffer(index),
                                                             .kind = op.kind,
                                                             .epsilon = op.epsilon,
                                                             .weight = Counted(op.weight),
@@ -264,14 +267,14 @@ struct Emission {
     std::vector<float> slopes = op.slopes->values;
     if (slopes.size() == 1) slopes.assign(static_cast<size_t>(node().channels), slopes[0]);
     emitter.CountWeights(index, slopes);
-    Push(std::make_unique<PReluStep>(
-        PReluStep::Options{.in = emitter.TouchInput(index), .out = emitter.Touch(index), .slopes = std::move(slopes)}));
+    Push(std::make_unique<PReluStep>(PReluStep::Options{
+        .in = emitter.UseInputBuffer(index), .out = emitter.UseBuffer(index), .slopes = std::move(slopes)}));
   }
   void operator()(const EmbeddingOp& op) const {
-    BufferSlice number = emitter.TouchInput(index);
+    BufferSlice number = emitter.UseInputBuffer(index);
     number.column += op.channel;
     number.channels = 1;
-    const BufferSlice out = emitter.Touch(index);
+    const BufferSlice out = emitter.UseBuffer(index);
     const std::vector<Buffer>& buffers = emitter.program().buffers;
     Push(std::make_unique<EmbeddingStep>(
         EmbeddingStep::Options{.index = number,
@@ -283,7 +286,7 @@ struct Emission {
   }
 
   void operator()(const PointFeaturesOp&) const {
-    Push(std::make_unique<PointFeaturesStep>(emitter.Touch(index), emitter.graph().dimension));
+    Push(std::make_unique<PointFeaturesStep>(emitter.UseBuffer(index), emitter.graph().dimension));
   }
   void operator()(const PointOffsetsOp& op) const { EmitPointOffsets(op, index, emitter); }
   void operator()(const PointToVoxelOp& op) const { EmitPointToVoxel(op, index, emitter); }
@@ -296,8 +299,8 @@ struct Emission {
     emitter.AddKeyLevel(level);
     Push(std::make_unique<ToDenseStep>(
         ToDenseStep::Options{.level = level,
-                             .in = emitter.TouchInput(index),
-                             .out = emitter.Touch(index),
+                             .in = emitter.UseInputBuffer(index),
+                             .out = emitter.UseBuffer(index),
                              .grid = op.is_from_above ? kernels::SiteGrid::FromAbove(shape)
                                                       : kernels::SiteGrid::RowMajor(emitter.graph().dimension, shape),
                              .depth = op.is_from_above ? shape[2] : 1}));
@@ -307,15 +310,15 @@ struct Emission {
     emitter.AddKeyLevel(level);
     Push(std::make_unique<FromDenseStep>(FromDenseStep::Options{
         .level = level,
-        .in = emitter.TouchInput(index),
-        .out = emitter.Touch(index),
+        .in = emitter.UseInputBuffer(index),
+        .out = emitter.UseBuffer(index),
         .grid = kernels::SiteGrid::RowMajor(emitter.graph().dimension, emitter.ShapeOf(level))}));
   }
 
   void operator()(const MaxPool2dOp& op) const {
     const kernels::Axes& size = emitter.Node(node().inputs[0]).grid->size;
-    Push(std::make_unique<MaxPool2dStep>(MaxPool2dStep::Options{.in = emitter.TouchInput(index),
-                                                                .out = emitter.Touch(index),
+    Push(std::make_unique<MaxPool2dStep>(MaxPool2dStep::Options{.in = emitter.UseInputBuffer(index),
+                                                                .out = emitter.UseBuffer(index),
                                                                 .in_rows = size[0],
                                                                 .in_columns = size[1],
                                                                 .geometry = op.geometry}));
@@ -336,8 +339,8 @@ struct Emission {
   void Push(std::unique_ptr<Step> step) const { emitter.Push(index, std::move(step)); }
   void PushScaleShift() const {
     emitter.CountWeights(index, layer().scale);
-    Push(std::make_unique<ScaleShiftStep>(ScaleShiftStep::Options{.in = emitter.TouchInput(index),
-                                                                  .out = emitter.Touch(index),
+    Push(std::make_unique<ScaleShiftStep>(ScaleShiftStep::Options{.in = emitter.UseInputBuffer(index),
+                                                                  .out = emitter.UseBuffer(index),
                                                                   .scale = std::move(layer().scale),
                                                                   .epilogue = emitter.TakeEpilogue(index)}));
   }

@@ -14,8 +14,8 @@ namespace {
 // weights: as DevoxelizeStep::Options defines them.
 void PushDevoxelize(int index, const BufferSlice& weights, StepEmitter& emitter) {
   emitter.Push(index,
-               std::make_unique<DevoxelizeStep>(DevoxelizeStep::Options{.in = emitter.TouchInput(index),
-                                                                        .out = emitter.Touch(index),
+               std::make_unique<DevoxelizeStep>(DevoxelizeStep::Options{.in = emitter.UseInputBuffer(index),
+                                                                        .out = emitter.UseBuffer(index),
                                                                         .weights = weights,
                                                                         .epilogue = emitter.TakeEpilogue(index)}));
 }
@@ -31,11 +31,11 @@ void EmitPointToVoxel(const PointToVoxelOp& op, int index, StepEmitter& emitter)
     emitter.AddKeyLevel(node.level);
   }
   emitter.Push(index, std::make_unique<PointToVoxelStep>(PointToVoxelStep::Options{
-                          .in = emitter.TouchInput(index),
-                          .out = emitter.Touch(index),
+                          .in = emitter.UseInputBuffer(index),
+                          .out = emitter.UseBuffer(index),
                           .reduce = op.reduce,
                           .max_points = op.max_points,
-                          .empty_slots = op.has_empty_slots ? emitter.TouchInput(index, 1) : BufferSlice(),
+                          .empty_slots = op.has_empty_slots ? emitter.UseInputBuffer(index, 1) : BufferSlice(),
                           .dimension = emitter.graph().dimension,
                           .position_level = position_level,
                           .level = node.level,
@@ -44,7 +44,7 @@ void EmitPointToVoxel(const PointToVoxelOp& op, int index, StepEmitter& emitter)
 
 void EmitPointOffsets(const PointOffsetsOp& op, int index, StepEmitter& emitter) {
   const VoxelizeOp& voxelize = emitter.graph().voxelize_op();
-  PointOffsetsStep::Options options{.out = emitter.Touch(index),
+  PointOffsetsStep::Options options{.out = emitter.UseBuffer(index),
                                     .dimension = emitter.graph().dimension,
                                     .is_from_mean = op.is_from_mean,
                                     .max_points = op.max_points,
@@ -64,7 +64,7 @@ void EmitDevoxelize(int index, StepEmitter& emitter) {
   const bool is_of_points = std::holds_alternative<VoxelizeOp>(emitter.Node(node.inputs[1]).op);
   const BufferSlice weights =
       emitter.WeightsOf(is_of_points ? kPointLevel : node.level, emitter.Node(node.inputs[0]).level, emitter.At(index));
-  PushDevoxelize(index, emitter.buffers().Touch(weights), emitter);
+  PushDevoxelize(index, emitter.buffers().UseBuffer(weights), emitter);
 }
 
 void EmitVoxelToPoint(int index, StepEmitter& emitter) {

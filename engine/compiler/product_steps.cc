@@ -20,9 +20,9 @@ namespace {
 // weights: [in channels, out channels], scaled.
 void EmitRowProduct(std::vector<float> weights, int index, StepEmitter& emitter) {
   emitter.CountWeights(index, weights);
-  const BufferSlice out = emitter.Touch(index);
+  const BufferSlice out = emitter.UseBuffer(index);
   emitter.Push(index, std::make_unique<LinearStep>(LinearStep::Options{
-                          .in = emitter.TouchInput(index),
+                          .in = emitter.UseInputBuffer(index),
                           .out = out,
                           .weights = std::move(weights),
                           .epilogue = emitter.TakeEpilogue(index),
@@ -41,7 +41,7 @@ std::unique_ptr<LinearStep> TakeShortcut(Layer& conv, const BufferSlice& out, St
   conv.bias.resize(std::max(conv.bias.size(), shortcut.bias.size()));
   for (size_t i = 0; i < shortcut.bias.size(); ++i) conv.bias[i] += shortcut.bias[i];
   return std::make_unique<LinearStep>(
-      LinearStep::Options{.in = emitter.TouchInput(conv.shortcut),
+      LinearStep::Options{.in = emitter.UseInputBuffer(conv.shortcut),
                           .out = out,
                           .weights = std::move(weights),
                           .epilogue = {.residual = out, .activation = conv.activation.value_or(kernels::Activation())},
@@ -86,9 +86,9 @@ void EmitSparseConv(const SparseConvOp& conv, int index, StepEmitter& emitter) {
                                      .dtype = shape.dtype,
                                      .is_on_cuda = emitter.target().on_cuda,
                                      .served = ServedDataflows(shape, emitter.target().on_cuda)});
-  const BufferSlice out = emitter.Touch(index);
+  const BufferSlice out = emitter.UseBuffer(index);
   std::unique_ptr<LinearStep> shortcut = TakeShortcut(layer, out, emitter);
-  emitter.Push(index, std::make_unique<SparseConvStep>(SparseConvStep::Options{.in = emitter.TouchInput(index),
+  emitter.Push(index, std::make_unique<SparseConvStep>(SparseConvStep::Options{.in = emitter.UseInputBuffer(index),
                                                                                .out = out,
                                                                                .conv = conv_index,
                                                                                .rulebook = rulebook,
@@ -104,7 +104,7 @@ void EmitLinear(int index, StepEmitter& emitter) {
 
 void EmitArgmax(int index, StepEmitter& emitter) {
   const int read = emitter.FirstNode(emitter.At(index)).inputs[0];
-  ArgmaxStep::Options options{.in = emitter.TouchInput(index), .out = emitter.Touch(index)};
+  ArgmaxStep::Options options{.in = emitter.UseInputBuffer(index), .out = emitter.UseBuffer(index)};
   if (LinearStep* const classifier = FindClassifier(options.in, emitter.program()); classifier != nullptr) {
     const Layers& layers = emitter.layers();
     const Layer& layer = layers.At(layers.LayerOf(read));
@@ -113,7 +113,7 @@ void EmitArgmax(int index, StepEmitter& emitter) {
                                const int of_reader = layers.LayerOf(reader);
                                return of_reader != index && layers.At(of_reader).is_for_all;
                              });
-    emitter.buffers().Touch(classifier->options().in);
+    emitter.buffers().UseBuffer(classifier->options().in);
     options.classifier = classifier;
   }
   emitter.Push(index, std::make_unique<ArgmaxStep>(options));
@@ -134,11 +134,11 @@ void EmitConv2d(const Conv2dOp& op, int index, StepEmitter& emitter) {
     return EmitRowProduct(Transposed(conv.weights, emitter.buffers().ColumnsOf(layer)), index, emitter);
   }
   const kernels::Axes& in_size = emitter.Node(emitter.FirstNode(layer).inputs[0]).grid->size;
-  BufferSlice in = emitter.TouchInput(index);
+  BufferSlice in = emitter.UseInputBuffer(index);
   in.channels = op.in_channels * layer.num_groups;
   emitter.CountWeights(index, conv.weights);
   emitter.Push(index, std::make_unique<Conv2dStep>(Conv2dStep::Options{.in = in,
-                                                                       .out = emitter.Touch(index),
+                                                                       .out = emitter.UseBuffer(index),
                                                                        .in_rows = in_size[0],
                                                                        .in_columns = in_size[1],
                                                                        .geometry = conv.geometry,

@@ -26,7 +26,7 @@ void EmitConcatCopies(const ConcatOp& op, int index, StepEmitter& emitter) {
     const Layer& input = emitter.At(emitter.layers().LayerOf(node));
     const int32_t channels = emitter.Node(node).channels;
     if (input.stored_in != index || input.column != column) {
-      ScaleShiftStep::Options copy{.in = emitter.TouchNode(node), .out = emitter.Touch(index)};
+      ScaleShiftStep::Options copy{.in = emitter.UseNodeBuffer(node), .out = emitter.UseBuffer(index)};
       copy.out.column += column;
       copy.out.channels = channels;
       if (emitter.Node(node).HasRowsOf(concat)) {
@@ -44,20 +44,20 @@ void EmitUnionAdd(const AddOp& op, int index, StepEmitter& emitter) {
   BufferSlice sides[2];
   for (size_t i = 0; i < 2; ++i) {
     if (emitter.Node(add.inputs[i]).HasRowsOf(add)) continue;
-    const BufferSlice in = emitter.TouchInput(index, i);
+    const BufferSlice in = emitter.UseInputBuffer(index, i);
     Buffer moved = emitter.program().buffers[static_cast<size_t>(in.buffer)];
     moved.level = add.level;
     moved.channels = in.channels;
-    sides[i] = emitter.buffers().Touch(emitter.buffers().Add(moved));
+    sides[i] = emitter.buffers().UseBuffer(emitter.buffers().Add(moved));
     EmitSameSites(index, op.rulebooks[i], in, sides[i], emitter);
   }
   for (size_t i = 0; i < 2; ++i) {
-    sides[i] = sides[i].buffer < 0 ? emitter.TouchInput(index, i) : emitter.buffers().Touch(sides[i]);
+    sides[i] = sides[i].buffer < 0 ? emitter.UseInputBuffer(index, i) : emitter.buffers().UseBuffer(sides[i]);
   }
   FusedEpilogue epilogue = emitter.TakeEpilogue(index);
   epilogue.residual = sides[1];
   emitter.Push(index, std::make_unique<ScaleShiftStep>(ScaleShiftStep::Options{
-                          .in = sides[0], .out = emitter.Touch(index), .epilogue = std::move(epilogue)}));
+                          .in = sides[0], .out = emitter.UseBuffer(index), .epilogue = std::move(epilogue)}));
 }
 
 }  // namespace voxserve

@@ -17,7 +17,7 @@ void StepEmitter::EmitOutputs() {
   EmitPointOutput(NamedOutput::kScores, graph_.scores_output, {.is_for_scores = true});
   if (graph_.boxes_output >= 0) {
     const int boxes = layers_.LayerOf(graph_.boxes_output);
-    Push(boxes, std::make_unique<BoxOutputStep>(Touch(boxes)));
+    Push(boxes, std::make_unique<BoxOutputStep>(UseBuffer(boxes)));
   }
   for (size_t i = 0; i < graph_.tensors.size(); ++i) EmitTensor(static_cast<int>(i));
 }
@@ -67,14 +67,14 @@ void StepEmitter::EmitPointOutput(std::string_view name, int node, Layer flags, 
 }
 
 BufferSlice StepEmitter::TouchOutput(const Layer& reader, int node) {
-  const BufferSlice slice = TouchNode(node);
+  const BufferSlice slice = UseNodeBuffer(node);
   Buffer buffer = program_.buffers[static_cast<size_t>(slice.buffer)];
   if (buffer.dtype != DType::kFloat16 && buffer.dtype != DType::kBfloat16) return slice;
   buffer.dtype = DType::kFloat32;
   buffer.channels = slice.channels;
-  const BufferSlice converted = buffers_.Touch(buffers_.Add(buffer));
+  const BufferSlice converted = buffers_.UseBuffer(buffers_.Add(buffer));
   PushFor(reader, std::make_unique<ScaleShiftStep>(ScaleShiftStep::Options{.in = slice, .out = converted}));
-  return buffers_.Touch(converted);
+  return buffers_.UseBuffer(converted);
 }
 
 void StepEmitter::PushFor(const Layer& layer, std::unique_ptr<Step> step) {
@@ -89,7 +89,7 @@ FusedEpilogue StepEmitter::TakeEpilogue(int index) {
   Layer& layer = At(index);
   CountWeights(index, layer.bias);
   FusedEpilogue epilogue{.bias = std::move(layer.bias)};
-  if (layer.residual >= 0) epilogue.residual = Touch(layer.residual);
+  if (layer.residual >= 0) epilogue.residual = UseBuffer(layer.residual);
   if (layer.activation) epilogue.activation = *layer.activation;
   return epilogue;
 }
@@ -110,7 +110,7 @@ BufferSlice StepEmitter::WeightsOf(int position_level, int level, const Layer& r
     AddKeyLevel(level);
     made.slice = buffers_.Add({.level = position_level, .channels = 2 << graph_.dimension});
     InterpolationWeightsStep::Options options{
-        .out = buffers_.Touch(made.slice),
+        .out = buffers_.UseBuffer(made.slice),
         .dimension = graph_.dimension,
         .position_level = position_level,
         .level = level,

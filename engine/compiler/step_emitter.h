@@ -41,10 +41,10 @@ class StepEmitter {
 
   // Each returns where the value of a layer, or of a node's layer, lies, and extends the life of its buffer to the step
   // that is pushed next.
-  BufferSlice Touch(int layer) { return buffers_.Touch(layer); }
-  BufferSlice TouchNode(int node) { return buffers_.Touch(layers_.LayerOf(node)); }
-  // Does the same as Touch, for an input of the layer's first node.
-  BufferSlice TouchInput(int layer, size_t input = 0) { return TouchNode(FirstNode(At(layer)).inputs[input]); }
+  BufferSlice UseBuffer(int layer) { return buffers_.UseBuffer(layer); }
+  BufferSlice UseNodeBuffer(int node) { return buffers_.UseBuffer(layers_.LayerOf(node)); }
+  // Does the same as UseBuffer, for an input of the layer's first node.
+  BufferSlice UseInputBuffer(int layer, size_t input = 0) { return UseNodeBuffer(FirstNode(At(layer)).inputs[input]); }
 
   // Appends a step of the layer.
   void Push(int layer, std::unique_ptr<Step> step) { PushFor(At(layer), std::move(step)); }
@@ -84,8 +84,8 @@ class StepEmitter {
   void EmitPointOutput(std::string_view name, int node, Layer flags, int tensor = -1);
   void EmitTensor(int tensor);
   TensorInfo Describe(const std::string& name, const GraphNode& node) const;
-  // Does the same as TouchNode, for a value that becomes an output. If the value is float16 or bfloat16, appends a step
-  // that converts it to float32, and returns the result of the conversion.
+  // Does the same as UseNodeBuffer, for a value that becomes an output. If the value is float16 or bfloat16, appends a
+  // step that converts it to float32, and returns the result of the conversion.
   BufferSlice TouchOutput(const Layer& reader, int node);
   static void AddLevel(int level, std::vector<int>& levels);
 

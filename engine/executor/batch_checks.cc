@@ -26,7 +26,7 @@ absl::Status BeyondLimits(int64_t sites, int32_t dimension) {
 
 }  // namespace
 
-absl::Status LayOutPoints(const Program& program, BatchTasks tasks, BatchOutput& output,
+absl::Status LayOutPoints(const Program& program, BatchTasks tasks, BatchReport& output,
                           std::vector<int64_t>& point_begin) {
   if (tasks.size() > static_cast<size_t>(kernels::kMaxSamples)) {
     return absl::InvalidArgumentError(
@@ -46,7 +46,7 @@ absl::Status OutOfHostMemory(const absl::Status& why) {
 }
 
 void TakeVoxelCounts(const BatchCounts& counted, const std::vector<int64_t>& point_begin, const RunLimits& limits,
-                     BatchOutput& output) {
+                     BatchReport& output) {
   for (size_t i = 0; i < output.samples.size(); ++i) {
     InferResult& sample = output.samples[i];
     if (!sample.status.ok()) continue;
@@ -62,7 +62,7 @@ void TakeVoxelCounts(const BatchCounts& counted, const std::vector<int64_t>& poi
   }
 }
 
-void RefuseBeyondLimits(const BatchCounts& counted, int32_t dimension, BatchOutput& output) {
+void RefuseBeyondLimits(const BatchCounts& counted, int32_t dimension, BatchReport& output) {
   for (size_t i = 0; i < output.samples.size(); ++i) {
     InferResult& sample = output.samples[i];
     const int64_t beyond = counted.num_beyond_limits[i];
@@ -84,7 +84,7 @@ std::vector<int64_t> SizesOf(const int64_t* offset_begin, int32_t num_offsets) {
   return sizes;
 }
 
-bool HasGoodSample(const BatchOutput& output) {
+bool HasGoodSample(const BatchReport& output) {
   return std::any_of(output.samples.begin(), output.samples.end(), [](const InferResult& s) { return s.status.ok(); });
 }
 

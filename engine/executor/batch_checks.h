@@ -15,7 +15,7 @@ namespace voxserve {
 
 // Sets each sample's status to the result of CheckInput, and fills point_begin [samples + 1]: a sample that failed gets
 // no points. Returns INVALID_ARGUMENT for more than kernels::kMaxSamples samples.
-absl::Status LayOutPoints(const Program& program, BatchTasks tasks, BatchOutput& output,
+absl::Status LayOutPoints(const Program& program, BatchTasks tasks, BatchReport& output,
                           std::vector<int64_t>& point_begin);
 
 // Returns the error of a batch that does not fit the host's memory: RESOURCE_EXHAUSTED (OUT_OF_MEMORY). why:
@@ -25,10 +25,10 @@ absl::Status OutOfHostMemory(const absl::Status& why);
 // Writes the counts of voxels and points into each sample. The status of a sample with more than limits.max_voxels
 // voxels becomes INVALID_ARGUMENT (TOO_MANY_VOXELS), if limits.voxel_overflow is kReject.
 void TakeVoxelCounts(const BatchCounts& counts, const std::vector<int64_t>& point_begin, const RunLimits& limits,
-                     BatchOutput& output);
+                     BatchReport& output);
 // Refuses the samples that lack sites because a coordinate key cannot hold the sites' coordinates: their status becomes
 // INVALID_ARGUMENT (COORDINATE_LIMITS).
-void RefuseBeyondLimits(const BatchCounts& counts, int32_t dimension, BatchOutput& output);
+void RefuseBeyondLimits(const BatchCounts& counts, int32_t dimension, BatchReport& output);
 
 // Returns OUT_OF_RANGE if several samples together have more voxels than limits.max_batch_voxels.
 absl::Status CheckBatchVoxels(int64_t num_voxels, size_t num_samples, const RunLimits& limits);
@@ -42,7 +42,7 @@ inline const PlanTable& PlansOf(const Program& program, const RunOptions& option
 std::vector<int64_t> SizesOf(const int64_t* offset_begin, int32_t num_offsets);
 
 // Returns true if at least one sample has not failed.
-bool HasGoodSample(const BatchOutput& output);
+bool HasGoodSample(const BatchReport& output);
 
 // Returns the tensors that the task's answer holds.
 TensorSet WantedTensors(const Program& program, const InferTask& task);

@@ -8,14 +8,14 @@ namespace voxserve {
 
 BatchKey KeyOf(const BatchShape& shape) {
   BatchKey key = {shape.program, shape.plans, shape.plan, shape.voxel_order};
-  for (const int32_t bits : shape.rooms.axis_bits) key.push_back(static_cast<uint64_t>(bits));
-  for (const int64_t value :
-       {shape.num_samples, shape.ignore_label, shape.max_voxels, shape.rooms.points, shape.rooms.upload_bytes}) {
+  for (const int32_t bits : shape.capacities.axis_bits) key.push_back(static_cast<uint64_t>(bits));
+  for (const int64_t value : {shape.num_samples, shape.ignore_label, shape.max_voxels, shape.capacities.points,
+                              shape.capacities.upload_bytes}) {
     key.push_back(static_cast<uint64_t>(value));
   }
   // The length of each list comes before its values, so that different shapes have different words.
-  key.push_back(shape.rooms.capacities.size());
-  for (const int64_t capacity : shape.rooms.capacities) key.push_back(static_cast<uint64_t>(capacity));
+  key.push_back(shape.capacities.sites.size());
+  for (const int64_t capacity : shape.capacities.sites) key.push_back(static_cast<uint64_t>(capacity));
   key.push_back(shape.needed_steps.size());
   constexpr size_t kBits = 64;
   for (size_t i = 0; i < shape.needed_steps.size(); ++i) {

@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "engine/executor/captured_work.h"
-#include "engine/geometry/site_rooms.h"
-#include "engine/ops/batch_outputs.h"
+#include "engine/geometry/batch_capacities.h"
+#include "engine/ops/output_collector.h"
 #include "engine/runtime/memory_budget.h"
 
 namespace voxserve {
@@ -40,7 +40,7 @@ struct BatchShape {
   int64_t ignore_label = 0;  // RunLimits, like the next two
   int64_t max_voxels = 0;
   uint64_t voxel_order = 0;
-  SiteRooms rooms;
+  BatchCapacities capacities;
   std::vector<bool> needed_steps;  // by step: whether the batch's outputs need it
   // The ids of all memory that the launches use, but the weights. Not its addresses: a graph that copies to freed
   // memory must not be launched, even if other memory has the same address now.
@@ -53,7 +53,7 @@ BatchKey KeyOf(const BatchShape& shape);
 
 struct CapturedBatch {
   std::unique_ptr<ReplayableWork> work;
-  std::vector<BatchOutputs::Queued> outputs;  // what `work` writes
+  std::vector<OutputCollector::Queued> outputs;  // what `work` writes
   // The memory of the context's arenas that `work` uses.
   int64_t batch_bytes = 0;
   int64_t features_bytes = 0;

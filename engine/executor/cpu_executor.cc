@@ -13,7 +13,7 @@
 #include "engine/executor/point_reader.h"
 #include "engine/executor/point_sample.h"
 #include "engine/executor/stage_timer.h"
-#include "engine/ops/batch_outputs.h"
+#include "engine/ops/output_collector.h"
 
 namespace voxserve {
 
@@ -28,10 +28,10 @@ void CpuExecutor::ReleaseHostMemory() {
   context_->memory->Settle();
 }
 
-BatchOutput CpuExecutor::Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
+BatchReport CpuExecutor::Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
                              const RunOptions& options) {
   const bool was_empty = context_->memory->held_bytes() == 0;
-  BatchOutput output = RunOnce(program, tasks, limits, options);
+  BatchReport output = RunOnce(program, tasks, limits, options);
   if (!output.host_is_full) return output;
   ReleaseHostMemory();
   if (was_empty) return output;
@@ -40,9 +40,9 @@ BatchOutput CpuExecutor::Run(const Program& program, BatchTasks tasks, const Run
   return output;
 }
 
-BatchOutput CpuExecutor::RunOnce(const Program& program, BatchTasks tasks, const RunLimits& limits,
+BatchReport CpuExecutor::RunOnce(const Program& program, BatchTasks tasks, const RunLimits& limits,
                                  const RunOptions& options) {
-  BatchOutput output;
+  BatchReport output;
   context_->memory->BeginBatch();
   feature_bytes_ = 0;
   try {
@@ -72,7 +72,7 @@ BatchBytes CpuExecutor::NeededBytes() const {
 }
 
 absl::Status CpuExecutor::RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                                   const RunOptions& options, BatchOutput& output) {
+                                   const RunOptions& options, BatchReport& output) {
   {
     const StageTimer timer(Stage::kCopyIn, output.stages);
     RETURN_IF_ERROR(LayOutPoints(program, tasks, output, point_begin_));
@@ -106,7 +106,7 @@ absl::Status CpuExecutor::RunBatch(const Program& program, BatchTasks tasks, con
 
 absl::Status CpuExecutor::MakeGeometry(const Program& program, const ProgramSegment& segment,
                                        const StepContext* context, const RunLimits& limits, const RunOptions& options,
-                                       BatchOutput& output) {
+                                       BatchReport& output) {
   RETURN_IF_ERROR(MakeMaps(program, segment, context,
                            {.plans = &PlansOf(program, options),
                             .num_voxels = geometry_->num_sites(0),
@@ -118,12 +118,12 @@ absl::Status CpuExecutor::MakeGeometry(const Program& program, const ProgramSegm
 }
 
 absl::Status CpuExecutor::RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                                   const RunOptions& options, BatchOutput& output) {
+                                   const RunOptions& options, BatchReport& output) {
   std::vector<int64_t> num_sites(program.levels.size());
   num_sites[0] = geometry_->num_sites(0);
   std::vector<char*> buffer_data(program.buffers.size());
   while (later_features_.size() + 1 < program.segments.size()) later_features_.emplace_back(context_->memory.get());
-  BatchOutputs outputs(tasks, point_begin_, absl::MakeSpan(output.samples), context_->memory.get());
+  OutputCollector outputs(tasks, point_begin_, absl::MakeSpan(output.samples), context_->memory.get());
   outputs.SetTensors(program.tensors, TensorsByTask(program, tasks), program.dimension);
   StepContext context{.execution = context_,
                       .geometry = &*geometry_,

@@ -4,7 +4,7 @@
 //
 // If a batch does not fit the memory, the executor frees all memory that it holds. If it held memory of earlier
 // batches, it then runs the batch once more. A batch that still does not fit fails with RESOURCE_EXHAUSTED
-// (BatchOutput::host_is_full).
+// (BatchReport::host_is_full).
 
 #include <cstdint>
 #include <optional>
@@ -24,7 +24,7 @@ class CpuExecutor final : public Executor {
   explicit CpuExecutor(ExecutionContext* context);
 
   using Executor::Run;
-  BatchOutput Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
+  BatchReport Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
                   const RunOptions& options) override;
   int64_t allocated_bytes() const override { return context_->memory->held_bytes(); }
   void ReleaseHostMemory() override;
@@ -33,14 +33,14 @@ class CpuExecutor final : public Executor {
   const BatchGeometry& geometry() const { return *geometry_; }
 
  private:
-  BatchOutput RunOnce(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options);
+  BatchReport RunOnce(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options);
   absl::Status RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
-                        BatchOutput& output);
+                        BatchReport& output);
   // Makes the levels and rulebooks of one segment. context: null for the first one.
   absl::Status MakeGeometry(const Program& program, const ProgramSegment& segment, const StepContext* context,
-                            const RunLimits& limits, const RunOptions& options, BatchOutput& output);
+                            const RunLimits& limits, const RunOptions& options, BatchReport& output);
   absl::Status RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
-                        BatchOutput& output);
+                        BatchReport& output);
 
   // Returns the bytes that the batch would have needed in an empty context.
   BatchBytes NeededBytes() const;

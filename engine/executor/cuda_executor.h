@@ -14,15 +14,15 @@
 // - A network that prunes has one more segment for each prune in a row (parallel prunes share one). With exact sizes,
 //   the host waits once more for the sizes of each segment.
 // - If the device has no room for a batch's levels and rulebooks, and RunOptions allow it, the CPU makes them with
-//   exact sizes, and they are uploaded (BatchOutput::geometry_on_cpu). A program with several segments cannot do that,
+//   exact sizes, and they are uploaded (BatchReport::geometry_on_cpu). A program with several segments cannot do that,
 //   since its later levels depend on scores on the device.
 // - A batch that still does not fit fails with RESOURCE_EXHAUSTED, and the context frees its batch memory.
 //
-// If RunOptions::captures is set, batches with rooms (capacities, site_rooms.h) reuse the rooms of earlier batches of
-// the same program, number of samples and rough size (kept_rooms.h), so that they use the same memory. When the points
-// are on the device, the rest of the batch up to the answers in page-locked memory is one CUDA graph, which is captured
-// once and replayed in the batches that follow (captured_batches.h). A batch runs without a capture if it samples
-// points or does not answer all its points.
+// If RunOptions::captures is set, batches with capacities (batch_capacities.h) reuse the capacities of earlier batches
+// of the same program, number of samples and rough size (capacity_cache.h), so that they use the same memory. When the
+// points are on the device, the rest of the batch up to the answers in page-locked memory is one CUDA graph, which is
+// captured once and replayed in the batches that follow (captured_batches.h). A batch runs without a capture if it
+// samples points or does not answer all its points.
 
 #include <cstdint>
 #include <vector>
@@ -31,11 +31,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "engine/executor/capacity_cache.h"
 #include "engine/executor/captured_batches.h"
 #include "engine/executor/device_points.h"
 #include "engine/executor/executor.h"
 #include "engine/executor/feature_pass.h"
-#include "engine/executor/kept_rooms.h"
 #include "engine/executor/site_forecast.h"
 #include "engine/geometry/batch_geometry.h"
 #include "engine/geometry/device_geometry.h"
@@ -50,7 +50,7 @@ class CudaExecutor final : public Executor {
       : context_(context), captured_({.budget = context->memory->budget()}) {}
 
   using Executor::Run;
-  BatchOutput Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
+  BatchReport Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
                   const RunOptions& options) override;
   int64_t allocated_bytes() const override;
   void ReleaseHostMemory() override;
@@ -61,67 +61,69 @@ class CudaExecutor final : public Executor {
 
  private:
   absl::Status RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
-                        BatchOutput& output);
+                        BatchReport& output);
   // Returns the capacities for a batch; none if the host must wait for the batch's sizes. Called after LayOutPoints.
-  SiteRooms ForecastRooms(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options);
-  // Copies the points in, and runs the batch within the capacities `rooms`. If they are too small, or the chosen plan
-  // is for another number of voxels, returns OUT_OF_RANGE. The caller then runs the batch again; a client never sees
-  // this error.
-  absl::Status RunInRooms(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
-                          const SiteRooms& rooms, BatchOutput& output);
+  BatchCapacities ForecastCapacities(const Program& program, BatchTasks tasks, const RunLimits& limits,
+                                     const RunOptions& options);
+  // Copies the points in, and runs the batch within the capacities `capacities`. If they are too small, or the chosen
+  // plan is for another number of voxels, returns OUT_OF_RANGE. The caller then runs the batch again; a client never
+  // sees this error.
+  absl::Status RunWithinCapacities(const Program& program, BatchTasks tasks, const RunLimits& limits,
+                                   const RunOptions& options, const BatchCapacities& capacities, BatchReport& output);
   // Teaches the program's forecast the numbers of sites that the batch had, after WaitForSizes. If the batch did not
-  // fit its rooms, those behind a prune are not known, since a prune that had no sites keeps none.
+  // fit its capacities, those behind a prune are not known, since a prune that had no sites keeps none.
   void LearnSizes(const Program& program);
   // Queues the batch after CopyIn: its geometry, its steps and the copy of its sizes.
-  absl::Status QueueInRooms(const Program& program, const RunLimits& limits, const PlanTable& plans,
-                            const SiteRooms& rooms, FeaturePass& pass);
-  // Returns true if QueueInRooms can be captured for this batch. Called after CopyIn.
-  bool MayCapture(const BatchOutputs& outputs) const;
-  // Does the same as QueueInRooms: replays a captured batch of the same shape, or also captures this one if the shape
-  // came before.
+  absl::Status QueueWithinCapacities(const Program& program, const RunLimits& limits, const PlanTable& plans,
+                                     const BatchCapacities& capacities, FeaturePass& pass);
+  // Returns true if QueueWithinCapacities can be captured for this batch. Called after CopyIn.
+  bool MayCapture(const OutputCollector& outputs) const;
+  // Does the same as QueueWithinCapacities: replays a captured batch of the same shape, or also captures this one if
+  // the shape came before.
   absl::Status RunCaptured(const Program& program, const RunLimits& limits, const PlanTable& plans,
-                           const SiteRooms& rooms, FeaturePass& pass, BatchOutput& output);
-  // Brings the host's state to that after QueueInRooms, for a batch that is queued or about to be replayed. copied_in:
-  // the arena's mark after CopyIn.
-  absl::Status TakeQueued(const Program& program, const SiteRooms& rooms, const DeviceArena::Mark& copied_in,
+                           const BatchCapacities& capacities, FeaturePass& pass, BatchReport& output);
+  // Brings the host's state to that after QueueWithinCapacities, for a batch that is queued or about to be replayed.
+  // copied_in: the arena's mark after CopyIn.
+  absl::Status TakeQueued(const Program& program, const BatchCapacities& capacities, const DeviceArena::Mark& copied_in,
                           const CapturedBatch& batch, FeaturePass& pass);
-  BatchShape ShapeOf(const Program& program, const RunLimits& limits, const PlanTable& plans, const SiteRooms& rooms,
-                     const FeaturePass& pass) const;
+  BatchShape ShapeOf(const Program& program, const RunLimits& limits, const PlanTable& plans,
+                     const BatchCapacities& capacities, const FeaturePass& pass) const;
   // Keeps what the batch captured, for later batches. Called when the host has waited for the stream.
   void KeepCaptured();
   absl::Status RunWithSizes(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                            const RunOptions& options, BatchOutput& output);
-  absl::Status CopyIn(const Program& program, BatchTasks tasks, const RunOptions& options, const SiteRooms& rooms);
+                            const RunOptions& options, BatchReport& output);
+  absl::Status CopyIn(const Program& program, BatchTasks tasks, const RunOptions& options,
+                      const BatchCapacities& capacities);
   // Writes the counts of points and voxels into the samples, and refuses samples that exceed a limit.
-  void TakeCounts(const Program& program, BatchTasks tasks, const RunLimits& limits, BatchOutput& output);
+  void TakeCounts(const Program& program, BatchTasks tasks, const RunLimits& limits, BatchReport& output);
   DeviceSizes::Shape ShapeOfSizes(const Program& program);
   // Samples and voxelizes the points, and makes the first segment's levels and rulebooks. num_points: the most that
   // there can be.
   absl::Status MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans,
-                            const SiteRooms& rooms, int64_t num_points);
+                            const BatchCapacities& capacities, int64_t num_points);
   // Makes the levels and rulebooks of a segment after the first.
   absl::Status MakeLaterMaps(const Program& program, const ProgramSegment& segment, const StepContext& context,
                              const PlanTable& plans);
   // Makes the only segment's levels and rulebooks on the CPU, after freeing the device's batch memory.
   absl::Status MakeGeometryOnCpu(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                                 const PlanTable& plans, BatchOutput& output);
+                                 const PlanTable& plans, BatchReport& output);
   FeaturePass::Options PassOptions(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                                   const RunOptions& options, const std::vector<ConvPlan>& plans, BatchOutput& output);
+                                   const RunOptions& options, const std::vector<ConvPlan>& plans, BatchReport& output);
   // Runs all segments with exact sizes, and waits. plans: by convolution.
   absl::Status RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
-                        const std::vector<ConvPlan>& plans, BatchOutput& output);
+                        const std::vector<ConvPlan>& plans, BatchReport& output);
   // Fill the output, when the host has waited for the stream.
-  absl::Status TakeConvTimes(const Program& program, const FeaturePass& pass, BatchOutput& output) const;
-  absl::Status TakeOutputs(FeaturePass& pass, BatchOutput& output);
+  absl::Status TakeConvTimes(const Program& program, const FeaturePass& pass, BatchReport& output) const;
+  absl::Status TakeOutputs(FeaturePass& pass, BatchReport& output);
   absl::Status EndStage(Stage stage);
   // Reads the times of the stages up to `last`. The host has waited for the end of `last`.
-  void TakeStageTimes(Stage last, BatchOutput& output) const;
+  void TakeStageTimes(Stage last, BatchReport& output) const;
 
   ExecutionContext* const context_;
   DeviceGeometry geometry_;
   bool logged_cpu_fallback_ = false;  // logs once that maps were made on the CPU
   absl::flat_hash_map<const Program*, SiteForecast> forecasts_;
-  KeptRooms kept_rooms_;
+  CapacityCache capacity_cache_;
   CapturedBatches captured_;
   CapturedBatch new_batch_;         // captured in the batch under way
   BatchKey new_key_;                // of its shape

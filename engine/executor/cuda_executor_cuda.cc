@@ -19,9 +19,9 @@
 #include "engine/executor/point_sample.h"
 #include "engine/executor/stage_timer.h"
 #include "engine/geometry/uploaded_geometry.h"
-#include "engine/ops/batch_outputs.h"
+#include "engine/ops/output_collector.h"
 #include "engine/runtime/cuda_status.h"
-#include "kernels/coordinates/hold_sites.h"
+#include "kernels/coordinates/check_capacities.h"
 
 namespace voxserve {
 namespace {
@@ -31,9 +31,9 @@ constexpr int64_t kKeptDownloadBytes = int64_t{64} << 20;
 
 }  // namespace
 
-BatchOutput CudaExecutor::Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
+BatchReport CudaExecutor::Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
                               const RunOptions& options) {
-  BatchOutput output;
+  BatchReport output;
   context_->memory->BeginBatch();
   output.samples.resize(tasks.size());
   try {
@@ -71,11 +71,12 @@ BatchOutput CudaExecutor::Run(const Program& program, BatchTasks tasks, const Ru
 }
 
 absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                                    const RunOptions& options, BatchOutput& output) {
+                                    const RunOptions& options, BatchReport& output) {
   RETURN_IF_ERROR(LayOutPoints(program, tasks, output, point_begin_));
   LayOutSampling(program, tasks, point_begin_, sampling_);
-  if (const SiteRooms rooms = ForecastRooms(program, tasks, limits, options); !rooms.capacities.empty()) {
-    absl::Status ran = RunInRooms(program, tasks, limits, options, rooms, output);
+  if (const BatchCapacities capacities = ForecastCapacities(program, tasks, limits, options);
+      !capacities.sites.empty()) {
+    absl::Status ran = RunWithinCapacities(program, tasks, limits, options, capacities, output);
     const bool had_no_memory = IsOutOfMemory(ran) && context_->memory->refusal().ok();
     if (!absl::IsOutOfRange(ran) && !had_no_memory) return ran;
     if (had_no_memory) forecasts_[&program].HadNoMemory(point_begin_.back());
@@ -85,7 +86,7 @@ absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, co
     if (had_no_memory) captured_.Clear();
     output.ran_again = true;
     output.is_replay = false;
-    output.room_voxels = 0;
+    output.voxel_capacity = 0;
   }
   RETURN_IF_ERROR(RunWithSizes(program, tasks, limits, options, output));
   if (output.geometry_on_cpu) {
@@ -99,8 +100,8 @@ absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, co
   return absl::OkStatus();
 }
 
-SiteRooms CudaExecutor::ForecastRooms(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                                      const RunOptions& options) {
+BatchCapacities CudaExecutor::ForecastCapacities(const Program& program, BatchTasks tasks, const RunLimits& limits,
+                                                 const RunOptions& options) {
   const int64_t num_points = point_begin_.back();
   const auto found = forecasts_.find(&program);
   if (found == forecasts_.end() || !found->second.has_learned(num_points) || num_points == 0) return {};
@@ -111,8 +112,8 @@ SiteRooms CudaExecutor::ForecastRooms(const Program& program, BatchTasks tasks, 
   for (const RulebookForms& forms : plans.forms()) {
     if (forms.pairs) return {};
   }
-  SiteRooms rooms = found->second.Rooms(num_points);
-  if (rooms.capacities.size() != program.levels.size()) return {};
+  BatchCapacities capacities = found->second.CapacitiesFor(num_points);
+  if (capacities.sites.size() != program.levels.size()) return {};
   const auto num_samples = static_cast<int64_t>(point_begin_.size()) - 1;
   const auto most_voxels = static_cast<int64_t>(found->second.MostVoxels(num_points));
   if (!CheckBatchVoxels(most_voxels, static_cast<size_t>(num_samples), limits).ok()) return {};
@@ -121,7 +122,7 @@ SiteRooms CudaExecutor::ForecastRooms(const Program& program, BatchTasks tasks, 
     if (limits.max_batch_voxels > 0 && num_samples > 1) voxels = std::min(voxels, limits.max_batch_voxels);
     return voxels;
   };
-  int64_t& voxels = rooms.capacities.front();
+  int64_t& voxels = capacities.sites.front();
   voxels = within_limits(std::min(voxels, num_points));
   // If batches of this size alternate between two plans, waiting for exact sizes costs less than a wrong forecast.
   constexpr double kSure = 0.1;
@@ -131,16 +132,16 @@ SiteRooms CudaExecutor::ForecastRooms(const Program& program, BatchTasks tasks, 
   for (const std::unique_ptr<Step>& step : program.steps) {
     if (step->NeedsSizes(chosen)) return {};
   }
-  if (!options.captures) return rooms;
-  rooms.points = num_points;
-  rooms.upload_bytes = DevicePoints::MostUploadBytes(tasks, sampling_.is_empty() ? 0 : sampling_.words().size());
-  rooms = kept_rooms_.Fit(program.id.value(), num_samples, rooms);
-  rooms.capacities.front() = within_limits(rooms.capacities.front());
-  return rooms;
+  if (!options.captures) return capacities;
+  capacities.points = num_points;
+  capacities.upload_bytes = DevicePoints::MostUploadBytes(tasks, sampling_.is_empty() ? 0 : sampling_.words().size());
+  capacities = capacity_cache_.Fit(program.id.value(), num_samples, capacities);
+  capacities.sites.front() = within_limits(capacities.sites.front());
+  return capacities;
 }
 
 absl::Status CudaExecutor::CopyIn(const Program& program, BatchTasks tasks, const RunOptions& options,
-                                  const SiteRooms& rooms) {
+                                  const BatchCapacities& capacities) {
   CudaContext& cuda = *context_->cuda;
   for (const auto& [arena, expected] :
        {std::pair(&cuda.batch, options.expected.points), std::pair(&cuda.features, options.expected.features)}) {
@@ -149,34 +150,37 @@ absl::Status CudaExecutor::CopyIn(const Program& program, BatchTasks tasks, cons
   }
   RETURN_IF_ERROR(cuda.stage_ends[0].Record(cuda.stream.view()));
   const absl::Span<const int64_t> words = sampling_.is_empty() ? absl::Span<const int64_t>() : sampling_.words();
-  RETURN_IF_ERROR(points_.CopyIn(
-      program.voxelize, tasks, point_begin_,
-      {.keeps_sweeps = true, .words = words, .room_points = rooms.points, .room_bytes = rooms.upload_bytes},
-      *context_));
+  RETURN_IF_ERROR(points_.CopyIn(program.voxelize, tasks, point_begin_,
+                                 {.keeps_sweeps = true,
+                                  .words = words,
+                                  .point_capacity = capacities.points,
+                                  .upload_capacity = capacities.upload_bytes},
+                                 *context_));
   return EndStage(Stage::kCopyIn);
 }
 
-void CudaExecutor::TakeCounts(const Program& program, BatchTasks tasks, const RunLimits& limits, BatchOutput& output) {
+void CudaExecutor::TakeCounts(const Program& program, BatchTasks tasks, const RunLimits& limits, BatchReport& output) {
   TakeVoxelCounts(geometry_, point_begin_, limits, output);
   TakeSampledPoints(sampling_, geometry_, tasks, point_begin_, output);
   RefuseBeyondLimits(geometry_, program.dimension, output);
 }
 
-absl::Status CudaExecutor::RunInRooms(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                                      const RunOptions& options, const SiteRooms& rooms, BatchOutput& output) {
+absl::Status CudaExecutor::RunWithinCapacities(const Program& program, BatchTasks tasks, const RunLimits& limits,
+                                               const RunOptions& options, const BatchCapacities& capacities,
+                                               BatchReport& output) {
   const PlanTable& plans = PlansOf(program, options);
   SiteForecast& forecast = forecasts_[&program];
   const int64_t num_points = point_begin_.back();
   const std::vector<ConvPlan>& chosen = plans.ForVoxels(static_cast<int64_t>(forecast.MostVoxels(num_points)));
-  output.room_voxels = rooms.capacities.front();
-  RETURN_IF_ERROR(CopyIn(program, tasks, options, rooms));
+  output.voxel_capacity = capacities.sites.front();
+  RETURN_IF_ERROR(CopyIn(program, tasks, options, capacities));
   FeaturePass pass(PassOptions(program, tasks, limits, options, chosen, output));
   RETURN_IF_ERROR(pass.Begin());
   if (options.captures && MayCapture(pass.outputs())) {
-    pass.SetRoomPoints(rooms.points);
-    RETURN_IF_ERROR(RunCaptured(program, limits, plans, rooms, pass, output));
+    pass.SetPointCapacity(capacities.points);
+    RETURN_IF_ERROR(RunCaptured(program, limits, plans, capacities, pass, output));
   } else {
-    RETURN_IF_ERROR(QueueInRooms(program, limits, plans, rooms, pass));
+    RETURN_IF_ERROR(QueueWithinCapacities(program, limits, plans, capacities, pass));
   }
   RETURN_IF_ERROR(geometry_.WaitForSizes());
   KeepCaptured();
@@ -200,9 +204,10 @@ void CudaExecutor::LearnSizes(const Program& program) {
   forecasts_[&program].Learn(point_begin_.back(), num_sites, geometry_.max_coordinate(), behind_prunes);
 }
 
-absl::Status CudaExecutor::QueueInRooms(const Program& program, const RunLimits& limits, const PlanTable& plans,
-                                        const SiteRooms& rooms, FeaturePass& pass) {
-  RETURN_IF_ERROR(MakeGeometry(program, limits, plans, rooms, pass.context().point_capacity()));
+absl::Status CudaExecutor::QueueWithinCapacities(const Program& program, const RunLimits& limits,
+                                                 const PlanTable& plans, const BatchCapacities& capacities,
+                                                 FeaturePass& pass) {
+  RETURN_IF_ERROR(MakeGeometry(program, limits, plans, capacities, pass.context().point_capacity()));
   RETURN_IF_ERROR(EndStage(Stage::kGeometry));
   for (const ProgramSegment& segment : program.segments) {
     if (segment.first_step > 0) RETURN_IF_ERROR(MakeLaterMaps(program, segment, pass.context(), plans));
@@ -212,21 +217,21 @@ absl::Status CudaExecutor::QueueInRooms(const Program& program, const RunLimits&
   return geometry_.QueueSizes();
 }
 
-bool CudaExecutor::MayCapture(const BatchOutputs& outputs) const {
+bool CudaExecutor::MayCapture(const OutputCollector& outputs) const {
   const CudaContext& cuda = *context_->cuda;
   const bool is_in_one_block = cuda.batch.memory_id() != 0 && cuda.features.memory_id() != 0;
   return is_in_one_block && sampling_.is_empty() && outputs.AnswersAllPoints(point_begin_);
 }
 
 absl::Status CudaExecutor::RunCaptured(const Program& program, const RunLimits& limits, const PlanTable& plans,
-                                       const SiteRooms& rooms, FeaturePass& pass, BatchOutput& output) {
+                                       const BatchCapacities& capacities, FeaturePass& pass, BatchReport& output) {
   CudaContext& cuda = *context_->cuda;
-  const auto queue = [&] { return QueueInRooms(program, limits, plans, rooms, pass); };
-  const auto key = [&] { return KeyOf(ShapeOf(program, limits, plans, rooms, pass)); };
+  const auto queue = [&] { return QueueWithinCapacities(program, limits, plans, capacities, pass); };
+  const auto key = [&] { return KeyOf(ShapeOf(program, limits, plans, capacities, pass)); };
   const DeviceArena::Mark copied_in = cuda.batch.Top();
   const CapturedBatches::Way way = captured_.Choose(key());
   if (way == CapturedBatches::Way::kReplay) {
-    RETURN_IF_ERROR(TakeQueued(program, rooms, copied_in, captured_.Batch(), pass));
+    RETURN_IF_ERROR(TakeQueued(program, capacities, copied_in, captured_.Batch(), pass));
     output.is_replay = true;
     return captured_.Batch().work->Launch(cuda.stream.view());
   }
@@ -239,7 +244,7 @@ absl::Status CudaExecutor::RunCaptured(const Program& program, const RunLimits& 
   cuda.batch.ReturnTo(copied_in);
   pass.outputs().SetQueued({});
   auto work = CapturedWork::Capture(cuda.stream.view(), queue);
-  RETURN_IF_ERROR(TakeQueued(program, rooms, copied_in, batch, pass));
+  RETURN_IF_ERROR(TakeQueued(program, capacities, copied_in, batch, pass));
   if (work.ok()) {
     batch.work = *std::move(work);
     new_batch_ = std::move(batch);
@@ -254,12 +259,12 @@ absl::Status CudaExecutor::RunCaptured(const Program& program, const RunLimits& 
   return absl::OkStatus();
 }
 
-absl::Status CudaExecutor::TakeQueued(const Program& program, const SiteRooms& rooms,
+absl::Status CudaExecutor::TakeQueued(const Program& program, const BatchCapacities& capacities,
                                       const DeviceArena::Mark& copied_in, const CapturedBatch& batch,
                                       FeaturePass& pass) {
   CudaContext& cuda = *context_->cuda;
   cuda.batch.ReturnTo(copied_in);
-  geometry_.BeginReplay(ShapeOfSizes(program), rooms, cuda);
+  geometry_.BeginReplay(ShapeOfSizes(program), capacities, cuda);
   RETURN_IF_ERROR(cuda.batch.Take(batch.batch_bytes - copied_in.taken).status());
   RETURN_IF_ERROR(cuda.features.Take(batch.features_bytes).status());
   pass.outputs().SetQueued(batch.outputs);
@@ -267,7 +272,7 @@ absl::Status CudaExecutor::TakeQueued(const Program& program, const SiteRooms& r
 }
 
 BatchShape CudaExecutor::ShapeOf(const Program& program, const RunLimits& limits, const PlanTable& plans,
-                                 const SiteRooms& rooms, const FeaturePass& pass) const {
+                                 const BatchCapacities& capacities, const FeaturePass& pass) const {
   const CudaContext& cuda = *context_->cuda;
   BatchShape shape{.program = program.id.value(),
                    .plans = plans.id(),
@@ -276,7 +281,7 @@ BatchShape CudaExecutor::ShapeOf(const Program& program, const RunLimits& limits
                    .ignore_label = limits.ignore_label,
                    .max_voxels = limits.max_voxels,
                    .voxel_order = static_cast<uint64_t>(VoxelOrderOf(limits)),
-                   .rooms = rooms,
+                   .capacities = capacities,
                    .needed_steps = pass.NeededSteps()};
   shape.memory = {cuda.batch.memory_id(), cuda.features.memory_id(), cuda.sizes.memory_id(), cuda.download.memory_id(),
                   cuda.not_finite.memory_id()};
@@ -289,11 +294,11 @@ void CudaExecutor::KeepCaptured() {
 }
 
 absl::Status CudaExecutor::RunWithSizes(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                                        const RunOptions& options, BatchOutput& output) {
+                                        const RunOptions& options, BatchReport& output) {
   CudaContext& cuda = *context_->cuda;
   const PlanTable& plans = PlansOf(program, options);
-  RETURN_IF_ERROR(CopyIn(program, tasks, options, /*rooms=*/{}));
-  absl::Status made = MakeGeometry(program, limits, plans, /*rooms=*/{}, point_begin_.back());
+  RETURN_IF_ERROR(CopyIn(program, tasks, options, /*capacities=*/{}));
+  absl::Status made = MakeGeometry(program, limits, plans, /*capacities=*/{}, point_begin_.back());
   if (made.ok()) {
     RETURN_IF_ERROR(EndStage(Stage::kGeometry));
     made = geometry_.WaitForSizes();
@@ -337,8 +342,8 @@ DeviceSizes::Shape CudaExecutor::ShapeOfSizes(const Program& program) {
 }
 
 absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans,
-                                        const SiteRooms& rooms, int64_t num_points) {
-  RETURN_IF_ERROR(geometry_.Begin(ShapeOfSizes(program), rooms, *context_->cuda));
+                                        const BatchCapacities& capacities, int64_t num_points) {
+  RETURN_IF_ERROR(geometry_.Begin(ShapeOfSizes(program), capacities, *context_->cuda));
   kernels::VoxelizeParams params = FixedVoxelizeParams(program, point_begin_);
   params.num_points = num_points;
   params.point_begin = points_.point_begin();
@@ -360,7 +365,7 @@ absl::Status CudaExecutor::MakeLaterMaps(const Program& program, const ProgramSe
 }
 
 absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                                             const PlanTable& plans, BatchOutput& output) {
+                                             const PlanTable& plans, BatchReport& output) {
   CudaContext& cuda = *context_->cuda;
   if (!std::exchange(logged_cpu_fallback_, true)) {
     Log(LogLevel::kWarning, "maps that do not fit the GPU are made on the CPU, here for the first time",
@@ -383,7 +388,7 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks 
   RETURN_IF_ERROR(maker.on_host().Voxelize(params, limits.max_voxels, VoxelOrderOf(limits)));
 
   RETURN_IF_ERROR(points_.CopyIn(program.voxelize, tasks, point_begin_, {.keeps_sweeps = false}, *context_));
-  RETURN_IF_ERROR(geometry_.Begin(ShapeOfSizes(program), /*rooms=*/{}, cuda));
+  RETURN_IF_ERROR(geometry_.Begin(ShapeOfSizes(program), /*capacities=*/{}, cuda));
   RETURN_IF_ERROR(EndStage(Stage::kVoxelize));
   // Makes only the rulebook forms that the plan for this number of voxels reads.
   const PlanTable wanted(program, plans.ForVoxels(maker.on_host().num_sites(0)));
@@ -395,7 +400,7 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks 
 
 FeaturePass::Options CudaExecutor::PassOptions(const Program& program, BatchTasks tasks, const RunLimits& limits,
                                                const RunOptions& options, const std::vector<ConvPlan>& plans,
-                                               BatchOutput& output) {
+                                               BatchReport& output) {
   return {.program = &program,
           .tasks = tasks,
           .results = absl::MakeSpan(output.samples),
@@ -411,7 +416,7 @@ FeaturePass::Options CudaExecutor::PassOptions(const Program& program, BatchTask
 
 absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits,
                                     const RunOptions& options, const std::vector<ConvPlan>& plans,
-                                    BatchOutput& output) {
+                                    BatchReport& output) {
   FeaturePass pass(PassOptions(program, tasks, limits, options, plans, output));
   RETURN_IF_ERROR(pass.Begin());
   for (const ProgramSegment& segment : program.segments) {
@@ -428,7 +433,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
   return TakeOutputs(pass, output);
 }
 
-absl::Status CudaExecutor::TakeConvTimes(const Program& program, const FeaturePass& pass, BatchOutput& output) const {
+absl::Status CudaExecutor::TakeConvTimes(const Program& program, const FeaturePass& pass, BatchReport& output) const {
   output.conv_times.resize(program.convs.size());
   output.rulebook_sizes.resize(program.rulebooks.size());
   for (size_t i = 0; i < program.rulebooks.size(); ++i) {
@@ -445,10 +450,10 @@ absl::Status CudaExecutor::TakeConvTimes(const Program& program, const FeaturePa
   return absl::OkStatus();
 }
 
-absl::Status CudaExecutor::TakeOutputs(FeaturePass& pass, BatchOutput& output) {
+absl::Status CudaExecutor::TakeOutputs(FeaturePass& pass, BatchReport& output) {
   TakeStageTimes(Stage::kHead, output);
   const StageTimer timer(Stage::kCopyOut, output.stages);
-  BatchOutputs& outputs = pass.outputs();
+  OutputCollector& outputs = pass.outputs();
   outputs.TakeNotFinite();
   RETURN_IF_ERROR(outputs.Distribute());
   return outputs.ConvertTensors();
@@ -458,7 +463,7 @@ absl::Status CudaExecutor::EndStage(Stage stage) {
   return context_->cuda->stage_ends[StageEnd(stage)].Record(context_->cuda->stream.view());
 }
 
-void CudaExecutor::TakeStageTimes(Stage last, BatchOutput& output) const {
+void CudaExecutor::TakeStageTimes(Stage last, BatchReport& output) const {
   const auto& ends = context_->cuda->stage_ends;
   size_t begin = 0;
   for (Stage stage = Stage::kCopyIn; stage <= last; stage = static_cast<Stage>(static_cast<int>(stage) + 1)) {

@@ -9,50 +9,50 @@ namespace voxserve {
 namespace {
 
 // Runs the batch and turns std::bad_alloc into a status: a request that needs too much memory must not end the process.
-BatchOutput Try(const DeviceArbiter::RunBatch& run, RunOptions options, bool may_make_maps_on_cpu) {
+BatchReport Try(const DeviceArbiter::RunBatch& run, RunOptions options, bool may_make_maps_on_cpu) {
   options.may_make_maps_on_cpu = may_make_maps_on_cpu;
   try {
     return run(options);
   } catch (const std::bad_alloc&) {
-    BatchOutput output;
+    BatchReport output;
     output.status = OutOfMemoryError("the batch does not fit into memory");
     return output;
   }
 }
 
 // Returns true if the batch may fit after other contexts free their memory on the device.
-bool RanOutOfMemory(const BatchOutput& output) { return IsOutOfMemory(output.status) && !output.host_is_full; }
+bool RanOutOfMemory(const BatchReport& output) { return IsOutOfMemory(output.status) && !output.host_is_full; }
 
 }  // namespace
 
-BatchOutput DeviceArbiter::RunWithRetry(const RunOptions& options, const RunBatch& run) {
+BatchReport DeviceArbiter::RunWithRetry(const RunOptions& options, const RunBatch& run) {
   {
     absl::ReaderMutexLock lock(&running_);
-    BatchOutput output = Try(run, options, num_contexts() <= 1);
+    BatchReport output = Try(run, options, num_contexts() <= 1);
     if (num_contexts() == 0 || !RanOutOfMemory(output)) return output;
   }
   absl::WriterMutexLock lock(&running_);
   return RunWithEverything(options, run);
 }
 
-BatchOutput DeviceArbiter::TryOnce(const RunOptions& options, const RunBatch& run) {
+BatchReport DeviceArbiter::TryOnce(const RunOptions& options, const RunBatch& run) {
   absl::ReaderMutexLock lock(&running_);
   return Try(run, options, false);
 }
 
-BatchOutput DeviceArbiter::RunExclusive(const RunOptions& options, const RunBatch& run) {
+BatchReport DeviceArbiter::RunExclusive(const RunOptions& options, const RunBatch& run) {
   absl::WriterMutexLock lock(&running_);
-  BatchOutput output = Try(run, options, num_contexts() <= 1);
+  BatchReport output = Try(run, options, num_contexts() <= 1);
   if (num_contexts() == 0 || !RanOutOfMemory(output)) return output;
   return RunWithEverything(options, run);
 }
 
-BatchOutput DeviceArbiter::RunWithEverything(const RunOptions& options, const RunBatch& run) {
+BatchReport DeviceArbiter::RunWithEverything(const RunOptions& options, const RunBatch& run) {
   if constexpr (kernels::kHasCuda) {
     absl::MutexLock lock(&mutex_);
     for (CudaContext* context : contexts_) context->ReleaseMemory();
   }
-  BatchOutput output = Try(run, options, true);
+  BatchReport output = Try(run, options, true);
   if (!RanOutOfMemory(output) || options.plans == nullptr) return output;
   RunOptions by_default = options;
   by_default.plans = nullptr;

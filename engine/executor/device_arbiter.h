@@ -23,7 +23,7 @@ class DeviceArbiter {
  public:
   // Runs one batch with the given options. They are the caller's options, but the arbiter sets may_make_maps_on_cpu
   // and, for a third attempt, clears `plans`.
-  using RunBatch = std::function<BatchOutput(const RunOptions&)>;
+  using RunBatch = std::function<BatchReport(const RunOptions&)>;
 
   // Runs the batch. If an attempt runs out of the GPU's memory, makes the next attempt, up to three. A batch on the CPU
   // runs once.
@@ -31,13 +31,13 @@ class DeviceArbiter {
   //   2. alone, after every context has released its GPU memory; if the maps (levels and rulebooks) still do not fit
   //      the GPU, they are made on the CPU;
   //   3. alone, by the default plan, which may need less memory than a tuned one; only if `plans` is set.
-  BatchOutput RunWithRetry(const RunOptions& options, const RunBatch& run);
+  BatchReport RunWithRetry(const RunOptions& options, const RunBatch& run);
   // Runs the batch once, beside other batches. Use it for a batch that the caller can divide if the batch runs out of
   // memory.
-  BatchOutput TryOnce(const RunOptions& options, const RunBatch& run);
+  BatchReport TryOnce(const RunOptions& options, const RunBatch& run);
   // Makes the attempts of RunWithRetry, but also the first one alone. Waits for running batches to end; batches that
   // arrive meanwhile wait until this one has ended.
-  BatchOutput RunExclusive(const RunOptions& options, const RunBatch& run);
+  BatchReport RunExclusive(const RunOptions& options, const RunBatch& run);
 
   // Add registers a context of the device, and Remove unregisters it. In between, the context runs batches only through
   // the methods above. Both ignore nullptr: an execution context on the CPU has no CudaContext.
@@ -45,7 +45,7 @@ class DeviceArbiter {
   void Remove(CudaContext* context);
 
  private:
-  BatchOutput RunWithEverything(const RunOptions& options, const RunBatch& run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_);
+  BatchReport RunWithEverything(const RunOptions& options, const RunBatch& run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_);
   size_t num_contexts() const;
 
   absl::Mutex running_;        // shared by the batches that run

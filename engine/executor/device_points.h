@@ -28,10 +28,10 @@ class DevicePoints {
   struct Options {
     bool keeps_sweeps = true;              // false: neither looks up nor keeps copies, since memory is short
     absl::Span<const int64_t> words = {};  // PointSampling::words(); copied to the device too
-    // SiteRooms::points and SiteRooms::upload_bytes. If they are set, all batches that fit into them take the same
-    // memory of the context's arena `batch`.
-    int64_t room_points = 0;
-    int64_t room_bytes = 0;
+    // BatchCapacities::points and BatchCapacities::upload_bytes. If they are set, all batches that fit into them take
+    // the same memory of the context's arena `batch`.
+    int64_t point_capacity = 0;
+    int64_t upload_capacity = 0;
   };
 
   // Returns the most bytes of device memory that the clouds before decoding, point_begin and this many words can take.

@@ -29,10 +29,10 @@ absl::Status DevicePoints::CopyIn(const VoxelizeOp& op, BatchTasks tasks, const 
   ListParts(tasks, point_begin, options.keeps_sweeps && cuda.copies != nullptr);
   RETURN_IF_ERROR(FindKept(cuda));
   RETURN_IF_ERROR(Upload(point_begin, options.words, context));
-  if (const int64_t taken = cuda.batch.Top().taken; taken < options.room_bytes) {
-    RETURN_IF_ERROR(cuda.batch.Take(options.room_bytes - taken).status());
+  if (const int64_t taken = cuda.batch.Top().taken; taken < options.upload_capacity) {
+    RETURN_IF_ERROR(cuda.batch.Take(options.upload_capacity - taken).status());
   }
-  const int64_t num_columns = NumPointColumns(op), room = std::max(point_begin.back(), options.room_points);
+  const int64_t num_columns = NumPointColumns(op), room = std::max(point_begin.back(), options.point_capacity);
   ASSIGN_OR_RETURN(points_, cuda.batch.TakeArray<float>(room * num_columns));
   ASSIGN_OR_RETURN(is_valid_, cuda.batch.TakeArray<uint8_t>(room));
   return Decode(op, num_columns, cuda.stream.view().get());

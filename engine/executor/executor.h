@@ -48,17 +48,17 @@ struct BatchBytes {
 
 struct RunOptions {
   const PlanTable* plans = nullptr;  // made for the program; null: Program::default_plans
-  bool times_convs = false;          // fills BatchOutput::conv_times
+  bool times_convs = false;          // fills BatchReport::conv_times
   // Says what happens if the batch's levels and rulebooks (its maps) do not fit the GPU. True: they are made on the
   // CPU. False, or for a program with several segments: the batch fails with RESOURCE_EXHAUSTED.
   bool may_make_maps_on_cpu = true;
-  // True: a GPU's batches that have rooms (capacities, site_rooms.h) are captured as CUDA graphs once and then replayed
+  // True: a GPU's batches that have capacities (batch_capacities.h) are captured as CUDA graphs once and then replayed
   // (captured_batches.h).
   bool captures = false;
   BatchBytes expected;  // memory that the context allocates in advance, each part in one block; 0: as needed
 };
 
-struct BatchOutput {
+struct BatchReport {
   // An error means that the whole batch failed (memory, limits, device) and `samples` is empty. OUT_OF_RANGE: the
   // samples together have more voxels than max_batch_voxels, but each may run alone.
   absl::Status status;
@@ -73,7 +73,7 @@ struct BatchOutput {
   bool geometry_on_cpu = false;  // GPU only: the maps did not fit the device and were made on the CPU
   bool ran_again = false;        // GPU only: a wrong forecast (SiteForecast) made the batch run twice
   bool is_replay = false;        // GPU only: a captured batch was replayed
-  int64_t room_voxels = 0;       // GPU only: the voxels that `bytes` has room for; 0: as many as the batch has
+  int64_t voxel_capacity = 0;    // GPU only: the voxels that `bytes` has room for; 0: as many as the batch has
   BatchBytes bytes;              // needed by the batch; the context may keep more
 };
 
@@ -90,9 +90,9 @@ class Executor {
   //   kernel has a single cell: then it is a matrix product.)
   // - Where rounding crosses a threshold, the sites that a prune keeps and the list of boxes may differ.
   // - A program that is_deterministic gives the same bytes in any batch.
-  virtual BatchOutput Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
+  virtual BatchReport Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
                           const RunOptions& options) = 0;
-  BatchOutput Run(const Program& program, const InferTask& task, const RunLimits& limits,
+  BatchReport Run(const Program& program, const InferTask& task, const RunLimits& limits,
                   const RunOptions& options = {}) {
     const InferTask* const tasks[] = {&task};
     return Run(program, tasks, limits, options);

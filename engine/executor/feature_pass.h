@@ -16,7 +16,7 @@
 #include "engine/executor/batch_checks.h"
 #include "engine/geometry/device_geometry.h"
 #include "engine/geometry/grouping_cache.h"
-#include "engine/ops/batch_outputs.h"
+#include "engine/ops/output_collector.h"
 #include "engine/ops/step.h"
 #include "engine/runtime/execution_context.h"
 #include "engine/runtime/stream.h"
@@ -58,15 +58,15 @@ class FeaturePass {
   // not suffice.
   absl::Status Run(const ProgramSegment& segment);
 
-  // Makes the launches of Run those of a captured batch with room for so many points (StepContext::room_points).
-  void SetRoomPoints(int64_t room_points) { context_.room_points = room_points; }
+  // Makes the launches of Run those of a captured batch with room for so many points (StepContext::point_capacity).
+  void SetPointCapacity(int64_t point_capacity) { context_.point_capacity = point_capacity; }
   // Says of each of the program's steps whether the batch needs it.
   std::vector<bool> NeededSteps() const;
 
   // Returns true if the batch's outputs need the step.
   bool IsNeeded(size_t step) const { return wanted_.Need(*options_.program->steps[step]); }
   const StepContext& context() const { return context_; }
-  BatchOutputs& outputs() { return outputs_; }
+  OutputCollector& outputs() { return outputs_; }
 
  private:
   absl::Status LayOut(const ProgramSegment& segment);
@@ -76,7 +76,7 @@ class FeaturePass {
   const WantedOutputs wanted_;
   GroupingCache groupings_;
   std::vector<char*> buffer_data_;
-  BatchOutputs outputs_;
+  OutputCollector outputs_;
   StepContext context_;
 };
 

@@ -50,7 +50,7 @@ void LayOutSampling(const Program& program, BatchTasks tasks, const std::vector<
 }
 
 void TakeSampledPoints(const PointSampling& sampling, const BatchCounts& counted, BatchTasks tasks,
-                       const std::vector<int64_t>& point_begin, BatchOutput& output) {
+                       const std::vector<int64_t>& point_begin, BatchReport& output) {
   for (size_t i = 0; i < tasks.size(); ++i) {
     const int64_t begin = sampling.selected_begin(i), end = sampling.selected_begin(i + 1);
     InferResult& sample = output.samples[i];

@@ -30,6 +30,6 @@ void LayOutSampling(const Program& program, BatchTasks tasks, const std::vector<
 // it after TakeVoxelCounts. If a request selects more points than its cloud has valid points, the sample's status
 // becomes INVALID_ARGUMENT (BAD_SAMPLE). A network that samples points itself then sees all valid points.
 void TakeSampledPoints(const PointSampling& sampling, const BatchCounts& counted, BatchTasks tasks,
-                       const std::vector<int64_t>& point_begin, BatchOutput& output);
+                       const std::vector<int64_t>& point_begin, BatchReport& output);
 
 }  // namespace voxserve

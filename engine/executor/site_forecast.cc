@@ -10,7 +10,7 @@
 namespace voxserve {
 namespace {
 
-constexpr double kRoom = 1.125;  // capacities exceed the expected sizes by this factor
+constexpr double kCapacityFactor = 1.125;  // capacities exceed the expected sizes by this factor
 // An expected maximum falls (an expected minimum rises) with each batch by this share of its distance to the new value.
 constexpr double kForgotten = 0.05;
 constexpr double kForgottenBehindPrunes = 0.001;
@@ -43,22 +43,22 @@ bool SiteForecast::has_learned(int64_t num_points) const {
   return !bucket.sites_per_point.empty() && bucket.num_resting == 0;
 }
 
-SiteRooms SiteForecast::Rooms(int64_t num_points) const {
+BatchCapacities SiteForecast::CapacitiesFor(int64_t num_points) const {
   const Bucket& bucket = BucketOf(num_points);
-  SiteRooms rooms;
+  BatchCapacities capacities;
   const auto& farthest = bucket.max_coordinate;
   if (std::any_of(farthest.begin(), farthest.end(), [](double coordinate) { return coordinate > 0; })) {
-    std::transform(farthest.begin(), farthest.end(), rooms.axis_bits.begin(), [](double coordinate) {
-      return kernels::AxisBitsFor(static_cast<int64_t>(std::ceil(coordinate * kRoom)));
+    std::transform(farthest.begin(), farthest.end(), capacities.axis_bits.begin(), [](double coordinate) {
+      return kernels::AxisBitsFor(static_cast<int64_t>(std::ceil(coordinate * kCapacityFactor)));
     });
-    const int32_t most = *std::max_element(rooms.axis_bits.begin(), rooms.axis_bits.end());
-    for (int32_t& bits : rooms.axis_bits) bits = std::min(bits + 1, most);
+    const int32_t most = *std::max_element(capacities.axis_bits.begin(), capacities.axis_bits.end());
+    for (int32_t& bits : capacities.axis_bits) bits = std::min(bits + 1, most);
   }
   for (const double ratio : bucket.sites_per_point) {
-    const double expected = std::ceil(ratio * static_cast<double>(num_points) * kRoom);
-    rooms.capacities.push_back(RoundUp(static_cast<int64_t>(expected)));
+    const double expected = std::ceil(ratio * static_cast<double>(num_points) * kCapacityFactor);
+    capacities.sites.push_back(RoundUp(static_cast<int64_t>(expected)));
   }
-  return rooms;
+  return capacities;
 }
 
 double SiteForecast::MostVoxels(int64_t num_points) const {

@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/geometry/site_rooms.h"
+#include "engine/geometry/batch_capacities.h"
 
 namespace voxserve {
 
@@ -25,8 +25,8 @@ class SiteForecast {
  public:
   // Returns true if a batch of about this many points has been observed, except for a while after HadNoMemory.
   bool has_learned(int64_t num_points) const;
-  // Rooms, MostVoxels and FewestVoxels need has_learned.
-  SiteRooms Rooms(int64_t num_points) const;
+  // CapacitiesFor, MostVoxels and FewestVoxels need has_learned.
+  BatchCapacities CapacitiesFor(int64_t num_points) const;
   // Return how many voxels (sites of level 0) such a batch has at most (without the added eighth) and at least, by
   // recent batches.
   double MostVoxels(int64_t num_points) const;

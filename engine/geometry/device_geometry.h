@@ -9,7 +9,7 @@
 // - in Finish, after the levels, if no step reads pairs. Rulebooks then take memory only for the sites that exist;
 // - in WaitForSizes, after the rulebooks, if a step reads pairs, since the host needs the numbers of pairs too.
 //   Rulebooks then take memory for as many sites as the points can make;
-// - in WaitForSizes if Begin got rooms (capacities per level). Steps may be queued before this wait. If a room was too
+// - in WaitForSizes if Begin got capacities of its levels. Steps may be queued before this wait. If a room was too
 //   small, all levels are empty on the device, and overflowed() is true.
 //
 // The executor of an execution context owns one and fills it anew for every batch. Its memory comes from the context's
@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/geometry/batch_capacities.h"
 #include "engine/geometry/batch_counts.h"
 #include "engine/geometry/batch_geometry.h"
 #include "engine/geometry/device_levels.h"
@@ -29,7 +30,6 @@
 #include "engine/geometry/geometry_maker.h"
 #include "engine/geometry/geometry_memory.h"
 #include "engine/geometry/point_sampling.h"
-#include "engine/geometry/site_rooms.h"
 #include "engine/runtime/execution_context.h"
 #include "kernels/conv/gather_scatter.h"
 #include "kernels/conv/neighbours.h"
@@ -45,13 +45,13 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   DeviceGeometry& operator=(const DeviceGeometry&) = delete;
 
   // Begins a batch and forgets the batch before. shape.num_selected must be the sampling's number of selected points.
-  // `rooms` may have capacities only if the program has at most kernels::kMostHeldLevels levels and no step reads
+  // `capacities` may have capacities only if the program has at most kernels::kMostHeldLevels levels and no step reads
   // pairs. Without capacities, Finish or WaitForSizes waits for the sizes.
-  absl::Status Begin(const DeviceSizes::Shape& shape, SiteRooms rooms, CudaContext& context);
+  absl::Status Begin(const DeviceSizes::Shape& shape, BatchCapacities capacities, CudaContext& context);
   // Begins a batch whose work from Begin to QueueSizes is queued already, or will be replayed
   // (executor/captured_batches.h). Queues nothing and takes no memory. Only WaitForSizes and what it makes valid may be
   // called afterwards.
-  void BeginReplay(const DeviceSizes::Shape& shape, SiteRooms rooms, CudaContext& context);
+  void BeginReplay(const DeviceSizes::Shape& shape, BatchCapacities capacities, CudaContext& context);
 
   // Does the same as BatchGeometry::SamplePoints, except that num_valid and selected_points are set when the sizes
   // reach the host. words: a copy of sampling.words() in device memory. max_sample_points: the number of points of the
@@ -70,12 +70,12 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   absl::Status Finish() override;
   absl::Status MakeSampleBegin(int level) override;
 
-  // Begins the geometry of the next segment, whose sites a prune selects by scores. Without rooms, the sizes of the
-  // earlier levels must be on the host. The memory of existing features is kept; new levels and rulebooks take other
-  // memory.
+  // Begins the geometry of the next segment, whose sites a prune selects by scores. Without capacities, the sizes of
+  // the earlier levels must be on the host. The memory of existing features is kept; new levels and rulebooks take
+  // other memory.
   void BeginNextSegment();
 
-  // Queues the copy of the sizes to the host, for WaitForSizes. For a batch with rooms, after its last Finish.
+  // Queues the copy of the sizes to the host, for WaitForSizes. For a batch with capacities, after its last Finish.
   absl::Status QueueSizes();
   // Copies the sizes to the host, unless QueueSizes has done so, and waits for the stream, unless Finish has.
   // Afterwards the members of BatchCounts and the methods below that return sizes are valid. Returns RESOURCE_EXHAUSTED
@@ -93,14 +93,14 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   // Uploads a level's keys as MortonKeys in the CPU's order of rows, so keys(level) is not ascending.
   absl::Status UploadKeys(int level, const BatchGeometry& made);
 
-  bool has_rooms() const { return !rooms_.capacities.empty(); }
-  // Returns the numbers of sites by level, 0 of those that are not made yet. In a batch with rooms they are capacities
-  // until WaitForSizes, at most those of the rooms.
+  bool has_capacities() const { return !capacities_.sites.empty(); }
+  // Returns the numbers of sites by level, 0 of those that are not made yet. In a batch with capacities they are
+  // capacities until WaitForSizes, at most those of the capacities.
   const std::vector<int64_t>& num_sites() const { return levels_.num_sites(); }
-  // After WaitForSizes: returns true if the batch did not fit its rooms.
+  // After WaitForSizes: returns true if the batch did not fit its capacities.
   bool overflowed() const { return overflowed_; }
   // After WaitForSizes: returns true if num_sites() are the numbers that the batch needs, even if it did not fit its
-  // rooms. Returns false if the rooms gave coordinates too few bits, since voxels were then counted wrongly.
+  // capacities. Returns false if the capacities gave coordinates too few bits, since voxels were then counted wrongly.
   bool has_true_sizes() const;
   // Returns the largest voxel coordinate on each axis. Valid after WaitForSizes; 0 unless VoxelOrigin::kMinimum.
   kernels::Axes max_coordinate() const;
@@ -123,7 +123,7 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
 
  private:
   // Forgets the batch before, on the host.
-  void Forget(const DeviceSizes::Shape& shape, SiteRooms rooms, CudaContext& context);
+  void Forget(const DeviceSizes::Shape& shape, BatchCapacities capacities, CudaContext& context);
   absl::Status TakeSizes();
 
   GeometryMemory memory_;
@@ -132,7 +132,7 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   DeviceRulebooks rulebooks_;
   bool has_sizes_ = false;         // Finish has waited for the sizes of the current segment
   bool has_queued_sizes_ = false;  // QueueSizes was called
-  SiteRooms rooms_;
+  BatchCapacities capacities_;
   bool overflowed_ = false;
   int64_t num_points_ = 0;
   int32_t* point_to_voxel_ = nullptr;

@@ -12,20 +12,20 @@
 
 namespace voxserve {
 
-absl::Status DeviceGeometry::Begin(const DeviceSizes::Shape& shape, SiteRooms rooms, CudaContext& context) {
-  Forget(shape, std::move(rooms), context);
+absl::Status DeviceGeometry::Begin(const DeviceSizes::Shape& shape, BatchCapacities capacities, CudaContext& context) {
+  Forget(shape, std::move(capacities), context);
   return sizes_.TakeMemory();
 }
 
-void DeviceGeometry::BeginReplay(const DeviceSizes::Shape& shape, SiteRooms rooms, CudaContext& context) {
-  Forget(shape, std::move(rooms), context);
+void DeviceGeometry::BeginReplay(const DeviceSizes::Shape& shape, BatchCapacities capacities, CudaContext& context) {
+  Forget(shape, std::move(capacities), context);
   has_queued_sizes_ = true;
 }
 
-void DeviceGeometry::Forget(const DeviceSizes::Shape& shape, SiteRooms rooms, CudaContext& context) {
+void DeviceGeometry::Forget(const DeviceSizes::Shape& shape, BatchCapacities capacities, CudaContext& context) {
   memory_.Begin(context);
   has_sizes_ = has_queued_sizes_ = overflowed_ = false;
-  rooms_ = std::move(rooms);
+  capacities_ = std::move(capacities);
   num_points_ = 0;
   point_to_voxel_ = sorted_points_ = nullptr;
   voxel_begin_ = nullptr;
@@ -62,8 +62,8 @@ absl::Status DeviceGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int6
   const DeviceSizes::Arrays& sizes = sizes_.on_device();
   kernels::VoxelizeParams params = fixed;
   num_points_ = fixed.num_points;
-  const int64_t room = std::max(fixed.num_points, rooms_.points);
-  params.axis_bits = rooms_.axis_bits;
+  const int64_t room = std::max(fixed.num_points, capacities_.points);
+  params.axis_bits = capacities_.axis_bits;
   ASSIGN_OR_RETURN(params.keys, levels_.AddVoxels(room, kernels::VoxelExtent(params)));
   ASSIGN_OR_RETURN(point_to_voxel_, memory_.Take<int32_t>(room));
   ASSIGN_OR_RETURN(sorted_points_, memory_.Take<int32_t>(room));
@@ -112,8 +112,8 @@ absl::Status DeviceGeometry::SwapRulebook(int index, int of) {
 
 absl::Status DeviceGeometry::Finish() {
   RETURN_IF_ERROR(levels_.Make());
-  if (has_rooms()) {
-    RETURN_IF_ERROR(levels_.Hold(rooms_, num_points_, point_to_voxel_));
+  if (has_capacities()) {
+    RETURN_IF_ERROR(levels_.Hold(capacities_, num_points_, point_to_voxel_));
     return rulebooks_.Make(/*has_sizes=*/true);
   }
   if (!rulebooks_.AsksForPairs()) {
@@ -156,7 +156,7 @@ kernels::Axes DeviceGeometry::max_coordinate() const {
 bool DeviceGeometry::has_true_sizes() const {
   const kernels::Axes most = max_coordinate();
   for (size_t axis = 0; axis < most.size(); ++axis) {
-    const int32_t bits = rooms_.axis_bits[axis];
+    const int32_t bits = capacities_.axis_bits[axis];
     if (bits > 0 && !kernels::FitsAxisBits(most[axis], bits)) return false;
   }
   return true;
@@ -167,7 +167,7 @@ absl::Status DeviceGeometry::TakeSizes() {
   levels_.TakeNumSites();
   const std::vector<int64_t>& num_sites = levels_.num_sites();
   const DeviceSizes::Arrays& sizes = sizes_.on_host();
-  overflowed_ = has_rooms() && !std::equal(num_sites.begin(), num_sites.end(), sizes.held_sites);
+  overflowed_ = has_capacities() && !std::equal(num_sites.begin(), num_sites.end(), sizes.held_sites);
   const auto samples = static_cast<size_t>(sizes_.num_samples());
   sample_begin.assign(sizes.sample_begin, sizes.sample_begin + samples + 1);
   num_invalid.assign(sizes.num_invalid, sizes.num_invalid + samples);

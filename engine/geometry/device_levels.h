@@ -17,9 +17,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/geometry/batch_capacities.h"
 #include "engine/geometry/device_sizes.h"
 #include "engine/geometry/geometry_memory.h"
-#include "engine/geometry/site_rooms.h"
 #include "kernels/coordinates/output_coordinates.h"
 #include "kernels/coordinates/site_filter.h"
 #include "kernels/coordinates/site_union.h"
@@ -39,7 +39,7 @@ class DeviceLevels {
     // each of those first sites can make on this level.
     int64_t first_sites = 0;
     kernels::OutputReach reach;
-    // All coordinates of an axis are from 0 to extent - 1, unless the batch does not fit its rooms; 0: not known.
+    // All coordinates of an axis are from 0 to extent - 1, unless the batch does not fit its capacities; 0: not known.
     kernels::Axes extent = {0, 0, 0, 0};
     // The parameters of the kernel that makes the level, without the workspace; not set for level 0.
     std::variant<kernels::OutputCoordinatesParams, kernels::SiteUnionParams, kernels::SiteFilterParams> made_by;
@@ -59,10 +59,10 @@ class DeviceLevels {
   absl::Status Make();
   absl::Status MakeSampleBegin(int level);
   // Call after each Make, while the host does not know the numbers of sites. Limits the levels that have been made to
-  // these rooms (kernels/coordinates/hold_sites.h): afterwards capacities and num_sites() are at most those of the
-  // rooms. If one room is too small, all numbers of sites on the device become 0, and no point has a voxel; they stay 0
-  // when levels are added and held later.
-  absl::Status Hold(const SiteRooms& rooms, int64_t num_points, int32_t* point_to_voxel);
+  // these capacities (kernels/coordinates/check_capacities.h): afterwards capacities and num_sites() are at most those
+  // of the capacities. If one room is too small, all numbers of sites on the device become 0, and no point has a voxel;
+  // they stay 0 when levels are added and held later.
+  absl::Status Hold(const BatchCapacities& capacities, int64_t num_points, int32_t* point_to_voxel);
 
   // Set the numbers of sites: TakeNumSites from the sizes on the host, SetNumSites from levels that the CPU made.
   void TakeNumSites();

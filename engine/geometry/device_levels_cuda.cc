@@ -5,7 +5,7 @@
 
 #include "engine/geometry/device_levels.h"
 #include "engine/runtime/cuda_status.h"
-#include "kernels/coordinates/hold_sites.h"
+#include "kernels/coordinates/check_capacities.h"
 #include "kernels/coordinates/neighbour_search.h"
 #include "kernels/coordinates/sample_begins.h"
 
@@ -173,22 +173,22 @@ absl::Status DeviceLevels::MakeSampleBegin(int index) {
   return absl::OkStatus();
 }
 
-absl::Status DeviceLevels::Hold(const SiteRooms& rooms, int64_t num_points, int32_t* point_to_voxel) {
+absl::Status DeviceLevels::Hold(const BatchCapacities& capacities, int64_t num_points, int32_t* point_to_voxel) {
   const DeviceSizes::Arrays& sizes = sizes_->on_device();
-  kernels::HoldSitesParams params{.num_levels = sizes_->num_levels(),
-                                  .num_voxels = sizes.sample_begin + sizes_->num_samples(),
-                                  .num_sites = sizes.num_sites,
-                                  .max_coordinate = sizes.max_coordinate,
-                                  .axis_bits = rooms.axis_bits,
-                                  .num_points = num_points,
-                                  .point_to_voxel = point_to_voxel,
-                                  .held = sizes.held_sites};
+  kernels::CheckCapacitiesParams params{.num_levels = sizes_->num_levels(),
+                                        .num_voxels = sizes.sample_begin + sizes_->num_samples(),
+                                        .num_sites = sizes.num_sites,
+                                        .max_coordinate = sizes.max_coordinate,
+                                        .axis_bits = capacities.axis_bits,
+                                        .num_points = num_points,
+                                        .point_to_voxel = point_to_voxel,
+                                        .held = sizes.held_sites};
   num_sites_.clear();
   for (size_t i = 0; i < levels_.size(); ++i) {
-    num_sites_.push_back(std::min(levels_[i].capacity, rooms.capacities[i]));
+    num_sites_.push_back(std::min(levels_[i].capacity, capacities.sites[i]));
     params.capacities[i] = num_sites_.back();
   }
-  RETURN_IF_CUDA_ERROR(kernels::cuda::HoldSites(params, memory_->stream().get()));
+  RETURN_IF_CUDA_ERROR(kernels::cuda::CheckCapacities(params, memory_->stream().get()));
   for (size_t i = 0; i < levels_.size(); ++i) levels_[i].num_sites = sizes.held_sites + i;
   ShrinkToSites();
   return absl::OkStatus();

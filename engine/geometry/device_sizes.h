@@ -39,7 +39,8 @@ class DeviceSizes {
     int64_t* num_dropped_voxels = nullptr;
     int64_t* max_coordinate = nullptr;  // [kMaxDimension] VoxelizeParams::max_coordinate; 0 unless kMinimum
     int64_t* num_sites = nullptr;       // [num_levels]; level 0 uses sample_begin[num_samples] instead
-    int64_t* held_sites = nullptr;     // [num_levels] the sites that fit their rooms (kernels/coordinates/hold_sites.h)
+    int64_t* held_sites =
+        nullptr;  // [num_levels] the sites that fit their capacities (kernels/coordinates/check_capacities.h)
     int64_t* beyond_limits = nullptr;  // [num_levels, num_samples] BatchCounts::num_beyond_limits
     int64_t* num_valid = nullptr;      // [num_samples]
     int64_t* selected = nullptr;       // holds [num_selected] int32

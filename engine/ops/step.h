@@ -29,7 +29,7 @@
 
 namespace voxserve {
 
-class BatchOutputs;
+class OutputCollector;
 
 // A Buffer is memory that steps read and write. Its size depends on the batch, so the executor places buffers for each
 // batch. Two buffers may share memory if their [first_step, last_step] do not overlap.
@@ -77,9 +77,9 @@ struct StepContext {
   const int64_t* device_point_begin = nullptr;        // point_begin on the context's device
   // Not 0: the batch is captured or replayed (executor/captured_batches.h), so launches must be the same for every
   // number of points up to this one. Every point is answered.
-  int64_t room_points = 0;
+  int64_t point_capacity = 0;
   int ignore_label = 255;
-  BatchOutputs* outputs = nullptr;  // written by the steps that make outputs
+  OutputCollector* outputs = nullptr;  // written by the steps that make outputs
 
   // Returns a slice's rows. Their data is null if the slice is empty. It is also null if the buffer has no memory yet;
   // the shape is then valid. Rows::num_rows is set where `capacity` may be more than the number of rows.
@@ -94,7 +94,7 @@ struct StepContext {
   // Returns [1] on the device: a level's number of sites. Null on the CPU.
   const int64_t* DeviceNumSites(int level) const;
   // Returns [1] on the device: the number of points. Null if point_capacity() is this number.
-  const int64_t* DeviceNumPoints() const { return room_points > 0 ? device_point_begin + num_samples() : nullptr; }
+  const int64_t* DeviceNumPoints() const { return point_capacity > 0 ? device_point_begin + num_samples() : nullptr; }
   // Returns [num_points] on the device: the voxel of each point, or a negative code (kernels/points/voxelize.h).
   const int32_t* PointToVoxel() const;
   int32_t num_samples() const { return static_cast<int32_t>(point_begin->size()) - 1; }
@@ -103,7 +103,7 @@ struct StepContext {
   cudaStream_t stream() const { return execution->cuda->stream.view().get(); }
   int64_t num_points() const { return point_begin->back(); }
   // Returns the number of points for which memory and launches have room.
-  int64_t point_capacity() const { return std::max(num_points(), room_points); }
+  int64_t point_capacity() const { return std::max(num_points(), point_capacity); }
 };
 
 // FusedEpilogue is the work that a step does on its sums before it stores them.
@@ -120,12 +120,12 @@ class Step {
  public:
   virtual ~Step() = default;
 
-  // Runs the step; on a GPU it queues work on the context's stream. Where StepContext::room_points is set, a CUDA graph
-  // that captured this work is replayed for other batches of the same shape (executor/captured_batches.h): the launches
-  // must then depend neither on the batch's points nor on the numbers of points and sites, unless the step NeedsSizes.
-  // Returns INTERNAL if the compiler made a wrong program, RESOURCE_EXHAUSTED if memory does not suffice, and
-  // UNAVAILABLE (DEVICE_FAILED) if the GPU failed. On the CPU it throws std::bad_alloc if the context's memory refuses
-  // an allocation; the executor catches this.
+  // Runs the step; on a GPU it queues work on the context's stream. Where StepContext::point_capacity is set, a CUDA
+  // graph that captured this work is replayed for other batches of the same shape (executor/captured_batches.h): the
+  // launches must then depend neither on the batch's points nor on the numbers of points and sites, unless the step
+  // NeedsSizes. Returns INTERNAL if the compiler made a wrong program, RESOURCE_EXHAUSTED if memory does not suffice,
+  // and UNAVAILABLE (DEVICE_FAILED) if the GPU failed. On the CPU it throws std::bad_alloc if the context's memory
+  // refuses an allocation; the executor catches this.
   virtual absl::Status Run(const StepContext& context) const = 0;
 
   // Returns INTERNAL if Run would fail on the CPU for every batch. Called once, when the step's model is loaded.
@@ -146,8 +146,8 @@ class Step {
   // called with a context that has only this number and the buffers.
   virtual bool has_scratch_of_samples() const { return false; }
 
-  // Returns the bytes that the step's output takes in the memory of BatchOutputs on a GPU; 0 for a step that makes no
-  // output. It may be called with a context that has only the number of samples and the buffers; `outputs` is then
+  // Returns the bytes that the step's output takes in the memory of OutputCollector on a GPU; 0 for a step that makes
+  // no output. It may be called with a context that has only the number of samples and the buffers; `outputs` is then
   // null.
   virtual int64_t OutputBytes(const StepContext&) const { return 0; }
 

@@ -39,7 +39,7 @@ absl::StatusOr<DeviceCopies::Lease> DeviceCopies::Find(const Owner& owner, Strea
   absl::MutexLock lock(&mutex_);
   const auto found = copies_.find(owner);
   if (found == copies_.end()) return Lease();
-  RETURN_IF_ERROR(found->second->uploaded_.HoldUp(reader));
+  RETURN_IF_ERROR(found->second->uploaded_.MakeStreamWait(reader));
   return found->second;
 }
 
@@ -47,7 +47,7 @@ absl::StatusOr<DeviceCopies::Lease> DeviceCopies::Add(const Owner& owner, const 
                                                       StreamView reader) {
   absl::MutexLock lock(&mutex_);
   if (const auto found = copies_.find(owner); found != copies_.end()) {  // another context has made the copy meanwhile
-    RETURN_IF_ERROR(found->second->uploaded_.HoldUp(reader));
+    RETURN_IF_ERROR(found->second->uploaded_.MakeStreamWait(reader));
     return found->second;
   }
   const std::shared_ptr<Copy> copy = TakeMemory(bytes);
@@ -65,7 +65,7 @@ absl::Status DeviceCopies::Upload(const char* pinned, int64_t bytes, StreamView 
   RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(copy.memory_.data(), pinned, static_cast<size_t>(bytes), cudaMemcpyHostToDevice,
                                        stream_.view().get()));
   RETURN_IF_ERROR(copy.uploaded_.Record(stream_.view()));
-  return copy.uploaded_.HoldUp(reader);
+  return copy.uploaded_.MakeStreamWait(reader);
 }
 
 absl::Status DeviceCopies::Trim() {

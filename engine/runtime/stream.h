@@ -67,7 +67,7 @@ class Event {
   // If the stream is being captured, the event is recorded whenever the captured work runs.
   absl::Status Record(StreamView stream);
   // Makes work that is queued on the stream from now on wait for the work before the last Record.
-  absl::Status HoldUp(StreamView stream) const;
+  absl::Status MakeStreamWait(StreamView stream) const;
   // Blocks until the work before the last Record has ended.
   absl::Status Synchronize() const;
   // Returns the time from `start` to this event; both have completed.

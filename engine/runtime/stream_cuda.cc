@@ -68,7 +68,7 @@ absl::Status Event::Record(StreamView stream) {
   return absl::OkStatus();
 }
 
-absl::Status Event::HoldUp(StreamView stream) const {
+absl::Status Event::MakeStreamWait(StreamView stream) const {
   RETURN_IF_CUDA_ERROR(cudaStreamWaitEvent(stream.get(), event_, 0));
   return absl::OkStatus();
 }

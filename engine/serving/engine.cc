@@ -136,7 +136,7 @@ class EngineImpl final : public Engine {
                         .warm_up_workers = [this](size_t device,
                                                   const ServedModel& model) { return WarmUpWorkers(device, model); }},
             .memory_budget = options_.memory_budget,
-            .on_ready = [this](const ModelVersionInfo& model, bool has_plans) { TuneWhereWanted(model, has_plans); },
+            .on_ready = [this](const ModelVersionInfo& model, bool has_plans) { MaybeStartTuning(model, has_plans); },
             .on_retired = [this](const ModelHandle& model) { tuner_->CancelAllOf(model); }},
         std::move(listing));
   }
@@ -254,7 +254,7 @@ class EngineImpl final : public Engine {
     return std::filesystem::path(options_.model_repository) / name / std::to_string(version);
   }
 
-  void TuneWhereWanted(const ModelVersionInfo& model, bool has_plans) {
+  void MaybeStartTuning(const ModelVersionInfo& model, bool has_plans) {
     if (!options_.tune_on_load || has_plans) return;
     Tune({.model = model.name, .version = model.version, .max_wait = absl::InfiniteDuration()});
   }

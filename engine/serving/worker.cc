@@ -25,7 +25,7 @@ absl::Duration TimeInQueue(const QueuedTask& task, absl::Time started) {
 }
 
 // Returns the number of voxels of all samples together, or 0 if one of the samples failed.
-int64_t NumVoxels(const BatchOutput& output) {
+int64_t NumVoxels(const BatchReport& output) {
   int64_t voxels = 0;
   for (const InferResult& sample : output.samples) {
     if (!sample.status.ok()) return 0;
@@ -60,13 +60,13 @@ void Complete(const QueuedTask& task, const std::vector<StageTime>& stages, absl
   result.stages.insert(result.stages.end(), stages.begin(), stages.end());
 }
 
-void InjectFaults(BatchOutput& output) {
+void InjectFaults(BatchReport& output) {
   if (FaultAt(FaultSite::kBatchError)) {
-    output = BatchOutput();
+    output = BatchReport();
     output.status = WithReason(absl::InternalError("the launch of a kernel failed"), error_reason::kInternal);
   }
   if (FaultAt(FaultSite::kDeviceFailure)) {
-    output = BatchOutput();
+    output = BatchReport();
     output.status = WithReason(absl::UnavailableError("the device is lost"), error_reason::kDeviceFailed);
   }
 }
@@ -114,7 +114,7 @@ absl::Status Worker::WarmUp(const ServedModel& model) {
   if (context_.cuda != nullptr) executor_->ReleaseHostMemory();  // the largest cloud's outputs took much of it
   options_.arbiter->TryOnce({}, [this](const RunOptions&) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_) {
     SettleMemory();
-    return BatchOutput();
+    return BatchReport();
   });
   return status;
 }
@@ -160,7 +160,7 @@ void Worker::SettleMemory() {
   }
 }
 
-BatchOutput Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, const Load& load) {
+BatchReport Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, const WorkSize& load) {
   absl::MutexLock lock(&running_);
   const std::shared_ptr<const PlanTable> plans = model.plans->Get(options_.device);
   const LatencyFit& latency = *model.latency[options_.device];
@@ -175,7 +175,7 @@ BatchOutput Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, 
                                                          .points = load.points,
                                                          .predicted = predicted});
     DelayAt(FaultSite::kSlowBatch);
-    BatchOutput output = executor_->Run(model.programs[options_.device], tasks, model.limits, options);
+    BatchReport output = executor_->Run(model.programs[options_.device], tasks, model.limits, options);
     last_run_ = SteadyNow();
     needed_bytes_ = std::max(needed_bytes_, output.bytes.total());
     SettleMemory();
@@ -188,8 +188,8 @@ BatchOutput Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, 
   return arbiter.TryOnce({.plans = plans.get(), .captures = options_.captures, .expected = expected}, run);
 }
 
-BatchOutput Worker::RunOrRefuse(const ServedModel& model, BatchTasks tasks, const Load& load) {
-  BatchOutput output;
+BatchReport Worker::RunOrRefuse(const ServedModel& model, BatchTasks tasks, const WorkSize& load) {
+  BatchReport output;
   if (failed_.ok()) {
     output = RunWithinMemory(model, tasks, load);
     InjectFaults(output);
@@ -202,17 +202,17 @@ BatchOutput Worker::RunOrRefuse(const ServedModel& model, BatchTasks tasks, cons
 
 Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
   const ServedModel& model = *tasks.front().model;
-  Load load;
-  BatchOutput output;
+  WorkSize load;
+  BatchReport output;
   try {
     std::vector<const InferTask*> batch;
     for (const QueuedTask& task : tasks) {
-      load += Load::Of(task.task);
+      load += WorkSize::Of(task.task);
       batch.push_back(&task.task);
     }
     output = RunOrRefuse(model, batch, load);
   } catch (const std::bad_alloc&) {
-    output = BatchOutput();
+    output = BatchReport();
     output.status = OutOfMemoryError();
   }
   if (!output.status.ok() && failed_.ok() && tasks.size() > 1) {
@@ -249,14 +249,14 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
   if (voxels == 0) return {};
   // The memory model learns only from batches that take as much memory as usual ones. Kernel maps that were made on the
   // CPU take less, since their sizes are exact. A sampled cloud takes less, since the network sees fewer of its points.
-  if (!output.geometry_on_cpu && load.samples == 0 && IsTypical(model.info, tasks.front().task)) {
-    model.memory[options_.device]->Observe(load.points, std::max(voxels, output.room_voxels), output.bytes,
+  if (!output.geometry_on_cpu && load.selections == 0 && IsTypical(model.info, tasks.front().task)) {
+    model.memory[options_.device]->Observe(load.points, std::max(voxels, output.voxel_capacity), output.bytes,
                                            load.requests);
   }
   return {.num_voxels = voxels, .sample_share = SampleShare(output.stages)};
 }
 
-void Worker::Report(absl::Span<const QueuedTask> tasks, const BatchOutput& output, absl::Time started) {
+void Worker::Report(absl::Span<const QueuedTask> tasks, const BatchReport& output, absl::Time started) {
   EngineObserver* observer = options_.observer;
   if (observer == nullptr) return;
   const std::string& model = tasks.front().model->info.name;

@@ -47,7 +47,7 @@ class Worker {
     BatchWatchdog* watchdog = nullptr;                // outlives the worker; null: its batches are not watched
     std::atomic<int>* num_working_workers = nullptr;  // of all devices; this worker included
     std::atomic<int64_t>* batch_bytes = nullptr;      // memory that all contexts of the device keep for batches
-    MaxBatchBytes max_batch_bytes = NoLimitOfBytes;
+    MaxBatchBytes max_batch_bytes = UnlimitedBytes;
     DeviceArbiter* arbiter = nullptr;                           // the arbiter of the context's device
     bool captures = false;                                      // RunOptions::captures
     absl::Duration memory_age = absl::Minutes(1);               // how often the context's kept memory is checked
@@ -76,15 +76,15 @@ class Worker {
   // exceeds a limit, for example) runs again in halves, so that no task fails because of others. If the device is
   // broken, the tasks get the error at once.
   Batcher::Outcome Run(absl::Span<QueuedTask> tasks, absl::Time started);
-  BatchOutput RunWithinMemory(const ServedModel& model, BatchTasks tasks, const Load& load);
-  BatchOutput RunOrRefuse(const ServedModel& model, BatchTasks tasks, const Load& load);
+  BatchReport RunWithinMemory(const ServedModel& model, BatchTasks tasks, const WorkSize& load);
+  BatchReport RunOrRefuse(const ServedModel& model, BatchTasks tasks, const WorkSize& load);
   // Adds the memory that the context keeps to options_.batch_bytes. On a GPU, frees the context's arenas if they exceed
   // max_batch_bytes; this must run within a call of the arbiter, since the arbiter also frees contexts' memory.
   void SettleMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_);
   void ReleaseHostMemory(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_);
   // Frees host memory that recent batches did not need, every memory_age. Called after a batch has been answered.
   void ReleaseOldMemory();
-  void Report(absl::Span<const QueuedTask> tasks, const BatchOutput& output, absl::Time started);
+  void Report(absl::Span<const QueuedTask> tasks, const BatchReport& output, absl::Time started);
 
   const Options options_;
   ExecutionContext context_;

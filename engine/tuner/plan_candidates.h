@@ -16,7 +16,7 @@ namespace voxserve {
 // A plan for every convolution, by its index in Program::convs.
 using NetworkPlan = std::vector<ConvPlan>;
 
-// The number of pairs of each kernel offset, by rulebook (BatchOutput::rulebook_sizes).
+// The number of pairs of each kernel offset, by rulebook (BatchReport::rulebook_sizes).
 using RulebookSizes = std::vector<std::vector<int64_t>>;
 
 // Returns plans of the whole network to run, so that each run measures all convolutions. The first plan is `defaults`.

@@ -118,9 +118,9 @@ class PlanReader {
     read_block("block_rows", proto.block_rows(), &plan.block.rows);
     read_block("block_columns", proto.block_columns(), &plan.block.columns);
     read_block("split_k", proto.split_k(), &plan.block.split_k);
-    plan.block.by_warps = proto.by_warps();
+    plan.block.uses_mma_sync = proto.uses_mma_sync();
     if (plan.block.rows == 0 && plan.block != kernels::ConvBlock{}) {
-      at.Add("block_columns, split_k and by_warps need block_rows");
+      at.Add("block_columns, split_k and uses_mma_sync need block_rows");
     }
     // 0 and 1 parts mean the same; blocks without columns cannot be split.
     if (plan.block.split_k <= 1) plan.block.split_k = plan.block.columns == 0 ? 0 : 1;
@@ -284,7 +284,7 @@ model::v1::ConvPlan ProtoOf(const std::string& node, const ConvPlan& plan, const
   proto.set_block_rows(static_cast<uint32_t>(plan.block.rows));
   proto.set_block_columns(static_cast<uint32_t>(plan.block.columns));
   proto.set_split_k(static_cast<uint32_t>(plan.block.split_k));
-  proto.set_by_warps(plan.block.by_warps);
+  proto.set_by_warps(plan.block.uses_mma_sync);
   if (dataflow.has_grouping() || !(plan.grouping == default_plan.grouping)) {
     proto.set_grouping(ProtoOf(plan.grouping.grouping));
     proto.set_epsilon(plan.grouping.epsilon);

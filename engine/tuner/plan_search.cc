@@ -122,7 +122,7 @@ absl::StatusOr<std::vector<SizedScan>> PlanSearch::MeasureSizes(absl::Span<const
     // On a GPU, map sizes are only known for rulebooks in pairs form, so this uses the dataflow that every convolution
     // supports and that reads pairs.
     const NetworkPlan plan = UniversalPlans(program_, program_.default_plans.ForVoxels(scans[i].num_points()));
-    ASSIGN_OR_RETURN(BatchOutput output, timer_.Run(timer_.TableOf(plan), scans[i], {.times_convs = true}));
+    ASSIGN_OR_RETURN(BatchReport output, timer_.Run(timer_.TableOf(plan), scans[i], {.times_convs = true}));
     std::string why = WhyFailed(output);
     const int64_t num_voxels = why.empty() ? output.samples[0].counts.voxels : 0;
     if (why.empty() && num_voxels == 0) why = "it has no voxel";
@@ -195,18 +195,18 @@ std::vector<ConvPlan> PlanSearch::BestOf(const BucketState& state, size_t conv, 
 absl::StatusOr<std::string> PlanSearch::WhyUnfit(const BucketState& state, const NetworkPlan& plan) {
   const PlanTable table = timer_.TableOf(plan);
   const ScanRunOptions options = {.return_scores = program_.has_scores};
-  ASSIGN_OR_RETURN(const BatchOutput first, timer_.Run(table, *state.middle->input, options));
+  ASSIGN_OR_RETURN(const BatchReport first, timer_.Run(table, *state.middle->input, options));
   if (std::string why = WhyFailed(first); !why.empty()) return why;
   if (std::string why = WhyDeviates(program_, state.expected, first.samples[0]); !why.empty()) return why;
   if (options_.may_be_nondeterministic) return "";
-  ASSIGN_OR_RETURN(const BatchOutput second, timer_.Run(table, *state.middle->input, options));
+  ASSIGN_OR_RETURN(const BatchReport second, timer_.Run(table, *state.middle->input, options));
   if (std::string why = WhyFailed(second); !why.empty()) return why;
   return HaveSameBytes(first.samples[0], second.samples[0]) ? "" : "its results differ from run to run";
 }
 
 absl::Status PlanSearch::DropDeviating(BucketState& state) {
   BeginStage("numbers", kNumbersEnd, 1 + 2 * kShortlist);
-  ASSIGN_OR_RETURN(BatchOutput output, timer_.Run(timer_.TableOf(state.defaults), *state.middle->input,
+  ASSIGN_OR_RETURN(BatchReport output, timer_.Run(timer_.TableOf(state.defaults), *state.middle->input,
                                                   {.return_scores = program_.has_scores}));
   RETURN_IF_ERROR(output.status);
   if (std::string why = WhyFailed(output); !why.empty()) {

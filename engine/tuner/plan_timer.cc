@@ -10,7 +10,7 @@
 namespace voxserve {
 namespace {
 
-absl::Duration TimeOf(const BatchOutput& output, std::initializer_list<Stage> stages) {
+absl::Duration TimeOf(const BatchReport& output, std::initializer_list<Stage> stages) {
   absl::Duration total;
   for (const StageTime& time : output.stages) {
     if (std::find(stages.begin(), stages.end(), time.stage) != stages.end()) total += time.duration;
@@ -27,7 +27,7 @@ struct ScanSamples {
   std::vector<absl::Duration> network, geometry;
   std::vector<std::vector<absl::Duration>> convs;  // by convolution
 
-  void Add(const BatchOutput& output) {
+  void Add(const BatchReport& output) {
     network.push_back(TimeOf(output, {Stage::kVoxelize, Stage::kGeometry, Stage::kFeatures, Stage::kHead}));
     geometry.push_back(TimeOf(output, {Stage::kGeometry}));
     convs.resize(output.conv_times.size());
@@ -60,7 +60,7 @@ absl::Duration PlanTimes::network_total() const { return Sum(network); }
 absl::Duration PlanTimes::geometry_total() const { return Sum(geometry); }
 absl::Duration PlanTimes::network_median() const { return Median(network); }
 
-std::string WhyFailed(const BatchOutput& output) {
+std::string WhyFailed(const BatchReport& output) {
   if (!output.status.ok()) return std::string(output.status.message());
   if (output.samples.size() != 1) return "the batch has no result";
   if (!output.samples[0].status.ok()) return std::string(output.samples[0].status.message());
@@ -83,7 +83,7 @@ bool PlanTimer::is_out_of_time() const {
   return options_.time_limit != absl::InfiniteDuration() && elapsed() >= options_.time_limit * stage_end_;
 }
 
-absl::StatusOr<BatchOutput> PlanTimer::Run(const PlanTable& plans, const InferTask& scan,
+absl::StatusOr<BatchReport> PlanTimer::Run(const PlanTable& plans, const InferTask& scan,
                                            const ScanRunOptions& options) {
   const double share = static_cast<double>(std::min(stage_done_, stage_runs_)) / static_cast<double>(stage_runs_);
   const double fraction = stage_begin_ + share * (stage_end_ - stage_begin_);
@@ -92,7 +92,7 @@ absl::StatusOr<BatchOutput> PlanTimer::Run(const PlanTable& plans, const InferTa
   }
   ++stage_done_;
   ++num_runs_;
-  BatchOutput output = run_(plans, scan, options);
+  BatchReport output = run_(plans, scan, options);
   if (ReasonOf(output.status) == error_reason::kDeviceFailed) return output.status;
   return output;
 }
@@ -117,7 +117,7 @@ absl::StatusOr<std::vector<PlanTimes>> PlanTimer::Time(const std::vector<PlanTab
   for (int repeat = 0; repeat < repeats; ++repeat) {
     for (size_t p = 0; p < tables.size(); ++p) {
       for (size_t s = 0; s < scans.size() && !has_failed[p] && !is_out_of_time(); ++s) {
-        const absl::StatusOr<BatchOutput> output = Run(tables[p], *scans[s], {.times_convs = times_convs});
+        const absl::StatusOr<BatchReport> output = Run(tables[p], *scans[s], {.times_convs = times_convs});
         if (!output.ok()) return output.status();
         has_failed[p] = !WhyFailed(*output).empty();
         samples[p][s].Add(*output);

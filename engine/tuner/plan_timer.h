@@ -27,7 +27,7 @@ struct ScanRunOptions {
 };
 
 // Runs one scan as a batch of its own. The options say whether scores are needed.
-using RunScan = std::function<BatchOutput(const PlanTable&, const InferTask&, const ScanRunOptions&)>;
+using RunScan = std::function<BatchReport(const PlanTable&, const InferTask&, const ScanRunOptions&)>;
 
 struct SearchProgress {
   std::string stage;
@@ -65,7 +65,7 @@ class PlanTimer {
 
   // Runs one scan as a batch. Returns CANCELLED if on_progress returned false, and the batch's error if the device
   // failed. After any other failure it returns the batch's output, of which WhyFailed says why it cannot be used.
-  absl::StatusOr<BatchOutput> Run(const PlanTable& plans, const InferTask& scan, const ScanRunOptions& options);
+  absl::StatusOr<BatchReport> Run(const PlanTable& plans, const InferTask& scan, const ScanRunOptions& options);
   // Makes a table with one bucket for all sizes.
   PlanTable TableOf(const NetworkPlan& plan) const;
 
@@ -93,7 +93,7 @@ class PlanTimer {
 };
 
 // Returns why a batch's result or times cannot be used; "" if they can.
-std::string WhyFailed(const BatchOutput& output);
+std::string WhyFailed(const BatchReport& output);
 
 // Returns the median. For an even number of times it is the mean of the middle two, for no times 0.
 absl::Duration Median(std::vector<absl::Duration> times);

@@ -10,10 +10,10 @@
 namespace voxserve::kernels {
 
 struct ConvBlock {
-  int32_t rows = 0;       // output rows per block; 0: the dataflow's default replaces all fields
-  int32_t columns = 0;    // output channels per block
-  int32_t split_k = 0;    // number of parts of the summed channels; blocks sum the parts apart, then the sums are added
-  bool by_warps = false;  // use the tensor core instructions of sm_80 even if the GPU has newer ones
+  int32_t rows = 0;     // output rows per block; 0: the dataflow's default replaces all fields
+  int32_t columns = 0;  // output channels per block
+  int32_t split_k = 0;  // number of parts of the summed channels; blocks sum the parts apart, then the sums are added
+  bool uses_mma_sync = false;  // use the tensor core instructions of sm_80 even if the GPU has newer ones
 
   constexpr bool operator==(const ConvBlock&) const = default;
 };

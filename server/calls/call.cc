@@ -27,7 +27,7 @@ constexpr absl::Duration kSoon = absl::Milliseconds(25);
 
 // ---- Call
 
-Call::Call(const ServiceParts* parts, grpc::CallbackServerContext* context, CallKind kind)
+Call::Call(const CallEnvironment* parts, grpc::CallbackServerContext* context, CallKind kind)
     : parts_(parts),
       context_(context),
       kind_(kind),

@@ -29,8 +29,8 @@
 #include "absl/time/time.h"
 #include "engine/base/steady_time.h"
 #include "server/calls/byte_limits.h"
+#include "server/calls/call_environment.h"
 #include "server/calls/open_calls.h"
-#include "server/calls/service_parts.h"
 #include "server/calls/timers.h"
 #include "server/calls/trace_context.h"
 #include "server/identity/authoriser.h"
@@ -39,7 +39,7 @@ namespace voxserve {
 
 class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_from_this<Call> {
  public:
-  Call(const ServiceParts* parts, grpc::CallbackServerContext* context, CallKind kind);
+  Call(const CallEnvironment* parts, grpc::CallbackServerContext* context, CallKind kind);
 
   // Sets who makes the call. Called at most once, before OpenCalls gets the call. If it is not called, the caller is
   // known by its address (source()).
@@ -80,13 +80,13 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   }
 
   // Tells OpenCalls that the call reads no more of its client's messages. If no other call of the same peer reads
-  // either, calls ServiceParts::on_idle.
+  // either, calls CallEnvironment::on_idle.
   void EndReading();
 
   // Called by OnDone, after all other callbacks and before OpenCalls releases the call.
   virtual void OnClosed() {}
 
-  const ServiceParts& parts() const { return *parts_; }
+  const CallEnvironment& parts() const { return *parts_; }
   grpc::CallbackServerContext* context() const { return context_; }
   absl::Time deadline() const { return deadline_; }
   absl::Time began() const { return began_; }  // when the call was made, by SteadyNow
@@ -112,7 +112,7 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   void ShortenAnswerTimer() ABSL_LOCKS_EXCLUDED(answer_mutex_);
   bool was_cut() const ABSL_LOCKS_EXCLUDED(answer_mutex_);
 
-  // CountCancel reports a call that the client cancelled or left (ServiceParts::on_cancelled_call). CountUseless
+  // CountCancel reports a call that the client cancelled or left (CallEnvironment::on_cancelled_call). CountUseless
   // reports a call that ended without its request (on_useless_call). Both do nothing if the call began 25 ms ago or
   // earlier. Such a call has taken a part of its client's share meanwhile, so OpenCalls already bounds the number of
   // such calls; and a vehicle whose deadline passes while it still sends its request has done nothing wrong.
@@ -127,7 +127,7 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   void CutUnread() ABSL_LOCKS_EXCLUDED(answer_mutex_);
   void OnOutOfMemory() const;
 
-  const ServiceParts* const parts_;
+  const CallEnvironment* const parts_;
   grpc::CallbackServerContext* const context_;
   const CallKind kind_;
   const std::string peer_;

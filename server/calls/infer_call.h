@@ -1,7 +1,7 @@
 #pragma once
 
-// InferCall is a call with one inference request and one answer (Infer and ModelInfer). An InferRun makes the answer.
-// If the client is gone or the deadline has passed, the call cancels its task in the engine's queue.
+// InferCall is a call with one inference request and one answer (Infer and ModelInfer). An UnaryRequest makes the
+// answer. If the client is gone or the deadline has passed, the call cancels its task in the engine's queue.
 
 #include <grpcpp/grpcpp.h>
 
@@ -10,20 +10,21 @@
 
 #include "absl/status/status.h"
 #include "server/calls/call.h"
-#include "server/calls/infer_run.h"
+#include "server/calls/unary_request.h"
 
 namespace voxserve {
 
 class InferCall final : public RequestCall {
  public:
-  InferCall(const ServiceParts* parts, grpc::CallbackServerContext* context, std::unique_ptr<InferFormat> format)
-      : RequestCall(parts, context, CallKind::kRequest), run_(std::make_shared<InferRun>(parts, std::move(format))) {}
+  InferCall(const CallEnvironment* parts, grpc::CallbackServerContext* context, std::unique_ptr<InferFormat> format)
+      : RequestCall(parts, context, CallKind::kRequest),
+        run_(std::make_shared<UnaryRequest>(parts, std::move(format))) {}
 
  private:
   void OnRequest(const grpc::ByteBuffer& bytes) override;
   void OnAbandoned(const absl::Status& why) override { run_->Abandon(why); }
 
-  const std::shared_ptr<InferRun> run_;
+  const std::shared_ptr<UnaryRequest> run_;
 };
 
 }  // namespace voxserve

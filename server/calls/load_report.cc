@@ -7,7 +7,7 @@ constexpr char kTrailer[] = "endpoint-load-metrics-bin";
 
 }  // namespace
 
-xds::data::orca::v3::OrcaLoadReport LoadReportOf(const ServiceParts& parts) {
+xds::data::orca::v3::OrcaLoadReport LoadReportOf(const CallEnvironment& parts) {
   const ServerLoad load = parts.metrics->Load(parts.num_devices);
   xds::data::orca::v3::OrcaLoadReport report;
   report.set_application_utilization(load.utilization);
@@ -16,7 +16,7 @@ xds::data::orca::v3::OrcaLoadReport LoadReportOf(const ServiceParts& parts) {
   return report;
 }
 
-void AddLoadReport(const ServiceParts& parts, grpc::CallbackServerContext* context) {
+void AddLoadReport(const CallEnvironment& parts, grpc::CallbackServerContext* context) {
   context->AddTrailingMetadata(kTrailer, LoadReportOf(parts).SerializeAsString());
 }
 

@@ -6,15 +6,15 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "server/calls/service_parts.h"
+#include "server/calls/call_environment.h"
 #include "xds/data/orca/v3/orca_load_report.pb.h"
 
 namespace voxserve {
 
 // Returns the server's load over the last seconds: utilization of the devices, answers and errors per second.
-xds::data::orca::v3::OrcaLoadReport LoadReportOf(const ServiceParts& parts);
+xds::data::orca::v3::OrcaLoadReport LoadReportOf(const CallEnvironment& parts);
 
 // Adds a report to the call's trailers, as "endpoint-load-metrics-bin". Must be called before the call's Finish.
-void AddLoadReport(const ServiceParts& parts, grpc::CallbackServerContext* context);
+void AddLoadReport(const CallEnvironment& parts, grpc::CallbackServerContext* context);
 
 }  // namespace voxserve

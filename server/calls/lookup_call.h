@@ -13,8 +13,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/calls/call.h"
+#include "server/calls/call_environment.h"
 #include "server/calls/rpc_router.h"
-#include "server/calls/service_parts.h"
 #include "server/codec/message_parser.h"
 #include "server/identity/authoriser.h"
 
@@ -24,10 +24,10 @@ template <typename Request, typename Response>
 class LookupCall final : public RequestCall {
  public:
   // Fills the response, or returns why the caller gets none.
-  using Lookup = absl::Status (*)(const ServiceParts& parts, const Caller& caller, const Request& request,
+  using Lookup = absl::Status (*)(const CallEnvironment& parts, const Caller& caller, const Request& request,
                                   Response* response);
 
-  LookupCall(const ServiceParts* parts, grpc::CallbackServerContext* context, CallKind kind, Lookup lookup)
+  LookupCall(const CallEnvironment* parts, grpc::CallbackServerContext* context, CallKind kind, Lookup lookup)
       : RequestCall(parts, context, kind), lookup_(lookup) {}
 
  private:
@@ -54,8 +54,8 @@ class LookupCall final : public RequestCall {
 
 // Adds a method whose calls are LookupCalls. path, access: as for RpcRouter::Add.
 template <typename Request, typename Response>
-void AddLookup(const std::string& path, Access access, CallKind kind, const ServiceParts* parts, RpcRouter* router,
-               absl::Status (*lookup)(const ServiceParts& parts, const Caller& caller, const Request& request,
+void AddLookup(const std::string& path, Access access, CallKind kind, const CallEnvironment* parts, RpcRouter* router,
+               absl::Status (*lookup)(const CallEnvironment& parts, const Caller& caller, const Request& request,
                                       Response* response)) {
   router->Add(path, access, [parts, kind, lookup](grpc::CallbackServerContext* context) {
     return std::make_shared<LookupCall<Request, Response>>(parts, context, kind, lookup);

@@ -25,8 +25,8 @@
 #include "engine/serving/engine.h"
 #include "server/calls/audit.h"
 #include "server/calls/call.h"
+#include "server/calls/call_environment.h"
 #include "server/calls/rpc_router.h"
-#include "server/calls/service_parts.h"
 #include "server/codec/message_parser.h"
 
 namespace voxserve {
@@ -55,7 +55,7 @@ struct ModelMethod {
 template <typename Request, typename Response>
 class ModelCall final : public RequestCall {
  public:
-  ModelCall(const ServiceParts* parts, grpc::CallbackServerContext* context,
+  ModelCall(const CallEnvironment* parts, grpc::CallbackServerContext* context,
             const ModelMethod<Request, Response>& method)
       : RequestCall(parts, context, CallKind::kRequest), method_(method) {}
 
@@ -106,8 +106,8 @@ class ModelCall final : public RequestCall {
 // Adds a method whose calls are ModelCalls, for operators. service: the first part of the method's path,
 // "/voxserve.v1.AdminService/".
 template <typename Request, typename Response>
-void AddModelCall(const std::string& service, const ModelMethod<Request, Response>& method, const ServiceParts* parts,
-                  RpcRouter* router) {
+void AddModelCall(const std::string& service, const ModelMethod<Request, Response>& method,
+                  const CallEnvironment* parts, RpcRouter* router) {
   router->Add(absl::StrCat(service, method.name), Access::kAdmin,
               [parts, method](grpc::CallbackServerContext* context) {
                 return std::make_shared<ModelCall<Request, Response>>(parts, context, method);

@@ -1,7 +1,7 @@
 #pragma once
 
 // RequestTelemetry records the decoding, the answer or the error of one request: in its answer (the times of stages),
-// in the metrics and in the log. Each InferRun has one, and each frame of an InferStream.
+// in the metrics and in the log. Each UnaryRequest has one, and each frame of an InferStream.
 //
 // Threads: not thread-safe; several threads may use it one after another.
 
@@ -21,7 +21,7 @@
 #include "engine/tensor/point_cloud.h"
 #include "open_inference.pb.h"
 #include "server/calls/byte_limits.h"
-#include "server/calls/service_parts.h"
+#include "server/calls/call_environment.h"
 #include "server/calls/trace_context.h"
 #include "voxserve/v1/inference.pb.h"
 
@@ -40,7 +40,7 @@ class RequestTelemetry {
   };
 
   // Records the current time as the request's arrival. `parts` must outlive the telemetry.
-  RequestTelemetry(Names names, const ServiceParts& parts) : names_(std::move(names)), parts_(&parts) {}
+  RequestTelemetry(Names names, const CallEnvironment& parts) : names_(std::move(names)), parts_(&parts) {}
 
   // Makes the cloud with DecodeCloud, and records the time that this takes. Returns the errors of StampOf and
   // DecodeCloud (server/codec/codec.h).
@@ -48,7 +48,7 @@ class RequestTelemetry {
 
   // Fills the response, except for request_id, and records the answer. The result holds the response's bytes; the
   // caller keeps it until the answer has been sent. RESOURCE_EXHAUSTED: RESPONSE_TOO_LARGE if the response is larger
-  // than ServiceParts::max_message_bytes, or an error of ByteLimits::Hold. Such an error is recorded already, as by
+  // than CallEnvironment::max_message_bytes, or an error of ByteLimits::Hold. Such an error is recorded already, as by
   // Fail.
   absl::StatusOr<HeldBytes> Answer(InferResult result, v1::InferResponse* response);
   // Does the same for the open inference protocol. outputs: the outputs to send, as for EncodeOpenInference. finish:
@@ -76,7 +76,7 @@ class RequestTelemetry {
   void LogFailure(const absl::Status& status) const;
 
   Names names_;
-  const ServiceParts* parts_;
+  const CallEnvironment* parts_;
   absl::Time started_ = SteadyNow();
   absl::Time stamp_ = absl::InfinitePast();
   absl::Duration decode_time_;

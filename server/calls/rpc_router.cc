@@ -36,7 +36,8 @@ std::string CertificateName(const grpc::CallbackServerContext& context) {
   return std::string(CutAtCharacter({names.front().data(), names.front().size()}, kMaxNameBytes));
 }
 
-absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context, const ServiceParts& parts, Access access) {
+absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context, const CallEnvironment& parts,
+                                Access access) {
   const Authoriser* const authoriser = parts.authoriser;
   Caller caller;
   if (authoriser != nullptr) {

@@ -21,7 +21,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "server/calls/call.h"
-#include "server/calls/service_parts.h"
+#include "server/calls/call_environment.h"
 #include "server/identity/authoriser.h"
 
 namespace voxserve {
@@ -31,7 +31,7 @@ class RpcRouter final : public grpc::CallbackGenericService {
   using MakeCall = std::function<std::shared_ptr<Call>(grpc::CallbackServerContext* context)>;
 
   // `parts` must outlive the router, and the router must outlive the gRPC server.
-  explicit RpcRouter(const ServiceParts* parts) : parts_(parts) {}
+  explicit RpcRouter(const CallEnvironment* parts) : parts_(parts) {}
 
   // Adds a method. path: "/voxserve.v1.InferenceService/Infer". access: the right that the caller needs. make_call:
   // makes the Call of an RPC; any thread calls it.
@@ -54,7 +54,7 @@ class RpcRouter final : public grpc::CallbackGenericService {
   absl::Status UnknownMethod(const std::string& path) const;
   grpc::ServerGenericBidiReactor* Refuse(grpc::CallbackServerContext* context, const absl::Status& status);
 
-  const ServiceParts* const parts_;
+  const CallEnvironment* const parts_;
   absl::flat_hash_map<std::string, Method> methods_;         // by path
   absl::flat_hash_map<std::string, std::string> elsewhere_;  // where a service or a method is, by its name
 };

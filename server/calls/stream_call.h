@@ -27,14 +27,14 @@
 #include "absl/time/time.h"
 #include "server/calls/byte_limits.h"
 #include "server/calls/call.h"
-#include "server/calls/service_parts.h"
+#include "server/calls/call_environment.h"
 #include "server/calls/timers.h"
 
 namespace voxserve {
 
 class StreamCall : public Call {
  public:
-  StreamCall(const ServiceParts* parts, grpc::CallbackServerContext* context)
+  StreamCall(const CallEnvironment* parts, grpc::CallbackServerContext* context)
       : Call(parts, context, CallKind::kStream) {}
 
   void Start() final ABSL_LOCKS_EXCLUDED(mutex_);

@@ -64,12 +64,12 @@ void AppendVarint(uint64_t value, std::string* out) {
   out->push_back(static_cast<char>(value));
 }
 
-// Walk reads the bytes of one message once. It separates the cloud's data (or a tensor's values) from all other bytes,
-// which are the skeleton: a message that protobuf can parse.
-class Walk {
+// SkeletonReader reads the bytes of one message once. It separates the cloud's data (or a tensor's values) from all
+// other bytes, which are the skeleton: a message that protobuf can parse.
+class SkeletonReader {
  public:
-  // Both arguments must outlive the Walk.
-  Walk(const grpc::ByteBuffer& bytes, CloudAllocator allocate)
+  // Both arguments must outlive the SkeletonReader.
+  SkeletonReader(const grpc::ByteBuffer& bytes, CloudAllocator allocate)
       : allocate_(allocate), reader_(ReaderArgument(bytes)), input_(&reader_), num_bytes_(bytes.Length()) {}
 
   // Appends to the skeleton all bytes of a message of this type but the data.
@@ -327,7 +327,7 @@ absl::Status ParseWithin(const grpc::ByteBuffer& bytes, CloudAllocator allocate,
                          TensorParts* parts = nullptr) {
   absl::Status status;
   try {
-    Walk walk(bytes, allocate);
+    SkeletonReader walk(bytes, allocate);
     status = walk.Gather(*message->GetDescriptor());
     if (status.ok() && !message->ParsePartialFromString(walk.skeleton())) {
       status = Malformed(absl::StrCat("the bytes are no ", message->GetTypeName()));

@@ -37,8 +37,8 @@ absl::Status OpenInferenceFormat::Complete(const Engine& engine, v1::InferReques
   return TranslateRequest(message_, parts_, num_bytes_, model, request);
 }
 
-absl::Status OpenInferenceFormat::Fetch(const ServiceParts& parts, const std::string& client, CloudAllocator allocate,
-                                        HostBuffer* data) {
+absl::Status OpenInferenceFormat::Fetch(const CallEnvironment& parts, const std::string& client,
+                                        CloudAllocator allocate, HostBuffer* data) {
   const auto find = [&](const SharedMemoryUse& use) {
     return parts.shared_memory->Find(client, use.region, use.offset, use.num_bytes);
   };

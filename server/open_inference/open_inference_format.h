@@ -1,9 +1,9 @@
 #pragma once
 
 // OpenInferenceFormat is the InferFormat of the open inference protocol: it reads a ModelInferRequest and writes its
-// response, for ModelInfer and for each request of ModelStreamInfer. An InferRun owns one for each request, and calls
-// its functions one at a time (server/calls/infer_run.h). server/codec/open_inference.h describes inputs, outputs and
-// errors.
+// response, for ModelInfer and for each request of ModelStreamInfer. An UnaryRequest owns one for each request, and
+// calls its functions one at a time (server/calls/unary_request.h). server/codec/open_inference.h describes inputs,
+// outputs and errors.
 
 #include <map>
 #include <optional>
@@ -12,8 +12,8 @@
 
 #include "absl/status/statusor.h"
 #include "open_inference.pb.h"
-#include "server/calls/infer_run.h"
 #include "server/calls/shared_memory.h"
+#include "server/calls/unary_request.h"
 #include "server/codec/message_parser.h"
 #include "server/codec/open_inference.h"
 
@@ -27,7 +27,7 @@ class OpenInferenceFormat final : public InferFormat {
   absl::Status Parse(const grpc::ByteBuffer& bytes, CloudAllocator allocate, v1::InferRequest* request,
                      HostBuffer* data) override;
   absl::Status Complete(const Engine& engine, v1::InferRequest* request) override;
-  absl::Status Fetch(const ServiceParts& parts, const std::string& client, CloudAllocator allocate,
+  absl::Status Fetch(const CallEnvironment& parts, const std::string& client, CloudAllocator allocate,
                      HostBuffer* data) override;
   int64_t HeldSpace() const override { return static_cast<int64_t>(message_.SpaceUsedLong()); }
   absl::Duration timeout() const override { return parameters_->timeout; }

@@ -24,19 +24,19 @@ namespace {
 
 constexpr char kPlatform[] = "voxserve";
 
-absl::Status ServerLive(const ServiceParts& /*parts*/, const Caller& /*caller*/,
+absl::Status ServerLive(const CallEnvironment& /*parts*/, const Caller& /*caller*/,
                         const inference::ServerLiveRequest& /*request*/, inference::ServerLiveResponse* response) {
   response->set_live(true);
   return absl::OkStatus();
 }
 
-absl::Status ServerReady(const ServiceParts& parts, const Caller& /*caller*/,
+absl::Status ServerReady(const CallEnvironment& parts, const Caller& /*caller*/,
                          const inference::ServerReadyRequest& /*request*/, inference::ServerReadyResponse* response) {
   response->set_ready(parts.is_ready());
   return absl::OkStatus();
 }
 
-absl::Status ServerMetadata(const ServiceParts& parts, const Caller& /*caller*/,
+absl::Status ServerMetadata(const CallEnvironment& parts, const Caller& /*caller*/,
                             const inference::ServerMetadataRequest& /*request*/,
                             inference::ServerMetadataResponse* response) {
   response->set_name("voxserve");
@@ -45,21 +45,21 @@ absl::Status ServerMetadata(const ServiceParts& parts, const Caller& /*caller*/,
 }
 
 // Returns the version of the model. Returns the error of Caller::CheckModel if the caller may not see the model.
-absl::StatusOr<ModelVersionInfo> FindModel(const ServiceParts& parts, const Caller& caller, const std::string& name,
+absl::StatusOr<ModelVersionInfo> FindModel(const CallEnvironment& parts, const Caller& caller, const std::string& name,
                                            const std::string& version) {
   if (!caller.SeesModel(name)) return caller.CheckModel(name);
   ASSIGN_OR_RETURN(const int64_t number, ParseModelVersion(version));
   return parts.engine->GetModel(name, number);
 }
 
-absl::StatusOr<ModelVersionInfo> FindReadyModel(const ServiceParts& parts, const Caller& caller,
+absl::StatusOr<ModelVersionInfo> FindReadyModel(const CallEnvironment& parts, const Caller& caller,
                                                 const std::string& name, const std::string& version) {
   ASSIGN_OR_RETURN(ModelVersionInfo info, FindModel(parts, caller, name, version));
   if (info.state != ModelState::kReady) return WhyNotReady(info);
   return info;
 }
 
-absl::Status ModelReady(const ServiceParts& parts, const Caller& caller, const inference::ModelReadyRequest& request,
+absl::Status ModelReady(const CallEnvironment& parts, const Caller& caller, const inference::ModelReadyRequest& request,
                         inference::ModelReadyResponse* response) {
   const absl::StatusOr<ModelVersionInfo> info = FindModel(parts, caller, request.name(), request.version());
   if (!info.ok() && !absl::IsNotFound(info.status())) return info.status();
@@ -67,7 +67,7 @@ absl::Status ModelReady(const ServiceParts& parts, const Caller& caller, const i
   return absl::OkStatus();
 }
 
-absl::Status ModelMetadata(const ServiceParts& parts, const Caller& caller,
+absl::Status ModelMetadata(const CallEnvironment& parts, const Caller& caller,
                            const inference::ModelMetadataRequest& request, inference::ModelMetadataResponse* response) {
   ASSIGN_OR_RETURN(const ModelVersionInfo info, FindReadyModel(parts, caller, request.name(), request.version()));
   response->set_name(info.name);
@@ -94,8 +94,8 @@ inference::DataType DataTypeOf(const std::string& datatype) {
   return datatype == "INT32" ? inference::TYPE_INT32 : inference::TYPE_FP32;
 }
 
-absl::Status ModelConfig(const ServiceParts& parts, const Caller& caller, const inference::ModelConfigRequest& request,
-                         inference::ModelConfigResponse* response) {
+absl::Status ModelConfig(const CallEnvironment& parts, const Caller& caller,
+                         const inference::ModelConfigRequest& request, inference::ModelConfigResponse* response) {
   ASSIGN_OR_RETURN(const ModelVersionInfo info, FindReadyModel(parts, caller, request.name(), request.version()));
   inference::ModelConfig& config = *response->mutable_config();
   config.set_name(info.name);
@@ -147,7 +147,7 @@ void EncodeStatistics(const ModelTotals& totals, inference::ModelStatistics* out
 }
 
 // Returns one entry for each model with a ready version.
-absl::Status StatisticsOfModels(const ServiceParts& parts, const Caller& caller,
+absl::Status StatisticsOfModels(const CallEnvironment& parts, const Caller& caller,
                                 const inference::ModelStatisticsRequest& request,
                                 inference::ModelStatisticsResponse* response) {
   if (!request.name().empty()) {
@@ -187,7 +187,7 @@ const char* StateName(ModelState state) {
   return "UNAVAILABLE";
 }
 
-absl::Status RepositoryIndex(const ServiceParts& parts, const Caller& caller,
+absl::Status RepositoryIndex(const CallEnvironment& parts, const Caller& caller,
                              const inference::RepositoryIndexRequest& request,
                              inference::RepositoryIndexResponse* response) {
   RETURN_IF_ERROR(CheckRepository(request.repository_name()));
@@ -202,12 +202,12 @@ absl::Status RepositoryIndex(const ServiceParts& parts, const Caller& caller,
   return absl::OkStatus();
 }
 
-absl::Status CheckSharedMemoryIsOn(const ServiceParts& parts) {
+absl::Status CheckSharedMemoryIsOn(const CallEnvironment& parts) {
   if (parts.shared_memory->is_on()) return absl::OkStatus();
   return absl::UnimplementedError("shared memory is off on this server; --shared_memory_prefix allows it");
 }
 
-absl::Status SharedMemoryStatus(const ServiceParts& parts, const Caller& caller,
+absl::Status SharedMemoryStatus(const CallEnvironment& parts, const Caller& caller,
                                 const inference::SystemSharedMemoryStatusRequest& request,
                                 inference::SystemSharedMemoryStatusResponse* response) {
   RETURN_IF_ERROR(CheckSharedMemoryIsOn(parts));
@@ -224,7 +224,7 @@ absl::Status SharedMemoryStatus(const ServiceParts& parts, const Caller& caller,
 }
 
 // An offset or size of 2^63 bytes or more becomes negative in the conversion to int64_t, and Register refuses it.
-absl::Status RegisterSharedMemory(const ServiceParts& parts, const Caller& caller,
+absl::Status RegisterSharedMemory(const CallEnvironment& parts, const Caller& caller,
                                   const inference::SystemSharedMemoryRegisterRequest& request,
                                   inference::SystemSharedMemoryRegisterResponse* /*response*/) {
   RETURN_IF_ERROR(CheckSharedMemoryIsOn(parts));
@@ -234,7 +234,7 @@ absl::Status RegisterSharedMemory(const ServiceParts& parts, const Caller& calle
                                                        .num_bytes = static_cast<int64_t>(request.byte_size())});
 }
 
-absl::Status UnregisterSharedMemory(const ServiceParts& parts, const Caller& caller,
+absl::Status UnregisterSharedMemory(const CallEnvironment& parts, const Caller& caller,
                                     const inference::SystemSharedMemoryUnregisterRequest& request,
                                     inference::SystemSharedMemoryUnregisterResponse* /*response*/) {
   RETURN_IF_ERROR(CheckSharedMemoryIsOn(parts));
@@ -244,7 +244,7 @@ absl::Status UnregisterSharedMemory(const ServiceParts& parts, const Caller& cal
 
 }  // namespace
 
-void AddSharedMemoryLookups(const std::string& service, const ServiceParts* parts, RpcRouter* router) {
+void AddSharedMemoryLookups(const std::string& service, const CallEnvironment* parts, RpcRouter* router) {
   AddLookup(service + "SystemSharedMemoryStatus", Access::kInfer, CallKind::kInfo, parts, router, SharedMemoryStatus);
   AddLookup(service + "SystemSharedMemoryRegister", Access::kInfer, CallKind::kRequest, parts, router,
             RegisterSharedMemory);
@@ -252,7 +252,7 @@ void AddSharedMemoryLookups(const std::string& service, const ServiceParts* part
             UnregisterSharedMemory);
 }
 
-void AddOpenInferenceLookups(const std::string& service, const ServiceParts* parts, RpcRouter* router) {
+void AddOpenInferenceLookups(const std::string& service, const CallEnvironment* parts, RpcRouter* router) {
   AddLookup(service + "ServerLive", Access::kOpen, CallKind::kInfo, parts, router, ServerLive);
   AddLookup(service + "ServerReady", Access::kOpen, CallKind::kInfo, parts, router, ServerReady);
   AddLookup(service + "ServerMetadata", Access::kAny, CallKind::kInfo, parts, router, ServerMetadata);

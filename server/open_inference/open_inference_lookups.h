@@ -5,17 +5,17 @@
 
 #include <string>
 
+#include "server/calls/call_environment.h"
 #include "server/calls/rpc_router.h"
-#include "server/calls/service_parts.h"
 
 namespace voxserve {
 
 // Adds all such methods except those for shared memory. service: the first part of their paths,
 // "/inference.GRPCInferenceService/". `parts` must outlive the router.
-void AddOpenInferenceLookups(const std::string& service, const ServiceParts* parts, RpcRouter* router);
+void AddOpenInferenceLookups(const std::string& service, const CallEnvironment* parts, RpcRouter* router);
 
 // Adds the methods that register, unregister and list shared memory. Only the clients' port, which runs models, has
 // them.
-void AddSharedMemoryLookups(const std::string& service, const ServiceParts* parts, RpcRouter* router);
+void AddSharedMemoryLookups(const std::string& service, const CallEnvironment* parts, RpcRouter* router);
 
 }  // namespace voxserve

@@ -50,7 +50,7 @@ void WriteNothing(const std::vector<int64_t>& /*versions*/, Response* /*response
 
 }  // namespace
 
-void AddOpenInferenceService(const ServiceParts* parts, RpcRouter* router) {
+void AddOpenInferenceService(const CallEnvironment* parts, RpcRouter* router) {
   const std::string& service = ServicePath();
   AddOpenInferenceLookups(service, parts, router);
   AddSharedMemoryLookups(service, parts, router);
@@ -65,7 +65,7 @@ void AddOpenInferenceService(const ServiceParts* parts, RpcRouter* router) {
   }
 }
 
-void AddOpenInferenceAdmin(const ServiceParts* parts, RpcRouter* router) {
+void AddOpenInferenceAdmin(const CallEnvironment* parts, RpcRouter* router) {
   const std::string& service = ServicePath();
   AddOpenInferenceLookups(service, parts, router);
   AddModelCall<inference::RepositoryModelLoadRequest, inference::RepositoryModelLoadResponse>(

@@ -15,8 +15,8 @@
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
 #include "open_inference.pb.h"
-#include "server/calls/infer_run.h"
 #include "server/calls/stream_call.h"
+#include "server/calls/unary_request.h"
 #include "server/codec/grpc_status.h"
 #include "server/codec/message_parser.h"
 #include "server/open_inference/open_inference_format.h"
@@ -59,11 +59,13 @@ class OpenInferenceStream final : public StreamCall {
 
   // Starts the request that was read. One that comes during a drain is answered with the error that ends the stream.
   void OnMessage(grpc::ByteBuffer* message) override {
-    const auto run = std::make_shared<InferRun>(&parts(), std::make_unique<OpenInferenceFormat>(/*is_streamed=*/true));
-    InferRun::Done done = [self = self(), run](absl::StatusOr<InferAnswer> answer) {
+    const auto run =
+        std::make_shared<UnaryRequest>(&parts(), std::make_unique<OpenInferenceFormat>(/*is_streamed=*/true));
+    UnaryRequest::Done done = [self = self(), run](absl::StatusOr<InferAnswer> answer) {
       self->OnAnswer(run, std::move(answer));
     };
-    InferRun::Asker asker = {.peer = source(), .caller = caller(), .deadline = deadline(), .trace = trace()};
+    UnaryRequest::RequestOrigin origin = {
+        .peer = source(), .caller = caller(), .deadline = deadline(), .trace = trace()};
     std::optional<absl::Status> refused;
     {
       absl::MutexLock lock(&mutex_);
@@ -75,11 +77,11 @@ class OpenInferenceStream final : public StreamCall {
     if (refused.has_value()) {
       done(*refused);
     } else {
-      run->Start(std::move(asker), *message, std::move(done));
+      run->Start(std::move(origin), *message, std::move(done));
     }
   }
 
-  void OnAnswer(const std::shared_ptr<InferRun>& run, absl::StatusOr<InferAnswer> answer) {
+  void OnAnswer(const std::shared_ptr<UnaryRequest>& run, absl::StatusOr<InferAnswer> answer) {
     const bool is_made = Guard([&] {
       const absl::Status status = caller().Narrowed(answer.status());
       if (status.ok()) return;
@@ -99,12 +101,12 @@ class OpenInferenceStream final : public StreamCall {
   }
 
   void CancelRequests(const absl::Status& why) override {
-    std::vector<std::shared_ptr<InferRun>> runs;
+    std::vector<std::shared_ptr<UnaryRequest>> runs;
     {
       absl::MutexLock lock(&mutex_);
       runs.assign(runs_.begin(), runs_.end());
     }
-    for (const std::shared_ptr<InferRun>& run : runs) run->Abandon(why);
+    for (const std::shared_ptr<UnaryRequest>& run : runs) run->Abandon(why);
   }
 
   bool HasRoom() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -121,12 +123,12 @@ class OpenInferenceStream final : public StreamCall {
                       error_reason::kStreamIdle);
   }
 
-  std::set<std::shared_ptr<InferRun>> runs_ ABSL_GUARDED_BY(mutex_);  // requests that are not answered
+  std::set<std::shared_ptr<UnaryRequest>> runs_ ABSL_GUARDED_BY(mutex_);  // requests that are not answered
 };
 
 }  // namespace
 
-std::shared_ptr<Call> MakeOpenInferenceStream(const ServiceParts* parts, grpc::CallbackServerContext* context) {
+std::shared_ptr<Call> MakeOpenInferenceStream(const CallEnvironment* parts, grpc::CallbackServerContext* context) {
   return std::make_shared<OpenInferenceStream>(parts, context);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // Implements inference.GRPCInferenceService.ModelStreamInfer. The call is a StreamCall (server/calls/stream_call.h).
-// Its requests run side by side, each with an InferRun, and each is answered when it is ready, in any order.
+// Its requests run side by side, each with an UnaryRequest, and each is answered when it is ready, in any order.
 //
 // - Back-pressure: the call reads no further request while 16 of its requests are unanswered or have answers that wait
 //   to be sent. gRPC's flow control then stops the client. ByteLimits bounds the bytes of requests and answers.
@@ -15,11 +15,11 @@
 #include <memory>
 
 #include "server/calls/call.h"
-#include "server/calls/service_parts.h"
+#include "server/calls/call_environment.h"
 
 namespace voxserve {
 
 // Makes the call for one stream. `parts` must outlive the call.
-std::shared_ptr<Call> MakeOpenInferenceStream(const ServiceParts* parts, grpc::CallbackServerContext* context);
+std::shared_ptr<Call> MakeOpenInferenceStream(const CallEnvironment* parts, grpc::CallbackServerContext* context);
 
 }  // namespace voxserve

@@ -25,7 +25,7 @@ void WriteVersions(const std::vector<int64_t>& versions, Response* response) {
 
 }  // namespace
 
-void AddAdminService(const ServiceParts* parts, RpcRouter* router) {
+void AddAdminService(const CallEnvironment* parts, RpcRouter* router) {
   const std::string service = absl::StrCat("/", kAdminServiceName, "/");
   router->Add(service + "TunePlan", Access::kAdmin,
               [parts](grpc::CallbackServerContext* context) { return MakeTunePlanCall(parts, context); });

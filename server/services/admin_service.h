@@ -6,14 +6,14 @@
 // - Every call that is admitted writes a line to the audit log when it ends (server/calls/audit.h).
 // - When the server drains (shuts down), every call ends at once with UNAVAILABLE, reason DRAINING.
 
+#include "server/calls/call_environment.h"
 #include "server/calls/rpc_router.h"
-#include "server/calls/service_parts.h"
 
 namespace voxserve {
 
 inline constexpr char kAdminServiceName[] = "voxserve.v1.AdminService";
 
 // Adds the service's methods to the router of the operators' port. `parts` must outlive the router.
-void AddAdminService(const ServiceParts* parts, RpcRouter* router);
+void AddAdminService(const CallEnvironment* parts, RpcRouter* router);
 
 }  // namespace voxserve

@@ -19,8 +19,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "grpc/health/v1/health.pb.h"
+#include "server/calls/call_environment.h"
 #include "server/calls/rpc_router.h"
-#include "server/calls/service_parts.h"
 #include "server/identity/authoriser.h"
 
 namespace voxserve {
@@ -28,7 +28,7 @@ namespace voxserve {
 class HealthService {
  public:
   // `parts` must outlive the service, and the service must outlive its calls and every router that AddTo gets.
-  explicit HealthService(const ServiceParts* parts) : parts_(parts) {}
+  explicit HealthService(const CallEnvironment* parts) : parts_(parts) {}
 
   // Adds both methods to a router. Several routers may serve one HealthService.
   void AddTo(RpcRouter* router);
@@ -50,7 +50,7 @@ class HealthService {
   void Watch(const std::shared_ptr<WatchCall>& call) ABSL_LOCKS_EXCLUDED(mutex_);
   void Unwatch(const std::shared_ptr<WatchCall>& call) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  const ServiceParts* const parts_;
+  const CallEnvironment* const parts_;
   mutable absl::Mutex mutex_;
   std::map<std::string, bool> serving_ ABSL_GUARDED_BY(mutex_);
   std::set<std::shared_ptr<WatchCall>> watches_ ABSL_GUARDED_BY(mutex_);

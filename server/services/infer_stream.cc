@@ -14,9 +14,9 @@
 #include "engine/base/steady_time.h"
 #include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/streams/stream_session.h"
-#include "server/calls/infer_run.h"
 #include "server/calls/request_telemetry.h"
 #include "server/calls/stream_call.h"
+#include "server/calls/unary_request.h"
 #include "server/codec/codec.h"
 #include "server/codec/grpc_status.h"
 #include "server/codec/message_parser.h"
@@ -320,7 +320,7 @@ class InferStreamCall final : public StreamCall {
 
 }  // namespace
 
-std::shared_ptr<Call> MakeInferStream(const ServiceParts* parts, grpc::CallbackServerContext* context) {
+std::shared_ptr<Call> MakeInferStream(const CallEnvironment* parts, grpc::CallbackServerContext* context) {
   return std::make_shared<InferStreamCall>(parts, context);
 }
 

@@ -19,11 +19,11 @@
 #include <memory>
 
 #include "server/calls/call.h"
-#include "server/calls/service_parts.h"
+#include "server/calls/call_environment.h"
 
 namespace voxserve {
 
 // Makes the call for one stream. `parts` must outlive the call.
-std::shared_ptr<Call> MakeInferStream(const ServiceParts* parts, grpc::CallbackServerContext* context);
+std::shared_ptr<Call> MakeInferStream(const CallEnvironment* parts, grpc::CallbackServerContext* context);
 
 }  // namespace voxserve

@@ -40,7 +40,7 @@ class V1Format final : public InferFormat {
   std::string request_id_;
 };
 
-absl::Status ListModels(const ServiceParts& parts, const Caller& caller, const v1::ListModelsRequest& /*request*/,
+absl::Status ListModels(const CallEnvironment& parts, const Caller& caller, const v1::ListModelsRequest& /*request*/,
                         v1::ListModelsResponse* response) {
   for (const ModelVersionInfo& info : parts.engine->ListModels()) {
     if (caller.SeesModel(info.name)) EncodeModel(info, response->add_models());
@@ -48,7 +48,7 @@ absl::Status ListModels(const ServiceParts& parts, const Caller& caller, const v
   return absl::OkStatus();
 }
 
-absl::Status GetModel(const ServiceParts& parts, const Caller& caller, const v1::GetModelRequest& request,
+absl::Status GetModel(const CallEnvironment& parts, const Caller& caller, const v1::GetModelRequest& request,
                       v1::GetModelResponse* response) {
   if (!caller.SeesModel(request.model())) return caller.CheckModel(request.model());
   ASSIGN_OR_RETURN(const ModelVersionInfo info, parts.engine->GetModel(request.model(), request.version()));
@@ -58,7 +58,7 @@ absl::Status GetModel(const ServiceParts& parts, const Caller& caller, const v1:
 
 }  // namespace
 
-void AddInferenceService(const ServiceParts* parts, RpcRouter* router) {
+void AddInferenceService(const CallEnvironment* parts, RpcRouter* router) {
   const std::string service = absl::StrCat("/", kInferenceServiceName, "/");
   router->Add(service + "Infer", Access::kInfer, [parts](grpc::CallbackServerContext* context) {
     return std::make_shared<InferCall>(parts, context, std::make_unique<V1Format>());

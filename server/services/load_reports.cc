@@ -37,7 +37,7 @@ absl::StatusOr<absl::Duration> IntervalOf(const OrcaLoadReportRequest& request) 
 
 class LoadReportCall final : public RequestCall {
  public:
-  LoadReportCall(const ServiceParts* parts, grpc::CallbackServerContext* context)
+  LoadReportCall(const CallEnvironment* parts, grpc::CallbackServerContext* context)
       : RequestCall(parts, context, CallKind::kInfo) {}
 
  private:
@@ -79,7 +79,7 @@ class LoadReportCall final : public RequestCall {
 
 }  // namespace
 
-void AddLoadReportService(const ServiceParts* parts, RpcRouter* router) {
+void AddLoadReportService(const CallEnvironment* parts, RpcRouter* router) {
   router->Add(
       "/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics", Access::kAny,
       [parts](grpc::CallbackServerContext* context) { return std::make_shared<LoadReportCall>(parts, context); });

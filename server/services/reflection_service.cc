@@ -83,7 +83,7 @@ ServerReflectionResponse Answer(const ServerReflectionRequest& request) {
 // One call of ServerReflectionInfo. It answers each request before it reads the next one.
 class ReflectionCall final : public Call {
  public:
-  ReflectionCall(const ServiceParts* parts, grpc::CallbackServerContext* context)
+  ReflectionCall(const CallEnvironment* parts, grpc::CallbackServerContext* context)
       : Call(parts, context, CallKind::kInfo) {}
 
   void Start() override { Read(); }
@@ -164,7 +164,7 @@ class ReflectionCall final : public Call {
 
 }  // namespace
 
-void AddReflectionService(const ServiceParts* parts, RpcRouter* router) {
+void AddReflectionService(const CallEnvironment* parts, RpcRouter* router) {
   for (const char* version : {"v1", "v1alpha"}) {
     router->Add(
         absl::StrCat("/grpc.reflection.", version, ".ServerReflection/ServerReflectionInfo"), Access::kAny,

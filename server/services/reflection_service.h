@@ -4,12 +4,12 @@
 // and read their messages. It answers from the compiled-in descriptors. It has no extensions to report, since proto3
 // has none.
 
+#include "server/calls/call_environment.h"
 #include "server/calls/rpc_router.h"
-#include "server/calls/service_parts.h"
 
 namespace voxserve {
 
 // Adds the method of both versions. `parts` must outlive the router.
-void AddReflectionService(const ServiceParts* parts, RpcRouter* router);
+void AddReflectionService(const CallEnvironment* parts, RpcRouter* router);
 
 }  // namespace voxserve

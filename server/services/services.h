@@ -22,9 +22,9 @@
 #include "engine/base/log_limiter.h"
 #include "engine/serving/engine.h"
 #include "server/calls/byte_limits.h"
+#include "server/calls/call_environment.h"
 #include "server/calls/open_calls.h"
 #include "server/calls/rpc_router.h"
-#include "server/calls/service_parts.h"
 #include "server/calls/timers.h"
 #include "server/metrics/metrics.h"
 #include "server/services/health_service.h"
@@ -41,7 +41,7 @@ class Services {
     std::string shared_memory_prefix;        // the prefix that SharedMemory's constructor takes
     std::string version;                     // the server's version
     const Authoriser* authoriser = nullptr;  // must outlive the services; null: everybody may do everything
-    // These functions have the same meaning as in ServiceParts.
+    // These functions have the same meaning as in CallEnvironment.
     std::function<std::string(const std::string& peer)> source_of = [](const std::string& peer) { return peer; };
     std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
     std::function<void(const std::string& peer, int64_t bytes, bool is_first)> on_message = [](const std::string&,
@@ -84,7 +84,7 @@ class Services {
   OpenCalls calls_;
   ByteLimits bytes_;
   SharedMemory shared_memory_;
-  const ServiceParts parts_;
+  const CallEnvironment parts_;
   HealthService health_;
   RpcRouter router_;
   RpcRouter admin_router_;

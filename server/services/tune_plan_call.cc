@@ -74,7 +74,7 @@ v1::TunePlanUpdate Encode(const TuneResult& result) {
 // reports after the call's end are dropped.
 class TunePlanCall final : public RequestCall {
  public:
-  TunePlanCall(const ServiceParts* parts, grpc::CallbackServerContext* context)
+  TunePlanCall(const CallEnvironment* parts, grpc::CallbackServerContext* context)
       : RequestCall(parts, context, CallKind::kRequest) {}
 
   void Drain() override {
@@ -157,7 +157,7 @@ class TunePlanCall final : public RequestCall {
 
 }  // namespace
 
-std::shared_ptr<Call> MakeTunePlanCall(const ServiceParts* parts, grpc::CallbackServerContext* context) {
+std::shared_ptr<Call> MakeTunePlanCall(const CallEnvironment* parts, grpc::CallbackServerContext* context) {
   return std::make_shared<TunePlanCall>(parts, context);
 }
 

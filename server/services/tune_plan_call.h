@@ -14,11 +14,11 @@
 #include <memory>
 
 #include "server/calls/call.h"
-#include "server/calls/service_parts.h"
+#include "server/calls/call_environment.h"
 
 namespace voxserve {
 
 // Makes the call of one RPC. `parts` must outlive the call.
-std::shared_ptr<Call> MakeTunePlanCall(const ServiceParts* parts, grpc::CallbackServerContext* context);
+std::shared_ptr<Call> MakeTunePlanCall(const CallEnvironment* parts, grpc::CallbackServerContext* context);
 
 }  // namespace voxserve

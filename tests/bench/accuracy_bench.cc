@@ -58,7 +58,7 @@ class Network {
   ~Network() { program_ = Program(); }
 
   InferResult Run(const PointCloud& cloud) {
-    BatchOutput output = runner_->Run(program_, {&cloud}, /*return_scores=*/true);
+    BatchReport output = runner_->Run(program_, {&cloud}, /*return_scores=*/true);
     if (output.status.ok()) output.status = output.samples[0].status;
     if (output.status.ok()) return std::move(output.samples[0]);
     std::cerr << output.status << std::endl;

@@ -25,7 +25,7 @@ struct StageRule {
   std::string_view stage;
 };
 constexpr std::array kStageRules = {
-    StageRule{"MakeTiles", "map"},     StageRule{"Brick", "map"},       StageRule{"HoldSites", "map"},
+    StageRule{"MakeTiles", "map"},     StageRule{"Brick", "map"},       StageRule{"CheckCapacities", "map"},
     StageRule{"VoxelToPoint", "head"}, StageRule{"Argmax", "head"},     StageRule{"DecodePoints", "voxelize"},
     StageRule{"Voxel", "voxelize"},    StageRule{"Radix", "voxelize"},  StageRule{"Gemm", "matmul"},
     StageRule{"gemm", "matmul"},       StageRule{"Multiply", "matmul"}, StageRule{"Matmul", "matmul"},

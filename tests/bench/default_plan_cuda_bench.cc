@@ -57,7 +57,7 @@ double SecondsSince(Clock::time_point start) { return std::chrono::duration<doub
 SearchResult Search(PreparedCase& prepared, int batch, double seconds) {
   const std::vector<InferTask> first = {{.cloud = prepared.inputs()[0]}};
   const RunScan run = [&](const PlanTable& plans, const InferTask&, const ScanRunOptions& wanted) {
-    BatchOutput output =
+    BatchReport output =
         prepared.Run(batch, 0, {.plans = &plans, .times_convs = wanted.times_convs}, wanted.return_scores);
     if (!output.samples.empty()) output.samples.resize(1);  // a search compares the results of one scan
     return output;

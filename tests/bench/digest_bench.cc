@@ -345,7 +345,7 @@ absl::StatusOr<uint64_t> DigestOf(const Case& c, DeviceRunner& runner) {
   const RunLimits limits = {.ignore_label = model.config.ignore_label,
                             .max_voxels = model.config.max_voxels,
                             .voxel_overflow = model.config.voxel_overflow};
-  const BatchOutput output = runner.Run(program, tasks, limits);
+  const BatchReport output = runner.Run(program, tasks, limits);
   RETURN_IF_ERROR(output.status);
   Fnv1a hash;
   for (const InferResult& sample : output.samples) {

@@ -173,7 +173,7 @@ double ServedGeometryMs(const Case& c) {
                               .plan = ByDataflow(kDefaultCudaConvPlan, Dataflow::kGatherGemmScatter)}));  // pair tables
   std::vector<double> ms;
   for (int run = 0; run < kWarmUpRuns + kNumRuns; ++run) {
-    const BatchOutput output = runner->Run(program, {&cloud}, /*return_scores=*/false);
+    const BatchReport output = runner->Run(program, {&cloud}, /*return_scores=*/false);
     if (!output.status.ok()) Fail(std::string(output.status.message()));
     if (!output.samples[0].status.ok()) Fail(std::string(output.samples[0].status.message()));
     if (run < kWarmUpRuns) continue;

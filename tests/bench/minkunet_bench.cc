@@ -88,7 +88,7 @@ void PointsToLabels(benchmark::State& state, const std::string& scan_path) {
   int64_t voxels = 0;
   const InferTask task{.cloud = cloud};
   for (auto _ : state) {
-    const BatchOutput output = executor.Run(program, task, RunLimits());
+    const BatchReport output = executor.Run(program, task, RunLimits());
     if (!output.status.ok()) {
       state.SkipWithError(output.status.ToString().c_str());
       return;

@@ -89,7 +89,7 @@ int Run(const Options& options) {
   const std::vector<const PointCloud*> clouds(static_cast<size_t>(options.batch), &cloud);
   const PlanTable plans = options.is_tuned ? TunedPlans(program, cloud, *runner) : program.default_plans;
   const auto run = [&] {
-    BatchOutput output = runner->Run(program, clouds, /*return_scores=*/false, {}, {.plans = &plans});
+    BatchReport output = runner->Run(program, clouds, /*return_scores=*/false, {}, {.plans = &plans});
     if (output.status.ok() && output.samples[0].status.ok()) return output;
     std::cerr << (output.status.ok() ? output.samples[0].status : output.status) << std::endl;
     std::exit(1);
@@ -97,7 +97,7 @@ int Run(const Options& options) {
   for (int i = 0; i < 20; ++i) run();
   std::vector<double> ms;
   std::map<Stage, std::vector<double>> stage_ms;
-  BatchOutput last;
+  BatchReport last;
   for (int i = 0; i < options.runs; ++i) {
     const auto start = std::chrono::steady_clock::now();
     last = run();

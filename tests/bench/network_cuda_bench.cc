@@ -59,8 +59,8 @@ class Prepared {
   }
   ~Prepared() { program_ = Program(); }
 
-  BatchOutput Run(const RunOptions& options = {}) {
-    BatchOutput output = runner_->Run(program_, clouds_, /*return_scores=*/false, {}, options);
+  BatchReport Run(const RunOptions& options = {}) {
+    BatchReport output = runner_->Run(program_, clouds_, /*return_scores=*/false, {}, options);
     if (!output.status.ok() || !output.samples[0].status.ok()) {
       std::cerr << case_.name() << ": " << (output.status.ok() ? output.samples[0].status : output.status) << std::endl;
       std::exit(1);
@@ -117,7 +117,7 @@ void Time(const std::vector<NetworkCase>& cases, const Options& options) {
     PointCounts counts;
     for (int i = 0; i < options.num_runs; ++i) {
       const auto start = std::chrono::steady_clock::now();
-      const BatchOutput output = prepared.Run(options.run);
+      const BatchReport output = prepared.Run(options.run);
       ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
       for (size_t s = 0; s < stage_ms.size(); ++s) {
         stage_ms[s].push_back(absl::ToDoubleMilliseconds(output.stages.at(s).duration));
@@ -205,7 +205,7 @@ void Groupings(const std::vector<NetworkCase>& cases, const Options& options) {
       std::vector<double> ms, features_ms;
       for (int i = 0; i < options.num_runs; ++i) {
         const auto start = std::chrono::steady_clock::now();
-        const BatchOutput output = prepared.Run();
+        const BatchReport output = prepared.Run();
         ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
         features_ms.push_back(absl::ToDoubleMilliseconds(output.stages.at(3).duration));
       }

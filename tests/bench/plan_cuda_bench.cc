@@ -143,9 +143,9 @@ class Workload {
   NetworkPlan defaults() const { return program_.default_plans.ForVoxels(num_voxels_); }
 
  private:
-  BatchOutput OrDieRun(const PlanTable* plans) {
+  BatchReport OrDieRun(const PlanTable* plans) {
     const InferTask input{.cloud = scan_};
-    BatchOutput output = runner_->executor().Run(program_, input, RunLimits(), {.plans = plans});
+    BatchReport output = runner_->executor().Run(program_, input, RunLimits(), {.plans = plans});
     if (const std::string why = WhyFailed(output); !why.empty()) {
       std::cerr << name_ << ": " << why << std::endl;
       std::exit(1);

@@ -32,7 +32,7 @@ ScanConvolutions::ScanConvolutions(double width, const PointCloud& cloud, float 
         {.min_voxels = PlanTable::kNoLimit, .plan = {.fallback = ByDataflow(kDefaultCudaConvPlan, dataflow->id())}});
   }
   const PlanTable plans(program_, buckets);
-  const BatchOutput output = runner_->Run(program_, {&cloud}, /*return_scores=*/false, {}, {.plans = &plans});
+  const BatchReport output = runner_->Run(program_, {&cloud}, /*return_scores=*/false, {}, {.plans = &plans});
   if (!output.status.ok() || !output.samples[0].status.ok()) {
     std::cerr << (output.status.ok() ? output.samples[0].status : output.status) << std::endl;
     std::exit(1);

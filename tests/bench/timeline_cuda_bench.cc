@@ -2,8 +2,8 @@
 //
 //   with sizes   the host waits for the numbers of voxels and sites before it launches the network's steps, as for a
 //                context's first batch; it also records an event after each step, so that steps do not overlap
-//   in rooms     the host launches everything without a wait (engine/executor/cuda_executor.h)
-//   captured     in rooms, replayed as a CUDA graph (engine/executor/captured_batches.h)
+//   capacities   the host launches everything without a wait (engine/executor/cuda_executor.h)
+//   captured     within capacities, replayed as a CUDA graph (engine/executor/captured_batches.h)
 //
 //   timeline_cuda_bench [--filter TEXT] [--batch N] [--model FOLDER SCAN]
 //
@@ -110,8 +110,8 @@ int Main(int argc, char** argv) {
     const auto activity = OrDie(CudaActivity::Create());
     PreparedCase prepared(c, support::Device::kCuda);
     std::puts("way,kind,stage,what,begin_us,end_us");
-    for (const Way& way :
-         {Way{"with sizes", {.times_convs = true}}, Way{"in rooms", {}}, Way{"captured", {.captures = true}}}) {
+    for (const Way& way : {Way{"with sizes", {.times_convs = true}}, Way{"capacities", {}},
+                           Way{"captured", {.captures = true}}}) {
       // The first batches take memory, and the first two of a shape are not replayed. All of them are one input, so
       // that the ways can be compared. CUPTI sets itself up in the first batches that it records.
       for (int i = 0; i < kNumInputs; ++i) prepared.RunOrDie(batch, 0, way.options);

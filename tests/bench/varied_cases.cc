@@ -86,11 +86,11 @@ PreparedCase::PreparedCase(const BenchCase& c, support::Device device)
 
 PreparedCase::~PreparedCase() { program_ = Program(); }
 
-BatchOutput PreparedCase::Run(int batch, int index, const RunOptions& options, bool return_scores) {
+BatchReport PreparedCase::Run(int batch, int index, const RunOptions& options, bool return_scores) {
   std::vector<const PointCloud*> clouds;
   for (int i = 0; i < batch; ++i) clouds.push_back(&inputs_[static_cast<size_t>(index + i) % inputs_.size()]);
   const ModelConfig& config = model_.config;
-  BatchOutput output = runner_->Run(
+  BatchReport output = runner_->Run(
       program_, clouds, return_scores,
       {.ignore_label = config.ignore_label, .max_voxels = config.max_voxels, .voxel_overflow = config.voxel_overflow},
       options);
@@ -98,8 +98,8 @@ BatchOutput PreparedCase::Run(int batch, int index, const RunOptions& options, b
   return output;
 }
 
-BatchOutput PreparedCase::RunOrDie(int batch, int index, const RunOptions& options) {
-  BatchOutput output = Run(batch, index, options);
+BatchReport PreparedCase::RunOrDie(int batch, int index, const RunOptions& options) {
+  BatchReport output = Run(batch, index, options);
   if (output.status.ok()) return output;
   std::cerr << case_.name << ": " << output.status << std::endl;
   std::exit(1);

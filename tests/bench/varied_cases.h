@@ -65,8 +65,8 @@ class PreparedCase {
 
   // Runs a batch of `batch` inputs that begins with input `index`. If a sample fails, the returned status is the
   // sample's error.
-  BatchOutput Run(int batch, int index, const RunOptions& options, bool return_scores = false);
-  BatchOutput RunOrDie(int batch, int index, const RunOptions& options);
+  BatchReport Run(int batch, int index, const RunOptions& options, bool return_scores = false);
+  BatchReport RunOrDie(int batch, int index, const RunOptions& options);
 
   const std::vector<PointCloud>& inputs() const { return inputs_; }
   const Program& program() const { return program_; }

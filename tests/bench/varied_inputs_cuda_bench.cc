@@ -94,7 +94,7 @@ class TimedCase {
     for (int pass = 0; pass < 2 || SecondsSince(begin) < row_seconds; ++pass) {
       for (int i = 0; i < num_inputs(); ++i) {
         const auto start = Clock::now();
-        const BatchOutput output = Run(batch, i);
+        const BatchReport output = Run(batch, i);
         ms.push_back(SecondsSince(start) * 1e3);
         for (const StageTime& time : output.stages) {
           if (time.stage == Stage::kFeatures) features_ms.push_back(absl::ToDoubleMilliseconds(time.duration));
@@ -128,7 +128,7 @@ class TimedCase {
 
  private:
   int num_inputs() const { return static_cast<int>(prepared_.inputs().size()); }
-  BatchOutput Run(int batch, int index) { return prepared_.RunOrDie(batch, index, {.captures = case_.captures}); }
+  BatchReport Run(int batch, int index) { return prepared_.RunOrDie(batch, index, {.captures = case_.captures}); }
 
   const BenchCase& case_;
   PreparedCase prepared_;

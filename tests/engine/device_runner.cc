@@ -42,14 +42,14 @@ absl::StatusOr<Program> DeviceRunner::Compile(const Graph& graph, const Variant&
   return program;
 }
 
-BatchOutput DeviceRunner::Run(const Program& program, const std::vector<const PointCloud*>& clouds, bool return_scores,
+BatchReport DeviceRunner::Run(const Program& program, const std::vector<const PointCloud*>& clouds, bool return_scores,
                               const RunLimits& limits, const RunOptions& options) {
   std::vector<InferTask> tasks;
   for (const PointCloud* cloud : clouds) tasks.push_back({.cloud = *cloud, .return_scores = return_scores});
   return Run(program, tasks, limits, options);
 }
 
-BatchOutput DeviceRunner::Run(const Program& program, const std::vector<InferTask>& tasks, const RunLimits& limits,
+BatchReport DeviceRunner::Run(const Program& program, const std::vector<InferTask>& tasks, const RunLimits& limits,
                               const RunOptions& options) {
   std::vector<const InferTask*> batch;
   for (const InferTask& task : tasks) batch.push_back(&task);

@@ -51,9 +51,9 @@ class DeviceRunner {
   ExecutionContext& context() { return *context_; }
   const Device& device() const { return device_; }
 
-  BatchOutput Run(const Program& program, const std::vector<const PointCloud*>& clouds, bool return_scores,
+  BatchReport Run(const Program& program, const std::vector<const PointCloud*>& clouds, bool return_scores,
                   const RunLimits& limits = {}, const RunOptions& options = {});
-  BatchOutput Run(const Program& program, const std::vector<InferTask>& tasks, const RunLimits& limits = {},
+  BatchReport Run(const Program& program, const std::vector<InferTask>& tasks, const RunLimits& limits = {},
                   const RunOptions& options = {});
 
  private:

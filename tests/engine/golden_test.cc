@@ -111,7 +111,7 @@ TEST_P(GoldenTest, LogitsAndLabelsAgree) {
   ASSERT_TRUE(program.ok()) << program.status();
   const auto scan = LoadGoldenScan(name);
   ASSERT_TRUE(scan.ok()) << scan.status();
-  const BatchOutput output = (*runner)->Run(*program, {&scan->cloud}, true);
+  const BatchReport output = (*runner)->Run(*program, {&scan->cloud}, true);
   ASSERT_TRUE(output.status.ok()) << output.status;
   ExpectGolden(*scan, output.samples[0], allowed);
   EXPECT_FALSE(output.geometry_on_cpu);
@@ -146,10 +146,10 @@ TEST(GoldenCudaTest, DeterministicProgramsGiveTheBytesOfTheScanAlone) {
     variant.is_deterministic = true;
     const auto program = (*runner)->Compile(model->graph, variant);
     ASSERT_TRUE(program.ok()) << program.status();
-    const BatchOutput batch = (*runner)->Run(*program, clouds, true);
+    const BatchReport batch = (*runner)->Run(*program, clouds, true);
     ASSERT_TRUE(batch.status.ok()) << batch.status;
     for (size_t i = 0; i < clouds.size(); ++i) {
-      const BatchOutput alone = (*runner)->Run(*program, {clouds[i]}, true);
+      const BatchReport alone = (*runner)->Run(*program, {clouds[i]}, true);
       ASSERT_TRUE(alone.status.ok()) << alone.status;
       EXPECT_EQ(alone.samples[0].labels(), batch.samples[i].labels()) << "sample " << i;
       EXPECT_TRUE(alone.samples[0].scores() == batch.samples[i].scores()) << "sample " << i;
@@ -176,7 +176,7 @@ TEST_P(GoldenBatchTest, MixedSizesAgreeAndEqualTheScanAlone) {
   ASSERT_TRUE(one_point.ok() && nothing.ok());
 
   const std::vector<const PointCloud*> clouds = {&scan_070->cloud, &*one_point, &*nothing, &scan_063->cloud};
-  const BatchOutput batch = (*runner)->Run(*program, clouds, true);
+  const BatchReport batch = (*runner)->Run(*program, clouds, true);
   ASSERT_TRUE(batch.status.ok()) << batch.status;
   ASSERT_EQ(batch.samples.size(), 4u);
   ExpectGolden(*scan_070, batch.samples[0], {variant});
@@ -188,7 +188,7 @@ TEST_P(GoldenBatchTest, MixedSizesAgreeAndEqualTheScanAlone) {
   EXPECT_TRUE(batch.samples[2].labels().empty());
 
   for (size_t i = 0; i < clouds.size(); ++i) {
-    const BatchOutput alone = (*runner)->Run(*program, {clouds[i]}, true);
+    const BatchReport alone = (*runner)->Run(*program, {clouds[i]}, true);
     ASSERT_TRUE(alone.status.ok()) << alone.status;
     EXPECT_EQ(alone.samples[0].labels(), batch.samples[i].labels()) << "sample " << i;
     ASSERT_EQ(alone.samples[0].scores().size(), batch.samples[i].scores().size());
@@ -231,7 +231,7 @@ TEST(GoldenDeterminismTest, ThreadsDoNotChangeABit) {
   for (const int num_threads : {1, 3}) {
     const auto runner = DeviceRunner::Create({.num_threads = num_threads});
     ASSERT_TRUE(runner.ok());
-    const BatchOutput output = (*runner)->Run(*program, {&scan->cloud}, true);
+    const BatchReport output = (*runner)->Run(*program, {&scan->cloud}, true);
     scores.emplace_back(output.samples.at(0).scores().begin(), output.samples.at(0).scores().end());
   }
   EXPECT_EQ(scores[0], scores[1]);
@@ -245,7 +245,7 @@ TEST(GoldenDeterminismTest, ConcurrentLoadDoesNotChangeABit) {
   const auto other = LoadGoldenScan("pandaset_070");
   ASSERT_TRUE(model.ok() && scan.ok() && other.ok());
   const auto scores_of = [&](DeviceRunner& runner, const Program& program, const GoldenScan& of) {
-    const BatchOutput output = runner.Run(program, {&of.cloud}, true);
+    const BatchReport output = runner.Run(program, {&of.cloud}, true);
     const absl::Span<const float> scores = output.samples.at(0).scores();
     return std::vector<float>(scores.begin(), scores.end());
   };

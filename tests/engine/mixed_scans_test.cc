@@ -55,7 +55,7 @@ TEST_P(MixedScansTest, EachIsAnsweredAsAlone) {
   ASSERT_TRUE(model.ok()) << model.status();
   const auto program = (*runner)->Compile(model->graph, variant);
   ASSERT_TRUE(program.ok()) << program.status();
-  const BatchOutput batch = (*runner)->Run(*program, scans.pointers(), true);
+  const BatchReport batch = (*runner)->Run(*program, scans.pointers(), true);
   ASSERT_TRUE(batch.status.ok()) << batch.status;
   ASSERT_EQ(batch.samples.size(), scans.clouds.size());
 
@@ -63,7 +63,7 @@ TEST_P(MixedScansTest, EachIsAnsweredAsAlone) {
   const float tolerance = variant.precision == ModelConfig::Precision::kFloat16 ? 0.25f : 1e-3f;
   for (size_t i = 0; i < scans.clouds.size(); ++i) {
     SCOPED_TRACE(i);
-    const BatchOutput alone = (*runner)->Run(*program, {&scans.clouds[i]}, true);
+    const BatchReport alone = (*runner)->Run(*program, {&scans.clouds[i]}, true);
     ASSERT_TRUE(alone.status.ok()) << alone.status;
     const InferResult &expected = alone.samples[0], &actual = batch.samples[i];
     EXPECT_GT(expected.counts.voxels, 10'000);

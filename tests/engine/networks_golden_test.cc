@@ -81,7 +81,7 @@ class NetworksGoldenTest : public testing::TestWithParam<NetworkVariant> {
     const auto program = runner_->Compile(model->graph, GetParam().variant);
     EXPECT_TRUE(program.ok()) << program.status();
     if (!program.ok()) return {};
-    BatchOutput output = runner_->Run(*program, {&cloud}, program->has_scores);
+    BatchReport output = runner_->Run(*program, {&cloud}, program->has_scores);
     EXPECT_TRUE(output.status.ok()) << output.status;
     if (output.samples.size() != 1) return {};
     EXPECT_TRUE(output.samples[0].status.ok()) << output.samples[0].status;

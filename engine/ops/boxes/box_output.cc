@@ -10,7 +10,7 @@ absl::Status BoxOutputStep::Run(const StepContext& context) const {
     if (context.cuda() != nullptr) return RunOnCuda(context);
   }
   const kernels::Rows boxes = context.At(in_);
-  const BatchOutputs::Spec spec = SpecOf(context, boxes);
+  const OutputCollector::Spec spec = SpecOf(context, boxes);
   for (size_t i = 0; i < context.outputs->num_samples(); ++i) {
     if (!context.outputs->IsWanted(i, spec)) continue;
     const float* const rows = boxes.floats() + static_cast<int64_t>(i) * spec.rows_per_sample * boxes.pitch;
@@ -19,7 +19,7 @@ absl::Status BoxOutputStep::Run(const StepContext& context) const {
   return absl::OkStatus();
 }
 
-BatchOutputs::Spec BoxOutputStep::SpecOf(const StepContext& context, const kernels::Rows& boxes) {
+OutputCollector::Spec BoxOutputStep::SpecOf(const StepContext& context, const kernels::Rows& boxes) {
   return {.name = NamedOutput::kBoxes,
           .columns = kernels::kBoxColumns,
           .rows_per_sample = boxes.capacity / context.num_samples()};

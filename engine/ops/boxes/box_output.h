@@ -2,7 +2,7 @@
 
 // BoxOutputStep writes each sample's boxes into its result.
 
-#include "engine/ops/batch_outputs.h"
+#include "engine/ops/output_collector.h"
 #include "engine/ops/step.h"
 
 namespace voxserve {
@@ -17,7 +17,7 @@ class BoxOutputStep final : public Step {
 
  private:
   absl::Status RunOnCuda(const StepContext& context) const;
-  static BatchOutputs::Spec SpecOf(const StepContext& context, const kernels::Rows& boxes);
+  static OutputCollector::Spec SpecOf(const StepContext& context, const kernels::Rows& boxes);
 
   const BufferSlice in_;
 };

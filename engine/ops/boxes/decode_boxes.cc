@@ -1,7 +1,7 @@
 #include "engine/ops/boxes/decode_boxes.h"
 
 #include "engine/base/status_macros.h"
-#include "engine/ops/batch_outputs.h"
+#include "engine/ops/output_collector.h"
 #include "engine/runtime/aligned_bytes.h"
 #include "engine/runtime/cuda_status.h"
 #include "kernels/core/scratch.h"

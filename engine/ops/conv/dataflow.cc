@@ -33,7 +33,7 @@ bool ServedDataflow::Serves(const ConvPlan& plan) const {
 std::string Describe(const kernels::ConvBlock& block) {
   std::string text =
       block.columns == 0 ? absl::StrCat(block.rows, " rows") : absl::StrCat(block.rows, " x ", block.columns);
-  if (block.by_warps) text += " by warps";
+  if (block.uses_mma_sync) text += " by warps";
   if (block.split_k > 1) absl::StrAppend(&text, ", split ", block.split_k);
   return text;
 }

@@ -31,7 +31,7 @@ absl::Status Queue(absl::Span<const float> points, absl::Span<const int64_t> poi
   ASSIGN_OR_RETURN(const int64_t* const words, CopyIn(sampling.words(), context));
   RETURN_IF_ERROR(
       geometry.Begin({.num_samples = params.num_samples, .num_levels = 1, .num_selected = sampling.num_selected()},
-                     /*rooms=*/{}, context));
+                     /*capacities=*/{}, context));
   return geometry.SamplePoints(sampling, words, MostPoints(point_begin), &params);
 }
 

@@ -12,8 +12,8 @@ absl::Status PointOutputStep::Run(const StepContext& context) const {
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) return RunOnCuda(context);
   }
-  BatchOutputs& outputs = *context.outputs;
-  const BatchOutputs::Spec spec = SpecOf(context.At(in_));
+  OutputCollector& outputs = *context.outputs;
+  const OutputCollector::Spec spec = SpecOf(context.At(in_));
   for (size_t i = 0; i < outputs.num_samples(); ++i) {
     if (!outputs.IsWanted(i, spec)) continue;
     ASSIGN_OR_RETURN(char* const rows, outputs.AddRows(i, spec));
@@ -26,11 +26,11 @@ absl::Status PointOutputStep::Run(const StepContext& context) const {
 
 int64_t PointOutputStep::OutputBytes(const StepContext& context) const {
   const int64_t num_answers = context.outputs == nullptr ? 0 : context.outputs->num_answers();
-  const int64_t num_rows = std::max(num_answers, context.room_points);
+  const int64_t num_rows = std::max(num_answers, context.point_capacity);
   return AlignedBytes(num_rows * SpecOf(context.At(in_)).row_bytes());
 }
 
-BatchOutputs::Spec PointOutputStep::SpecOf(const kernels::Rows& in) const {
+OutputCollector::Spec PointOutputStep::SpecOf(const kernels::Rows& in) const {
   return {.name = output_, .dtype = in.dtype, .columns = in.channels, .is_for_all = is_for_all, .tensor = tensor_};
 }
 

@@ -7,7 +7,7 @@
 
 #include <string_view>
 
-#include "engine/ops/batch_outputs.h"
+#include "engine/ops/output_collector.h"
 #include "engine/ops/step.h"
 #include "kernels/points/voxel_to_point.h"
 
@@ -25,7 +25,7 @@ class PointOutputStep final : public Step {
 
  private:
   absl::Status RunOnCuda(const StepContext& context) const;
-  BatchOutputs::Spec SpecOf(const kernels::Rows& in) const;
+  OutputCollector::Spec SpecOf(const kernels::Rows& in) const;
   // Returns the parameters for the batch's points [begin, begin + num_points). point_to_voxel: on the context's device.
   kernels::VoxelToPointParams ParamsOf(const StepContext& context, const int32_t* point_to_voxel, int64_t begin,
                                        int64_t num_points, void* points) const;

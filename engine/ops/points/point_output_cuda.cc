@@ -13,7 +13,7 @@ struct PointRange {
 // Returns the ranges of the batch's points that get an answer, in order. If all points get one, it is a single range.
 // In a captured batch that range has as many points as there may be.
 std::vector<PointRange> AnsweredPoints(const StepContext& context) {
-  if (context.room_points > 0) return {{.begin = 0, .end = context.room_points}};
+  if (context.point_capacity > 0) return {{.begin = 0, .end = context.point_capacity}};
   std::vector<PointRange> ranges;
   for (size_t i = 0; i < context.outputs->num_samples(); ++i) {
     const int64_t begin = (*context.point_begin)[i];
@@ -31,7 +31,7 @@ std::vector<PointRange> AnsweredPoints(const StepContext& context) {
 }  // namespace
 
 absl::Status PointOutputStep::RunOnCuda(const StepContext& context) const {
-  const BatchOutputs::Spec spec = SpecOf(context.At(in_));
+  const OutputCollector::Spec spec = SpecOf(context.At(in_));
   const bool are_labels = output_ == NamedOutput::kLabels;
   char* const rows = are_labels ? context.outputs->next_host_rows() : context.outputs->next_rows();
   int64_t num_rows = 0;  // rows written so far

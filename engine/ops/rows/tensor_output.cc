@@ -9,14 +9,14 @@ absl::Status TensorOutputStep::Run(const StepContext& context) const {
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) return RunOnCuda(context);
   }
-  BatchOutputs& outputs = *context.outputs;
+  OutputCollector& outputs = *context.outputs;
   const kernels::ConstRows rows = context.At(options_.in);
-  const BatchOutputs::Spec spec = SpecOf(context);
+  const OutputCollector::Spec spec = SpecOf(context);
   for (size_t i = 0; i < outputs.num_samples(); ++i) {
     if (!outputs.IsWanted(i, spec)) continue;
     if (options_.level >= 0) {
       RETURN_IF_ERROR(outputs.AddSites(i, spec, rows, context.Keys(options_.level), context.SampleBegin(options_.in),
-                                       BatchOutputs::KeyOrder::kCanonical));
+                                       OutputCollector::KeyOrder::kCanonical));
     } else {
       const int64_t begin = static_cast<int64_t>(i) * spec.rows_per_sample;
       RETURN_IF_ERROR(outputs.AddTensor(i, spec, rows.RowRange(begin, begin + spec.rows_per_sample)));
@@ -33,7 +33,7 @@ int64_t TensorOutputStep::OutputBytes(const StepContext& context) const {
          AlignedBytes((context.num_samples() + int64_t{1}) * static_cast<int64_t>(sizeof(int64_t)));
 }
 
-BatchOutputs::Spec TensorOutputStep::SpecOf(const StepContext& context) const {
+OutputCollector::Spec TensorOutputStep::SpecOf(const StepContext& context) const {
   const kernels::ConstRows rows = context.At(options_.in);
   return {.dtype = rows.dtype,
           .columns = rows.channels,

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "engine/ops/batch_outputs.h"
+#include "engine/ops/output_collector.h"
 #include "engine/ops/step.h"
 
 namespace voxserve {
@@ -24,7 +24,7 @@ class TensorOutputStep final : public Step {
 
  private:
   absl::Status RunOnCuda(const StepContext& context) const;
-  BatchOutputs::Spec SpecOf(const StepContext& context) const;
+  OutputCollector::Spec SpecOf(const StepContext& context) const;
 
   const Options options_;
 };

@@ -8,7 +8,7 @@ namespace voxserve {
 
 absl::Status TensorOutputStep::RunOnCuda(const StepContext& context) const {
   const kernels::ConstRows rows = context.At(options_.in);
-  const BatchOutputs::Spec spec = SpecOf(context);
+  const OutputCollector::Spec spec = SpecOf(context);
   const auto row_bytes = static_cast<size_t>(spec.row_bytes());
   if (rows.capacity > 0) {
     RETURN_IF_CUDA_ERROR(

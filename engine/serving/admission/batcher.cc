@@ -113,7 +113,7 @@ absl::Status Batcher::MakeRoom(const QueuedTask& task, const WaitingTask& waitin
   const std::string& name = model.info.name;
   const int64_t own_limit = model.batching.max_queue_requests;
   const int64_t max_requests = own_limit > 0 ? own_limit : options_.max_queue_requests;
-  const auto check = [&](const Load& load) {
+  const auto check = [&](const WorkSize& load) {
     if (load.requests >= max_requests) {
       return QueueFullError(absl::StrCat("the queue of model \"", name, "\" is full: ", load.requests,
                                          " requests waiting, limit ", max_requests));
@@ -124,7 +124,7 @@ absl::Status Batcher::MakeRoom(const QueuedTask& task, const WaitingTask& waitin
     }
     return absl::OkStatus();
   };
-  Load stays = queue_.OfModel(name);
+  WorkSize stays = queue_.OfModel(name);
   if (absl::Status status = check(stays); status.ok()) return status;
   stays -= queue_.LessUrgentThan(name, waiting.level);
   if (absl::Status status = check(stays); !status.ok() && !IsWithinShare(task, waiting, max_requests)) return status;
@@ -134,9 +134,9 @@ absl::Status Batcher::MakeRoom(const QueuedTask& task, const WaitingTask& waitin
         evicted);
   };
   for (;;) {
-    const Load load = queue_.OfModel(name);
+    const WorkSize load = queue_.OfModel(name);
     if (check(load).ok()) return absl::OkStatus();
-    const auto size = load.requests >= max_requests ? &Load::requests : &Load::bytes;
+    const auto size = load.requests >= max_requests ? &WorkSize::requests : &WorkSize::bytes;
     if (queue_.LessUrgentThan(name, waiting.level).requests > 0) {
       evict(queue_.LeastUrgent(name, size), "a more urgent level");
     } else {
@@ -148,7 +148,7 @@ absl::Status Batcher::MakeRoom(const QueuedTask& task, const WaitingTask& waitin
 
 bool Batcher::IsWithinShare(const QueuedTask& task, const WaitingTask& waiting, int64_t max_requests) const {
   const std::string& model = task.model->info.name;
-  Load more_urgent = queue_.OfModel(model);
+  WorkSize more_urgent = queue_.OfModel(model);
   more_urgent -= queue_.LessUrgentThan(model, waiting.level - 1);
   const TaskQueue::Holds holds = queue_.HoldsOf(model, waiting.level, task.task.client);
   return (holds.own.requests + 1) * holds.num_clients <= max_requests - more_urgent.requests &&
@@ -313,7 +313,7 @@ Batch Batcher::Form(size_t device, std::vector<Ended>& ended) {
 
 std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::Time now) const {
   const ServedModel& model = *lead->queued.model;
-  const auto end_of = [&](const Load& load) ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+  const auto end_of = [&](const WorkSize& load) ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return now + latency_.BoundBesideOthers(model, device, load);
   };
   int max_level = std::numeric_limits<int>::max();  // the most urgent level at which another version has a task
@@ -329,7 +329,7 @@ std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::
   const int64_t max_requests = std::min(limits.max_requests, share);
 
   std::vector<WaitingTask*> tasks = {lead};
-  Load load = lead->load;
+  WorkSize load = lead->load;
   absl::Time end = end_of(load);
   // A larger batch must end by this time, so that it keeps the deadlines that it meets now and starts the tasks that it
   // skipped in time.
@@ -352,7 +352,7 @@ std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::
         must_end = std::min(must_end, task->latest_start);
         continue;
       }
-      Load grown = load;
+      WorkSize grown = load;
       grown += task->load;
       const absl::Time grown_end = end_of(grown);
       // The task would be late, and take the place of another client's task.
@@ -390,7 +390,7 @@ void Batcher::Finished(const Batch& batch, const Outcome& outcome) {
 
 void Batcher::Learn(const Batch& batch, const Outcome& outcome, absl::Duration device_time) const {
   const ServedModel& model = *batch.tasks.front().model;
-  const Load& load = batch.load;
+  const WorkSize& load = batch.load;
   LatencyFit& latency = *model.latency[batch.device];
   const bool is_typical = IsTypical(model.info, batch.tasks.front().task);
   if (!outcome.had_room && is_typical) model.memory[batch.device]->DidNotFit(load.points);
@@ -398,8 +398,8 @@ void Batcher::Learn(const Batch& batch, const Outcome& outcome, absl::Duration d
     if (load.unseen_points == 0) latency.ObserveVoxels(load.points, *outcome.num_voxels);
   } else if (outcome.num_voxels) {
     // The points of a batch with samples say little about memory, since the network sees fewer of them.
-    if (load.samples == 0) model.memory[batch.device]->Fit(load.points, load.requests);
-    const double sample_share = load.samples == 0 ? 0 : outcome.sample_share;
+    if (load.selections == 0) model.memory[batch.device]->Fit(load.points, load.requests);
+    const double sample_share = load.selections == 0 ? 0 : outcome.sample_share;
     model.sampling[batch.device]->Observe(load, sample_share * device_time);
     latency.Observe({.points = load.network_points(), .voxels = *outcome.num_voxels, .requests = load.requests},
                     (1 - sample_share) * device_time,

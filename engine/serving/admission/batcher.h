@@ -20,7 +20,7 @@
 //   of the time from its Push to its deadline, or after half of max_queue_delay if that is sooner.
 // - Predictions: a predicted end takes into account the more urgent levels, the tasks of the same level whose turns
 //   come first, and the tasks that other clients are expected to send. They are expected to use the part of the device
-//   that they used recently (ClientTurns::AheadBeyondWaiting). So a client or a model with few requests is admitted,
+//   that they used recently (ClientTurns::ExpectedExtraLoad). So a client or a model with few requests is admitted,
 //   however many requests another one has. The prediction holds while no further client or model comes to the level and
 //   no client sends more than before. A newcomer takes its turns and no more: each of n waiting clients with equal
 //   client_share keeps 1/n of the model's share of the device. A task that can no longer meet its deadline is dropped
@@ -64,10 +64,10 @@
 #include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/admission/latency_model.h"
-#include "engine/serving/admission/load.h"
 #include "engine/serving/admission/memory_model.h"
 #include "engine/serving/admission/served_model.h"
 #include "engine/serving/admission/task_queue.h"
+#include "engine/serving/admission/work_size.h"
 #include "engine/tensor/infer_task.h"
 
 namespace voxserve {
@@ -76,7 +76,7 @@ struct Batch {
   std::vector<QueuedTask> tasks;  // of one model version, all for the same tensors, in the order of their turns
   size_t device = 0;              // index of the device that runs the batch
   uint64_t id = 0;
-  Load load;                   // of all tasks together
+  WorkSize load;               // of all tasks together
   absl::Duration predicted;    // device time; zero if nothing has been learned yet
   int level = 0;               // the level of the first task, whose turn it was
   double charged_seconds = 0;  // device time charged to the model's turns when the batch began
@@ -89,7 +89,7 @@ class Batcher {
     int64_t max_queue_bytes = 0;     // limit of the bytes of waiting clouds per model
     // For each device, the number of batches that run side by side. ServedModel::latency has an entry for each device.
     std::vector<int> num_workers = {1};
-    MaxBatchBytes max_batch_bytes = NoLimitOfBytes;  // called under the lock
+    MaxBatchBytes max_batch_bytes = UnlimitedBytes;  // called under the lock
     EngineObserver* observer = nullptr;
     std::function<absl::Time()> now = SteadyNow;
     bool has_timer = true;  // false: nothing expires unless ExpireDue is called
@@ -129,7 +129,7 @@ class Batcher {
   // was no memory to form a batch.
   Batch TryPop(size_t device);
 
-  // How a batch ran. The model's LatencyFit, SampleFit and MemoryModel learn from it.
+  // How a batch ran. The model's LatencyFit, SelectionFit and MemoryModel learn from it.
   struct Outcome {
     std::optional<int64_t> num_voxels;  // of all samples; no value if a sample failed
     bool in_parts = false;              // the batch ran in parts, so its time is not that of a batch of its size

@@ -131,9 +131,9 @@ double ClientTurns::RecentShare(const Client& client) const {
   return std::min(1.0, (had + kCredit) / (all + kCredit));
 }
 
-absl::flat_hash_map<const ServedModel*, Load> ClientTurns::AheadBeyondWaiting(const std::string& client) const {
-  absl::flat_hash_map<const ServedModel*, Load> beyond;
-  const auto add_part = [&beyond](const ServedModel* model, const Load& load, int64_t requests) {
+absl::flat_hash_map<const ServedModel*, WorkSize> ClientTurns::ExpectedExtraLoad(const std::string& client) const {
+  absl::flat_hash_map<const ServedModel*, WorkSize> beyond;
+  const auto add_part = [&beyond](const ServedModel* model, const WorkSize& load, int64_t requests) {
     const double part = static_cast<double>(requests) / static_cast<double>(load.requests);
     beyond[model] += load.Scaled(part);
   };
@@ -150,7 +150,7 @@ absl::flat_hash_map<const ServedModel*, Load> ClientTurns::AheadBeyondWaiting(co
     others_before += std::min(before, other->waiting_cost);
     if (before >= other->waiting_cost) continue;
     for (const auto& [model, version] : other->versions) {
-      const Load& load = version.not_promoted;
+      const WorkSize& load = version.not_promoted;
       const double requests = static_cast<double>(load.requests) * before / other->waiting_cost;
       const auto after = load.requests - std::min(load.requests, static_cast<int64_t>(std::ceil(requests - 1e-6)));
       if (after > 0) add_part(model, load, -after);
@@ -163,7 +163,7 @@ absl::flat_hash_map<const ServedModel*, Load> ClientTurns::AheadBeyondWaiting(co
   // Adds the others' expected work as more of the client's own work.
   const double more = (others_expected - others_before) / own->waiting_cost;
   for (const auto& [model, version] : own->versions) {
-    const Load& load = version.not_promoted;
+    const WorkSize& load = version.not_promoted;
     const auto requests = static_cast<int64_t>(std::lround(more * static_cast<double>(load.requests)));
     if (requests > 0) add_part(model, load, requests);
   }

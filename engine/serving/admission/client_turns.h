@@ -19,7 +19,7 @@
 //   absent client with the earliest start, which owes least, is forgotten first. When no task waits, all clients are
 //   forgotten.
 // - One client: if only one client is active, its tasks run by urgency.
-// - Run time: logarithmic in the number of tasks. AheadBeyondWaiting and Cursor's constructor are linear in the number
+// - Run time: logarithmic in the number of tasks. ExpectedExtraLoad and Cursor's constructor are linear in the number
 //   of waiting clients, which the queue's limit bounds.
 // - Threads: not thread-safe. ModelTurns owns it.
 
@@ -59,7 +59,7 @@ class ClientTurns {
   // - It is increased by what other clients are expected to send while the client's own waiting tasks run. They are
   //   expected to leave the client the larger of two parts of the device: the part that it had recently, and its share
   //   divided by the sum of the active clients' shares.
-  absl::flat_hash_map<const ServedModel*, Load> AheadBeyondWaiting(const std::string& client) const;
+  absl::flat_hash_map<const ServedModel*, WorkSize> ExpectedExtraLoad(const std::string& client) const;
 
   // Returns the number of clients that wait or are remembered.
   int64_t num_active() const { return static_cast<int64_t>(clients_.size()); }
@@ -67,7 +67,7 @@ class ClientTurns {
  private:
   struct Version {
     TasksByUrgency tasks;
-    Load not_promoted;  // of the tasks that were not promoted to this level
+    WorkSize not_promoted;  // of the tasks that were not promoted to this level
   };
   struct Client : TurnOrder::Turn {  // head: null if the client is absent
     std::string name;

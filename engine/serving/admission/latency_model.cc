@@ -12,7 +12,7 @@ int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 double Ratio(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
 
-absl::Duration Bound(const ServedModel& model, size_t device, const Load& load, int64_t batches = 1) {
+absl::Duration Bound(const ServedModel& model, size_t device, const WorkSize& load, int64_t batches = 1) {
   const LatencyFit& fit = *model.latency[device];
   return fit.Bound(fit.EstimateSize(load.network_points(), load.requests, batches)) +
          model.sampling[device]->Bound(load, batches);
@@ -28,7 +28,7 @@ struct Work {
 absl::Duration OthersWorkOn(size_t device, int64_t max_bytes, const WaitingWork& waiting, absl::Duration own_ahead) {
   const ServedModel& model = *waiting.model;
   const BatchLimits limits = MemoryModel::LimitsOf(model, device, max_bytes);
-  const Load& load = waiting.load;
+  const WorkSize& load = waiting.load;
   const int64_t full = limits.RequestsPerBatch(load.points, load.requests);
   const absl::Duration all = Bound(model, device, load, DivideUp(load.requests, full));
   if (!waiting.turn) return all;
@@ -38,13 +38,13 @@ absl::Duration OthersWorkOn(size_t device, int64_t max_bytes, const WaitingWork&
 }
 
 Work WorkOn(size_t device, int64_t max_bytes, absl::Span<const WaitingWork> ahead, const ServedModel& model,
-            const Load& own) {
+            const WorkSize& own) {
   Work work;
-  Load own_batch = own;
+  WorkSize own_batch = own;
   absl::Duration own_ahead;
   for (const WaitingWork& waiting : ahead) {
     if (waiting.model != &model) continue;
-    const Load& load = waiting.load;
+    const WorkSize& load = waiting.load;
     const BatchLimits limits = MemoryModel::LimitsOf(model, device, max_bytes);
     const int64_t full = limits.RequestsPerBatch(load.points + own.points, load.requests + 1);
     const int64_t batches = DivideUp(load.requests + 1, full) - 1;
@@ -61,22 +61,22 @@ Work WorkOn(size_t device, int64_t max_bytes, absl::Span<const WaitingWork> ahea
 
 }  // namespace
 
-absl::Duration LatencyModel::Expected(const ServedModel& model, size_t device, const Load& load) {
+absl::Duration LatencyModel::Expected(const ServedModel& model, size_t device, const WorkSize& load) {
   const LatencyFit& fit = *model.latency[device];
   return fit.Expected(fit.EstimateSize(load.network_points(), load.requests)) + model.sampling[device]->Expected(load);
 }
 
-absl::Duration LatencyModel::LongestAlone(const ServedModel& model, const Load& load) const {
+absl::Duration LatencyModel::LongestAlone(const ServedModel& model, const WorkSize& load) const {
   absl::Duration longest;
   for (size_t i = 0; i < devices_.size(); ++i) longest = std::max(longest, Expected(model, i, load));
   return longest;
 }
 
-absl::Duration LatencyModel::BoundBesideOthers(const ServedModel& model, size_t device, const Load& load) const {
+absl::Duration LatencyModel::BoundBesideOthers(const ServedModel& model, size_t device, const WorkSize& load) const {
   return (devices_[device].num_running() + 1) * Bound(model, device, load);
 }
 
-bool LatencyModel::EndsSooner(const ServedModel& model, const Load& load, size_t device, size_t other) const {
+bool LatencyModel::EndsSooner(const ServedModel& model, const WorkSize& load, size_t device, size_t other) const {
   const auto rank = [&](size_t i) {
     const int side_by_side = devices_[i].num_running() + 1;
     return std::make_pair(side_by_side * Expected(model, i, load), side_by_side);
@@ -84,7 +84,7 @@ bool LatencyModel::EndsSooner(const ServedModel& model, const Load& load, size_t
   return rank(device) < rank(other);
 }
 
-LatencyModel::Run LatencyModel::PredictRun(const ServedModel& model, const Load& load,
+LatencyModel::Run LatencyModel::PredictRun(const ServedModel& model, const WorkSize& load,
                                            absl::Span<const WaitingWork> ahead, const MaxBatchBytes& max_batch_bytes,
                                            absl::Time now) const {
   std::vector<absl::Duration> remaining, work_ahead;

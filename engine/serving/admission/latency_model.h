@@ -6,8 +6,8 @@
 //   version's batches take. This class has a DeviceLoad for each device, which knows the batches that run there.
 // - Assumption: a device does one second of device time in each second, and batches that run side by side share it in
 //   equal parts. So a batch's device time is the time that the batch takes if it runs alone.
-// - Units: a Load describes a whole batch or all waiting requests of a version. Voxels are estimated from points. The
-//   time of farthest point sampling (ServedModel::sampling) is added to the network's time.
+// - Units: a WorkSize describes a whole batch or all waiting requests of a version. Voxels are estimated from points.
+//   The time of farthest point sampling (ServedModel::sampling) is added to the network's time.
 // - A device is given by its index in the engine's list of devices.
 // - Threads: not thread-safe. The Batcher owns it and calls it under its lock.
 
@@ -18,8 +18,8 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "engine/serving/admission/device_load.h"
-#include "engine/serving/admission/load.h"
 #include "engine/serving/admission/memory_model.h"
+#include "engine/serving/admission/work_size.h"
 
 namespace voxserve {
 
@@ -34,7 +34,7 @@ struct WaitingWork {
   };
 
   const ServedModel* model = nullptr;
-  Load load;
+  WorkSize load;
   std::optional<Turn> turn;  // set for work of another model at the request's level; else all runs before the request
 };
 
@@ -44,16 +44,16 @@ class LatencyModel {
   explicit LatencyModel(absl::Span<const int> num_workers) : devices_(num_workers.begin(), num_workers.end()) {}
 
   // Returns the expected device time of a batch; zero if nothing has been learned yet.
-  static absl::Duration Expected(const ServedModel& model, size_t device, const Load& load);
+  static absl::Duration Expected(const ServedModel& model, size_t device, const WorkSize& load);
   // Returns the expected device time of one request in a batch of its own, on the slowest device.
-  absl::Duration LongestAlone(const ServedModel& model, const Load& load) const;
+  absl::Duration LongestAlone(const ServedModel& model, const WorkSize& load) const;
 
   // Returns an upper bound (LatencyFit::Bound) of the time that a batch takes if it starts on the device now, beside
   // the batches that run there.
-  absl::Duration BoundBesideOthers(const ServedModel& model, size_t device, const Load& load) const;
+  absl::Duration BoundBesideOthers(const ServedModel& model, size_t device, const WorkSize& load) const;
   // Returns true if one request that starts now is expected to end sooner on `device` than on `other`. If both would
   // end at the same time, the device with fewer running batches wins.
-  bool EndsSooner(const ServedModel& model, const Load& load, size_t device, size_t other) const;
+  bool EndsSooner(const ServedModel& model, const WorkSize& load, size_t device, size_t other) const;
 
   // When a request's batch starts and ends, counted from now.
   struct Run {
@@ -69,7 +69,7 @@ class LatencyModel {
   // - Batches that run now take their expected time, and waiting batches take their upper bound (Bound).
   // So the request ends no later than predicted, with the rare exceptions that Bound allows, if `ahead` holds all work
   // that waits at the request's level or at a more urgent one.
-  Run PredictRun(const ServedModel& model, const Load& load, absl::Span<const WaitingWork> ahead,
+  Run PredictRun(const ServedModel& model, const WorkSize& load, absl::Span<const WaitingWork> ahead,
                  const MaxBatchBytes& max_batch_bytes, absl::Time now) const;
 
   // Start records that a batch starts on a device, and Finish that it ends. Finish returns the device time charged to

@@ -71,7 +71,7 @@ bool LineFit::Observe(const BatchSize& size, absl::Duration device_time, Voxels 
       estimated.voxels = static_cast<int64_t>(static_cast<double>(size.points) * voxels_per_point_);
     }
     const double expected = Predict(estimated);
-    forgot = Believe(observation, expected > 0 ? seconds / expected : 1);
+    forgot = AddObservation(observation, expected > 0 ? seconds / expected : 1);
   }
   const bool learns_voxels = voxels == Voxels::kEstimated && size.points > 0;
   if (learns_voxels) UpdateVoxels(static_cast<double>(size.voxels) / static_cast<double>(size.points));
@@ -85,9 +85,9 @@ void LineFit::ObserveVoxels(int64_t points, int64_t voxels) {
   UpdateVoxels(static_cast<double>(voxels) / static_cast<double>(points));
 }
 
-bool LineFit::Believe(Observation observation, double ratio) {
+bool LineFit::AddObservation(Observation observation, double ratio) {
   const int surprise = ratio > kFarOff ? 1 : ratio < 1 / kFarOff ? -1 : 0;
-  const bool forgets = surprise != 0 && surprise == surprise_;
+  const bool forgets = surprise != 0 && surprise == outlier_sign_;
   if (forgets) {
     observations_.erase(observations_.begin(), observations_.end() - 1);
     observations_.back().counted = observations_.back().seconds;
@@ -97,7 +97,7 @@ bool LineFit::Believe(Observation observation, double ratio) {
     if (surprise != 0) observation.counted *= (surprise > 0 ? kFarOff : 1 / kFarOff) / ratio;
     UpdateRatio(ratio);
   }
-  surprise_ = surprise;
+  outlier_sign_ = surprise;
   observations_.push_back(observation);
   if (observations_.size() > kMaxObservations) observations_.pop_front();
   Fit();
@@ -171,7 +171,7 @@ void LineFit::StartAs(const LineFit& other) {
   coefficients_ = other.coefficients_;
   observations_ = other.observations_;
   largest_ = other.largest_;
-  surprise_ = other.surprise_;
+  outlier_sign_ = other.outlier_sign_;
   ratios_ = other.ratios_;
   densities_ = other.densities_;
   bound_ratio_ = other.bound_ratio_;

@@ -2,7 +2,7 @@
 
 // LineFit predicts the device time t of a batch by a line, t = a + b * points + c * voxels + d * requests, which it
 // learns from batches when they end. LatencyFit has a LineFit for all batches of a model version on a device, and one
-// for each bucket of sizes. SampleFit has a LineFit for farthest point sampling.
+// for each bucket of sizes. SelectionFit has a LineFit for farthest point sampling.
 //
 // - Time: t is device time, in seconds. Batches that run side by side share their device, and each is charged its share
 //   (DeviceLoad). So the same line fits a batch that ran alone and a batch that ran beside others.
@@ -84,7 +84,7 @@ class LineFit {
   double Predict(const BatchSize& size) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // Adds an observation and fits the line. After the second outlier in a row in the same direction, forgets the
   // observations before the two and returns true. ratio: actual to expected time.
-  bool Believe(Observation observation, double ratio) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool AddObservation(Observation observation, double ratio) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Fit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateRatio(double ratio) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateLargest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -95,7 +95,7 @@ class LineFit {
   Vector coefficients_ ABSL_GUARDED_BY(mutex_){};                 // seconds per batch, point, voxel, request
   std::deque<Observation> observations_ ABSL_GUARDED_BY(mutex_);  // oldest first
   Vector largest_ ABSL_GUARDED_BY(mutex_){};                      // the most points and voxels per request observed
-  int surprise_ ABSL_GUARDED_BY(mutex_) = 0;  // the last batch was an outlier: 1 slower, -1 faster; 0: no outlier
+  int outlier_sign_ ABSL_GUARDED_BY(mutex_) = 0;  // the last batch was an outlier: 1 slower, -1 faster; 0: no outlier
   std::deque<double> ratios_ ABSL_GUARDED_BY(mutex_);     // actual to expected time; oldest first
   std::deque<double> densities_ ABSL_GUARDED_BY(mutex_);  // voxels per point; oldest first
   double bound_ratio_ ABSL_GUARDED_BY(mutex_) = 1;

@@ -89,6 +89,6 @@ class MemoryModel {
   int64_t fitting_points_ ABSL_GUARDED_BY(mutex_) = kNoLimit;  // the limit that batches which did not fit have set
 };
 
-inline int64_t NoLimitOfBytes(size_t /*device*/) { return MemoryModel::kNoLimit; }
+inline int64_t UnlimitedBytes(size_t /*device*/) { return MemoryModel::kNoLimit; }
 
 }  // namespace voxserve

@@ -77,11 +77,11 @@ WaitingTask* ModelTurns::First() const {
   return first == nullptr ? nullptr : first->clients.First();
 }
 
-absl::flat_hash_map<const ServedModel*, Load> ModelTurns::AheadBeyondWaiting(const std::string& model,
-                                                                             const std::string& client) const {
+absl::flat_hash_map<const ServedModel*, WorkSize> ModelTurns::ExpectedExtraLoad(const std::string& model,
+                                                                                const std::string& client) const {
   const auto found = models_.find(model);
-  return found == models_.end() ? absl::flat_hash_map<const ServedModel*, Load>()
-                                : found->second.clients.AheadBeyondWaiting(client);
+  return found == models_.end() ? absl::flat_hash_map<const ServedModel*, WorkSize>()
+                                : found->second.clients.ExpectedExtraLoad(client);
 }
 
 std::vector<WaitingWork> ModelTurns::WorkOfOthers(const ServedModel& model) const {

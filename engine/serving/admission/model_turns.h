@@ -43,9 +43,9 @@ class ModelTurns {
   // Returns the turns of the clients of a model that has tasks.
   const ClientTurns& ClientsOf(const std::string& model) const { return models_.at(model).clients; }
 
-  // Returns the result of ClientTurns::AheadBeyondWaiting for the model's clients; empty for an unknown model.
-  absl::flat_hash_map<const ServedModel*, Load> AheadBeyondWaiting(const std::string& model,
-                                                                   const std::string& client) const;
+  // Returns the result of ClientTurns::ExpectedExtraLoad for the model's clients; empty for an unknown model.
+  absl::flat_hash_map<const ServedModel*, WorkSize> ExpectedExtraLoad(const std::string& model,
+                                                                      const std::string& client) const;
   // Returns, by version, the work of the other models that waits at the level and was not promoted to it. Its Turn is
   // relative to a task of this model that comes now.
   std::vector<WaitingWork> WorkOfOthers(const ServedModel& model) const;
@@ -57,7 +57,7 @@ class ModelTurns {
     ClientTurns clients;
     double start = 0;  // virtual time
     double weight = 1;
-    std::map<const ServedModel*, Load> not_promoted;  // by version; only versions with such tasks
+    std::map<const ServedModel*, WorkSize> not_promoted;  // by version; only versions with such tasks
   };
 
   void Erase(const WaitingTask& task, Model& model);

@@ -18,7 +18,7 @@
 #include "engine/serving/admission/latency_fit.h"
 #include "engine/serving/admission/memory_model.h"
 #include "engine/serving/admission/model_version_info.h"
-#include "engine/serving/admission/sample_fit.h"
+#include "engine/serving/admission/selection_fit.h"
 #include "engine/tuner/model_plans.h"
 #include "engine/tuner/tuned_plan.h"
 
@@ -36,9 +36,9 @@ struct ServedModel {
   std::vector<PlanKey> plan_keys;  // by device
   std::unique_ptr<ModelPlans> plans;
   ModelConfig::Batching batching;
-  std::vector<std::unique_ptr<LatencyFit>> latency;  // by device
-  std::vector<std::unique_ptr<SampleFit>> sampling;  // by device
-  std::vector<std::unique_ptr<MemoryModel>> memory;  // by device
+  std::vector<std::unique_ptr<LatencyFit>> latency;     // by device
+  std::vector<std::unique_ptr<SelectionFit>> sampling;  // by device
+  std::vector<std::unique_ptr<MemoryModel>> memory;     // by device
 
   // Returns the first device's program. Use it only for properties that are the same on every device.
   const Program& program() const { return programs.front(); }

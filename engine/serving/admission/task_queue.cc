@@ -96,16 +96,16 @@ WaitingTask* TaskQueue::Find(uint64_t ticket) const {
 
 std::vector<WaitingWork> TaskQueue::WorkAhead(int level, const ServedModel& model, const std::string& client) const {
   std::vector<WaitingWork> work;
-  absl::flat_hash_map<const ServedModel*, Load> beyond;
+  absl::flat_hash_map<const ServedModel*, WorkSize> beyond;
   if (const auto turns = levels_.find(level); turns != levels_.end()) {
-    beyond = turns->second.AheadBeyondWaiting(model.info.name, client);
+    beyond = turns->second.ExpectedExtraLoad(model.info.name, client);
     work = turns->second.WorkOfOthers(model);
     for (const WaitingWork& others : work) {
       beyond[others.model] -= others.load;
     }
   }
   for (const auto& [version, waiting] : versions_) {
-    Load sum;
+    WorkSize sum;
     for (size_t i = 0; i < waiting.by_priority.size() && static_cast<int>(i) <= level; ++i) {
       sum += waiting.by_priority[i];
     }
@@ -115,15 +115,15 @@ std::vector<WaitingWork> TaskQueue::WorkAhead(int level, const ServedModel& mode
   return work;
 }
 
-Load TaskQueue::LessUrgentThan(const std::string& name, int priority) const {
-  Load sum;
+WorkSize TaskQueue::LessUrgentThan(const std::string& name, int priority) const {
+  WorkSize sum;
   const auto model = models_.find(name);
   if (model == models_.end()) return sum;
   for (auto it = model->second.upper_bound(priority); it != model->second.end(); ++it) sum += it->second.all;
   return sum;
 }
 
-WaitingTask* TaskQueue::LeastUrgent(const std::string& name, int64_t Load::*size) const {
+WaitingTask* TaskQueue::LeastUrgent(const std::string& name, int64_t WorkSize::*size) const {
   const auto model = models_.find(name);
   return model == models_.end() ? nullptr : NewestOfLargestHold(name, model->second.rbegin()->first, size);
 }
@@ -146,7 +146,7 @@ TaskQueue::Holds TaskQueue::HoldsOf(const std::string& name, int priority, const
   return holds;
 }
 
-WaitingTask* TaskQueue::NewestOfLargestHold(const std::string& name, int priority, int64_t Load::*size) const {
+WaitingTask* TaskQueue::NewestOfLargestHold(const std::string& name, int priority, int64_t WorkSize::*size) const {
   const Priority* counts = FindPriority(name, priority);
   if (counts == nullptr) return nullptr;
   const Hold* largest = nullptr;

@@ -39,7 +39,7 @@ class TaskQueue {
   struct Version {
     int64_t num_tasks = 0;
     std::map<int, int64_t> num_by_level;  // only levels with tasks
-    std::vector<Load> by_priority;        // index: the priority
+    std::vector<WorkSize> by_priority;    // index: the priority
   };
 
   WaitingTask* Add(std::unique_ptr<WaitingTask> task) noexcept;
@@ -60,7 +60,7 @@ class TaskQueue {
   // consists of:
   // - all tasks of more urgent priorities;
   // - at the new task's level, the client's own tasks, and tasks of the model's other clients whose turns come first
-  //   (ClientTurns::AheadBeyondWaiting);
+  //   (ClientTurns::ExpectedExtraLoad);
   // - at the new task's level, the other models' tasks, with their turns (ModelTurns::WorkOfOthers).
   std::vector<WaitingWork> WorkAhead(int level, const ServedModel& model, const std::string& client) const;
   // Returns the task to run next: in the lowest level that has tasks, the task whose turn it is. Returns nullptr if no
@@ -73,22 +73,22 @@ class TaskQueue {
   }
 
   // Returns the load of the waiting tasks of all versions of a model.
-  Load OfModel(const std::string& name) const { return LessUrgentThan(name, -1); }
+  WorkSize OfModel(const std::string& name) const { return LessUrgentThan(name, -1); }
   // Returns the load of the model's waiting tasks whose priority number is above `priority`.
-  Load LessUrgentThan(const std::string& name, int priority) const;
+  WorkSize LessUrgentThan(const std::string& name, int priority) const;
   // Returns the task to evict first: NewestOfLargestHold at the highest (least urgent) priority number at which the
   // model has waiting tasks. Returns nullptr if the model has no tasks.
-  WaitingTask* LeastUrgent(const std::string& name, int64_t Load::*size) const;
+  WaitingTask* LeastUrgent(const std::string& name, int64_t WorkSize::*size) const;
 
   // HoldsOf tells how a model's queue is shared at one priority. A client holds the load of its waiting tasks.
   struct Holds {
     int64_t num_clients = 0;  // number of clients that have waiting tasks; `client` counts even if it has none
-    Load own;                 // the load of the waiting tasks of `client`
+    WorkSize own;             // the load of the waiting tasks of `client`
   };
   Holds HoldsOf(const std::string& name, int priority, const std::string& client) const;
   // Returns the newest task of the client whose waiting tasks of this model and priority are the largest load, or
-  // nullptr if the model has no task of this priority. size: the field of Load to compare by, requests or bytes.
-  WaitingTask* NewestOfLargestHold(const std::string& name, int priority, int64_t Load::*size) const;
+  // nullptr if the model has no task of this priority. size: the field of WorkSize to compare by, requests or bytes.
+  WaitingTask* NewestOfLargestHold(const std::string& name, int priority, int64_t WorkSize::*size) const;
 
   // Returns the first task to expire, or nullptr if there is none.
   WaitingTask* FirstToExpire() const { return by_expiry_.empty() ? nullptr : *by_expiry_.begin(); }
@@ -104,12 +104,12 @@ class TaskQueue {
     bool operator()(const WaitingTask* a, const WaitingTask* b) const { return a->arrival < b->arrival; }
   };
   struct Hold {
-    Load load;
+    WorkSize load;
     std::set<WaitingTask*, ByArrival> tasks;
   };
   // The waiting tasks of one model and priority, by client, and their load.
   struct Priority {
-    Load all;
+    WorkSize all;
     absl::flat_hash_map<std::string, Hold> by_client;  // only clients with tasks
   };
   // The waiting tasks of all versions of one model, by priority. Only priorities with tasks have an entry.

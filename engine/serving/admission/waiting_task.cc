@@ -12,7 +12,7 @@ constexpr double kLeastCost = 1e-4;
 }  // namespace
 
 WaitingTask::WaitingTask(const QueuedTask& task, const LatencyModel& latency, absl::Time now)
-    : level(task.task.priority), load(Load::Of(task.task)), deadline(task.task.deadline) {
+    : level(task.task.priority), load(WorkSize::Of(task.task)), deadline(task.task.deadline) {
   const ModelConfig::Batching& batching = task.model->batching;
   if (deadline == absl::InfiniteFuture()) deadline = now + batching.default_timeout;
   const absl::Duration alone = latency.LongestAlone(*task.model, load);

@@ -8,8 +8,8 @@
 
 #include "absl/time/time.h"
 #include "engine/serving/admission/latency_model.h"
-#include "engine/serving/admission/load.h"
 #include "engine/serving/admission/served_model.h"
+#include "engine/serving/admission/work_size.h"
 #include "engine/tensor/infer_task.h"
 
 namespace voxserve {
@@ -34,7 +34,7 @@ struct WaitingTask {
 
   QueuedTask queued;
   int level = 0;  // the task's priority, until the task is promoted to 0, the most urgent
-  Load load;
+  WorkSize load;
   double cost = 0;      // predicted seconds on the slowest device if the task ran alone; more than 0
   absl::Time deadline;  // of the answer; never infinite
   absl::Time expiry;    // the time until which the task may wait

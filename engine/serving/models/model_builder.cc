@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelBuilder::Make(const std::strin
   }
   for (const Program& program : model->programs) {
     model->latency.push_back(std::make_unique<LatencyFit>());
-    model->sampling.push_back(std::make_unique<SampleFit>());
+    model->sampling.push_back(std::make_unique<SelectionFit>());
     model->memory.push_back(std::make_unique<MemoryModel>(program.sample_bytes));
   }
   model->limits = {.ignore_label = config.ignore_label,

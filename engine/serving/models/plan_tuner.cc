@@ -290,10 +290,10 @@ absl::StatusOr<TuneResult> PlanTuner::RunOn(size_t device, Search& search) {
     InferTask task = scan;
     task.return_scores = wanted.return_scores;
     absl::Duration busy;
-    BatchOutput output =
+    BatchReport output =
         arbiter.RunExclusive({.plans = &plans, .times_convs = wanted.times_convs}, [&](const RunOptions& options) {
           const absl::Time start = SteadyNow();
-          BatchOutput ran = executor->Run(program, task, model.limits, options);
+          BatchReport ran = executor->Run(program, task, model.limits, options);
           busy += SteadyNow() - start;
           return ran;
         });

@@ -22,8 +22,8 @@ namespace voxserve {
 namespace {
 
 // Sizes of the warm-up clouds, the largest first, so that memory is allocated once. Each is a little below a power of
-// two or the half octave between two, since batches of half an octave share rooms (kept_rooms.h): a smaller scan then
-// fits the rooms that were captured.
+// two or the half octave between two, since batches of half an octave share capacities (capacity_cache.h): a smaller
+// scan then fits the capacities that were captured.
 constexpr int64_t kNumPoints[] = {262'000, 185'000, 131'000, 92'600, 65'500, 46'300,
                                   32'700,  23'100,  16'300,  11'500, 8'100,  4'000};
 
@@ -32,7 +32,7 @@ constexpr int64_t kNumPoints[] = {262'000, 185'000, 131'000, 92'600, 65'500, 46'
 constexpr uint64_t kNumSampled = 64;
 
 // A size runs at most this many times until its batch is a replay: it takes memory, runs as a new shape, is captured
-// and replayed. Once more, in case it outgrows its rooms.
+// and replayed. Once more, in case it outgrows its capacities.
 constexpr int kMostRunsUntilReplay = 5;
 
 // The device memory for the matrix products of LoadKernels. Products that need more memory are left out.
@@ -98,17 +98,17 @@ std::vector<WarmUpRun> RunsOf(const Program& program, const PointCloud& cloud) {
 }
 
 // Runs each cloud until its batch has been captured and is a replay, if it can be captured. All clouds have run before,
-// since the rooms of a size follow from all sizes of its octave (site_forecast.h).
+// since the capacities of a size follow from all sizes of its octave (site_forecast.h).
 absl::Status CaptureSizes(const Program& program, const RunOptions& options, const RunLimits& limits,
                           const std::vector<PointCloud>& clouds, DeviceArbiter& arbiter, Executor& executor) {
   for (const PointCloud& cloud : clouds) {
     const InferTask task{.cloud = cloud};
     for (int i = 0; i < kMostRunsUntilReplay; ++i) {
-      const BatchOutput output = arbiter.TryOnce(
+      const BatchReport output = arbiter.TryOnce(
           options, [&](const RunOptions& allowed) { return executor.Run(program, task, limits, allowed); });
       if (IsOutOfMemory(output.status)) break;
       RETURN_IF_ERROR(output.status);
-      const bool needs_sizes = output.room_voxels == 0 && !output.ran_again;  // on the host: it is never captured
+      const bool needs_sizes = output.voxel_capacity == 0 && !output.ran_again;  // on the host: it is never captured
       if (output.is_replay || needs_sizes) break;
     }
   }
@@ -155,12 +155,12 @@ absl::Status WarmUp(const Program& program, const RunOptions& options, const Run
   const RunOptions uncaptured{.plans = options.plans};
   absl::Status first_failure;
   for (const PointCloud& cloud : clouds) {
-    BatchOutput output;
+    BatchReport output;
     absl::Duration time;
     for (const auto& [task, is_typical] : RunsOf(program, cloud)) {
       output = arbiter.TryOnce(uncaptured, [&, &task = task](const RunOptions& allowed) {
         const absl::Time start = SteadyNow();
-        BatchOutput ran = executor.Run(program, task, limits, allowed);
+        BatchReport ran = executor.Run(program, task, limits, allowed);
         time = SteadyNow() - start;
         return ran;
       });
@@ -168,7 +168,7 @@ absl::Status WarmUp(const Program& program, const RunOptions& options, const Run
       if (!output.status.ok() && (is_typical || !IsOutOfMemory(output.status))) break;
       if (!is_typical || !output.samples[0].status.ok()) continue;  // the cloud may have too many voxels for the model
       memory.Observe(static_cast<int64_t>(cloud.num_points()),
-                     std::max(output.samples[0].counts.voxels, output.room_voxels), output.bytes);
+                     std::max(output.samples[0].counts.voxels, output.voxel_capacity), output.bytes);
     }
     if (IsOutOfMemory(output.status)) continue;
     RETURN_IF_ERROR(output.status);
@@ -178,7 +178,7 @@ absl::Status WarmUp(const Program& program, const RunOptions& options, const Run
                              .restricts_network = true};
     const InferTask sampled{.cloud = cloud, .sample = few};
     if (CheckSample(program.voxelize, sampled).ok()) {
-      const BatchOutput ran = arbiter.TryOnce(
+      const BatchReport ran = arbiter.TryOnce(
           uncaptured, [&](const RunOptions& allowed) { return executor.Run(program, sampled, limits, allowed); });
       first_failure.Update(ran.status);
       if (!IsOutOfMemory(ran.status)) RETURN_IF_ERROR(ran.status);

@@ -83,8 +83,8 @@ std::vector<ConvBlock> ImplicitGemmBlocks(DType dtype, int32_t out_channels) {
   if (!AreFactors(dtype) || CodeVersion() < kTensorCoreCode) return {};
   std::vector<ConvBlock> blocks;
   if (HasWarpGroups(dtype)) blocks = WarpGroupBlocks(out_channels);
-  const std::vector<ConvBlock> by_warps = WarpBlocks(out_channels);
-  blocks.insert(blocks.end(), by_warps.begin(), by_warps.end());
+  const std::vector<ConvBlock> warp_blocks = WarpBlocks(out_channels);
+  blocks.insert(blocks.end(), warp_blocks.begin(), warp_blocks.end());
   return blocks;
 }
 
@@ -99,7 +99,7 @@ size_t ImplicitGemmWorkspaceBytes(const ImplicitGemmParams& params) {
 bool ImplicitGemmAddsShortcut(const ImplicitGemmParams& params) {
   const ConstRows& in = params.operands.in;
   const ConstRows& of_shortcut = params.shortcut.in;
-  return HasWarpGroups(in.dtype) && !params.block.by_warps && params.tiles.out_rows != nullptr &&
+  return HasWarpGroups(in.dtype) && !params.block.uses_mma_sync && params.tiles.out_rows != nullptr &&
          of_shortcut.dtype == in.dtype && HasWholeVectors(in) && HasWholeVectors(of_shortcut);
 }
 
@@ -126,7 +126,7 @@ cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) 
   if (CodeVersion() < kTensorCoreCode) return cudaErrorInvalidValue;
   ImplicitGemmParams chosen = params;
   if (chosen.block.rows == 0) chosen.block = DefaultBlock(params);
-  if (chosen.block.by_warps) return WarpImplicitGemm(chosen, stream);
+  if (chosen.block.uses_mma_sync) return WarpImplicitGemm(chosen, stream);
   if (!HasWarpGroups(operands.in.dtype)) return cudaErrorInvalidValue;
   return operands.in.dtype == DType::kFloat16 ? WarpGroupImplicitGemmHalf(chosen, stream)
                                               : WarpGroupImplicitGemmBfloat16(chosen, stream);

@@ -15,8 +15,8 @@
 // two partial sums.
 //
 // On Hopper, in a build with code for sm_90a, 16-bit products are computed by warp groups (wgmma), and separate warps
-// only copy. Other GPUs from sm_80 on, TensorFloat-32 everywhere, and blocks with by_warps use products of single warps
-// (mma.sync).
+// only copy. Other GPUs from sm_80 on, TensorFloat-32 everywhere, and blocks with uses_mma_sync use products of single
+// warps (mma.sync).
 //
 // Sources: spconv 2 (mask implicit GEMM); Tang et al., TorchSparse++ (MICRO 2023), section 3; CUTLASS's example 52 (a
 // gather by cp.async that feeds warp groups).

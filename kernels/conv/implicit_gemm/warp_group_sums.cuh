@@ -16,9 +16,9 @@ namespace voxserve::kernels::cuda {
 
 // A warp group that computes and stores the sums of 64 rows of each tile.
 template <typename T, typename Shape>
-class SumMaker {
+class ProductGroup {
  public:
-  __device__ SumMaker(const ImplicitGemmArguments<T>& arguments, const Ring& ring)
+  __device__ ProductGroup(const ImplicitGemmArguments<T>& arguments, const Ring& ring)
       : arguments_(arguments),
         ring_(ring),
         num_out_(static_cast<int32_t>(NumRows(arguments.tiles.out_capacity, arguments.tiles.num_out))),

@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(Shape::kThreads, VOXSERVE_HAS_WARP_GROUP_PRODU
   constexpr int kScheduling = kFirstCopying + Shape::kCopyGroups * kGroupThreads;
   if (threadIdx.x < kFirstCopying) {
     SetRegisters<Shape::kProductRegisters, true>();
-    SumMaker<T, Shape>(arguments, ring).Run();
+    ProductGroup<T, Shape>(arguments, ring).Run();
   } else {
     SetRegisters<Shape::kCopyRegisters, false>();
     if (threadIdx.x < kScheduling) {

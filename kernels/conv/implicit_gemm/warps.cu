@@ -5,7 +5,7 @@ namespace voxserve::kernels::cuda {
 
 std::vector<ConvBlock> WarpBlocks(int32_t out_channels) {
   const int32_t columns = out_channels <= 32 ? 32 : out_channels <= 64 ? 64 : 128;
-  const ConvBlock default_block = {.rows = 128, .columns = columns, .split_k = 1, .by_warps = true};
+  const ConvBlock default_block = {.rows = 128, .columns = columns, .split_k = 1, .uses_mma_sync = true};
   std::vector<ConvBlock> blocks = {default_block};
   ForEachWarpShape([&](auto shape) {
     const ConvBlock block = WarpBlockOf<decltype(shape)>();

@@ -26,7 +26,7 @@ void ForEachWarpShape(const Visitor& visit) {
 
 template <typename Shape>
 constexpr ConvBlock WarpBlockOf() {
-  return {.rows = Shape::kRows, .columns = Shape::kColumns, .split_k = 1, .by_warps = true};
+  return {.rows = Shape::kRows, .columns = Shape::kColumns, .split_k = 1, .uses_mma_sync = true};
 }
 
 template <typename T, typename Shape>

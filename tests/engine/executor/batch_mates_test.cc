@@ -235,14 +235,14 @@ class BatchMatesTest : public ::testing::TestWithParam<support::Device> {
                              : variant.precision == ModelConfig::Precision::kFloat16 ? 1e-2
                                                                                      : 1e-5;
     for (const PointCloud& cloud : clouds_) {
-      BatchOutput output = runner_->Run(*program, {&cloud}, true, limits);
+      BatchReport output = runner_->Run(*program, {&cloud}, true, limits);
       EXPECT_TRUE(output.status.ok()) << output.status;
       alone.push_back(output.samples.empty() ? InferResult() : std::move(output.samples[0]));
     }
     for (const std::vector<size_t>& batch : batches_) {
       std::vector<const PointCloud*> together;
       for (const size_t cloud : batch) together.push_back(&clouds_[cloud]);
-      const BatchOutput output = runner_->Run(*program, together, true, limits);
+      const BatchReport output = runner_->Run(*program, together, true, limits);
       EXPECT_TRUE(output.status.ok()) << output.status;
       for (size_t i = 0; i < batch.size() && !HasFatalFailure(); ++i) {
         SCOPED_TRACE(absl::StrCat("cloud ", batch[i], " as number ", i, " of ", batch.size()));

@@ -30,22 +30,22 @@ class CapturedBatchesCudaTest : public SmallMinkUNetTest {
     Start(/*budget_bytes=*/0);
   }
 
-  BatchOutput Run(const std::vector<const PointCloud*>& clouds, RunOptions options = {}, bool return_scores = true,
+  BatchReport Run(const std::vector<const PointCloud*>& clouds, RunOptions options = {}, bool return_scores = true,
                   const RunLimits& limits = {}) {
     options.captures = true;
     return runner_->Run(program_, clouds, return_scores, limits, options);
   }
-  BatchOutput RunAsItIs(const std::vector<const PointCloud*>& clouds, const RunOptions& options = {},
+  BatchReport RunAsItIs(const std::vector<const PointCloud*>& clouds, const RunOptions& options = {},
                         bool return_scores = true, const RunLimits& limits = {}) {
-    const BatchOutput output = runner_->Run(program_, clouds, return_scores, limits, options);
+    const BatchReport output = runner_->Run(program_, clouds, return_scores, limits, options);
     EXPECT_FALSE(output.is_replay);
     return output;
   }
   // Runs the batch until it is replayed. The first run learns sizes, and the batch is captured when its shape has come
   // often enough.
-  BatchOutput RunToReplay(const std::vector<const PointCloud*>& clouds, const RunOptions& options = {},
+  BatchReport RunToReplay(const std::vector<const PointCloud*>& clouds, const RunOptions& options = {},
                           bool return_scores = true) {
-    BatchOutput output;
+    BatchReport output;
     for (int i = 0; i < 8 && !output.is_replay; ++i) output = Run(clouds, options, return_scores);
     EXPECT_TRUE(output.is_replay);
     return output;
@@ -61,7 +61,7 @@ TEST_F(CapturedBatchesCudaTest, NothingIsCapturedWhereNobodyAsksForIt) {
 
 TEST_F(CapturedBatchesCudaTest, AReplayGivesTheSameBytes) {
   const PointCloud cloud = BoxOfPoints(5000, 20, 1);
-  const BatchOutput expected = RunAsItIs({&cloud});
+  const BatchReport expected = RunAsItIs({&cloud});
   for (int i = 0; i < 6; ++i) ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(Run({&cloud}), expected)) << i;
   EXPECT_GE(captured().num_captured(), 1u);
   EXPECT_TRUE(Run({&cloud}).is_replay);
@@ -81,7 +81,7 @@ TEST_F(CapturedBatchesCudaTest, BatchesOfOneToFourScansThatDiffer) {
     }
     std::vector<const PointCloud*> together;
     for (const PointCloud& cloud : clouds) together.push_back(&cloud);
-    const BatchOutput output = Run(together);
+    const BatchReport output = Run(together);
     num_replays += output.is_replay ? 1 : 0;
     ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(output, RunAsItIs(together)));
   }
@@ -104,9 +104,9 @@ TEST_F(CapturedBatchesCudaTest, ReplaysHaveSamplesWithoutPoints) {
 // memory is too small for them.
 TEST_F(CapturedBatchesCudaTest, AReplayThatDoesNotFitRunsAgain) {
   const PointCloud dense = BoxOfPoints(5000, 2, 1), scattered = BoxOfPoints(5000, 40, 2);
-  const BatchOutput replay = RunToReplay({&dense});
+  const BatchReport replay = RunToReplay({&dense});
   const size_t num_shapes = captured().num_shapes();
-  const BatchOutput again = Run({&scattered});
+  const BatchReport again = Run({&scattered});
   EXPECT_TRUE(again.ran_again);
   EXPECT_EQ(captured().num_shapes(), num_shapes) << "it was replayed at first";
   EXPECT_FALSE(again.is_replay);
@@ -120,7 +120,7 @@ TEST_F(CapturedBatchesCudaTest, ABatchThatDoesNotFitMayBeTheOneThatIsCaptured) {
   const PointCloud dense = BoxOfPoints(5000, 2, 1), scattered = BoxOfPoints(5000, 40, 2);
   Run({&dense});  // this run learns the sizes
   Run({&dense});  // this run counts the shape as seen
-  const BatchOutput batch = Run({&scattered});
+  const BatchReport batch = Run({&scattered});
   EXPECT_TRUE(batch.ran_again);
   EXPECT_EQ(captured().num_captured(), 1u);
   ExpectSameBytes(batch, RunAsItIs({&scattered}));
@@ -143,7 +143,7 @@ TEST_F(CapturedBatchesCudaTest, ReplaysHavePointsWithoutAVoxel) {
   RunToReplay({&first});
   for (uint32_t seed = 2; seed < 6; ++seed) {
     const PointCloud cloud = cloud_with(seed);
-    const BatchOutput output = Run({&cloud});
+    const BatchReport output = Run({&cloud});
     EXPECT_TRUE(output.is_replay);
     EXPECT_GT(output.samples[0].counts.invalid, 0);
     EXPECT_GT(output.samples[0].counts.out_of_range, 0);
@@ -156,7 +156,7 @@ TEST_F(CapturedBatchesCudaTest, BatchesThatSamplePointsAreNotCaptured) {
   RunToReplay({&cloud}, {}, /*return_scores=*/false);
   const std::vector<InferTask> tasks = {{.cloud = cloud, .sample = FarthestPoints{.num_points = 64}}};
   for (int i = 0; i < 4; ++i) {
-    const BatchOutput output = runner_->Run(program_, tasks, {}, {.captures = true});
+    const BatchReport output = runner_->Run(program_, tasks, {}, {.captures = true});
     EXPECT_FALSE(output.is_replay);
     ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(output, runner_->Run(program_, tasks)));
   }
@@ -165,7 +165,7 @@ TEST_F(CapturedBatchesCudaTest, BatchesThatSamplePointsAreNotCaptured) {
 TEST_F(CapturedBatchesCudaTest, OutputsThatAreAskedForAreCapturedApart) {
   const PointCloud cloud = BoxOfPoints(5000, 20, 1);
   RunToReplay({&cloud}, {}, /*return_scores=*/true);
-  const BatchOutput labels = RunToReplay({&cloud}, {}, /*return_scores=*/false);
+  const BatchReport labels = RunToReplay({&cloud}, {}, /*return_scores=*/false);
   EXPECT_TRUE(labels.samples[0].scores().empty());
   ExpectSameBytes(labels, RunAsItIs({&cloud}, {}, /*return_scores=*/false));
   ExpectSameBytes(Run({&cloud}, {}, /*return_scores=*/true), RunAsItIs({&cloud}, {}, /*return_scores=*/true));
@@ -200,7 +200,7 @@ TEST_F(CapturedBatchesCudaTest, TheVoxelLimitIsThatOfTheBatch) {
   for (int i = 0; i < 6; ++i) {
     for (const RunLimits& limit : limits) {
       SCOPED_TRACE(limit.max_voxels);
-      const BatchOutput output = Run({&cloud}, {}, true, limit);
+      const BatchReport output = Run({&cloud}, {}, true, limit);
       num_replays += output.is_replay ? 1 : 0;
       ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(output, RunAsItIs({&cloud}, {}, true, limit)));
     }
@@ -210,9 +210,9 @@ TEST_F(CapturedBatchesCudaTest, TheVoxelLimitIsThatOfTheBatch) {
 
 TEST_F(CapturedBatchesCudaTest, AReplayReportsItsStagesAndItsMemory) {
   const PointCloud cloud = BoxOfPoints(5000, 20, 1);
-  BatchOutput captured;
+  BatchReport captured;
   for (int i = 0; i < 8; ++i) {
-    BatchOutput output = Run({&cloud});
+    BatchReport output = Run({&cloud});
     if (!output.is_replay) {
       captured = std::move(output);
       continue;
@@ -233,7 +233,7 @@ TEST_F(CapturedBatchesCudaTest, AReplayReportsItsStagesAndItsMemory) {
 // The memory of answers may be freed between batches, and taken again for others.
 TEST_F(CapturedBatchesCudaTest, AnswersWhoseMemoryWasFreedAreNoTrouble) {
   const PointCloud cloud = BoxOfPoints(5000, 20, 1), small = BoxOfPoints(100, 20, 2);
-  const BatchOutput expected = RunToReplay({&cloud});
+  const BatchReport expected = RunToReplay({&cloud});
   for (int i = 0; i < 3; ++i) {
     runner_->context().cuda->download.Release();
     EXPECT_TRUE(RunAsItIs({&small}).status.ok());
@@ -269,7 +269,7 @@ TEST_F(CapturedBatchesCudaTest, AnotherProgramIsCapturedAnew) {
 
 TEST_F(CapturedBatchesCudaTest, ArenasThatMoveAreNoTrouble) {
   const PointCloud cloud = BoxOfPoints(5000, 20, 1), large = BoxOfPoints(400'000, 200, 2);
-  const BatchOutput expected = RunToReplay({&cloud});
+  const BatchReport expected = RunToReplay({&cloud});
   for (int i = 0; i < 3; ++i) {
     runner_->context().cuda->ReleaseArenas();
     if (i == 1) {
@@ -284,13 +284,13 @@ TEST_F(CapturedBatchesCudaTest, BatchesRunAsTheyAreWhereTheBudgetIsSpent) {
   Start(int64_t{64} << 20);
   if (HasFatalFailure()) return;
   const PointCloud cloud = BoxOfPoints(5000, 20, 1);
-  const BatchOutput expected = RunAsItIs({&cloud});  // this run allocates the host memory that every run needs
+  const BatchReport expected = RunAsItIs({&cloud});  // this run allocates the host memory that every run needs
   // Leaves only as much memory as an answer takes, which is less than a graph needs.
   const int64_t rest = budget_->limit_bytes() - budget_->held();
   const auto others = budget_->Reserve(MemoryBudget::Use::kModels, rest - (300 << 10));
   ASSERT_TRUE(others.ok()) << others.status();
   for (int i = 0; i < 6; ++i) {
-    const BatchOutput output = Run({&cloud}, {}, true);
+    const BatchReport output = Run({&cloud}, {}, true);
     EXPECT_FALSE(output.is_replay);
     ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(output, expected));
   }

@@ -20,7 +20,7 @@ BatchShape SomeShape() {
           .plan = 0,
           .num_samples = 2,
           .ignore_label = 255,
-          .rooms = {.capacities = {1000, 500}, .axis_bits = {12, 12, 10, 1}, .points = 2000, .upload_bytes = 4096},
+          .capacities = {.sites = {1000, 500}, .axis_bits = {12, 12, 10, 1}, .points = 2000, .upload_bytes = 4096},
           .needed_steps = {true, true, false, true},
           .memory = {11, 12}};
 }
@@ -39,12 +39,12 @@ TEST(BatchShapeTest, HasAKeyOfItsOwn) {
   add([](BatchShape& shape) { shape.ignore_label = 0; });
   add([](BatchShape& shape) { shape.max_voxels = 7; });
   add([](BatchShape& shape) { shape.voxel_order = 1; });
-  add([](BatchShape& shape) { shape.rooms.capacities[1] = 501; });
-  add([](BatchShape& shape) { shape.rooms.capacities.push_back(0); });
-  add([](BatchShape& shape) { shape.rooms.axis_bits[0] = 13; });
-  add([](BatchShape& shape) { shape.rooms.axis_bits[2] = 11; });
-  add([](BatchShape& shape) { shape.rooms.points = 2001; });
-  add([](BatchShape& shape) { shape.rooms.upload_bytes = 8192; });
+  add([](BatchShape& shape) { shape.capacities.sites[1] = 501; });
+  add([](BatchShape& shape) { shape.capacities.sites.push_back(0); });
+  add([](BatchShape& shape) { shape.capacities.axis_bits[0] = 13; });
+  add([](BatchShape& shape) { shape.capacities.axis_bits[2] = 11; });
+  add([](BatchShape& shape) { shape.capacities.points = 2001; });
+  add([](BatchShape& shape) { shape.capacities.upload_bytes = 8192; });
   add([](BatchShape& shape) { shape.needed_steps[2] = true; });
   add([](BatchShape& shape) { shape.needed_steps.push_back(false); });
   add([](BatchShape& shape) { shape.needed_steps.resize(65, false); });

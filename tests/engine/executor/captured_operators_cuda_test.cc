@@ -57,9 +57,9 @@ TEST(CapturedOperatorsTest, ReplaysAreWhatTheirBatchesAreWithout) {
       for (uint32_t i = 0; i <= batch % 2; ++i) {
         tasks.push_back(TaskOf(2 * batch + i, 250 + static_cast<int>(batch % 5), *program, asks_for_all));
       }
-      const BatchOutput output = (*runner)->Run(*program, tasks, {}, {.captures = true});
+      const BatchReport output = (*runner)->Run(*program, tasks, {}, {.captures = true});
       num_replays += output.is_replay ? 1 : 0;
-      const BatchOutput expected = (*runner)->Run(*program, tasks);
+      const BatchReport expected = (*runner)->Run(*program, tasks);
       ASSERT_TRUE(expected.status.ok()) << expected.status;
       EXPECT_FALSE(expected.is_replay);
       ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(output, expected));

@@ -150,8 +150,8 @@ TEST_P(CompilerTest, LabelsDoNotDependOnWhetherScoresAreAskedFor) {
     const Points points = RandomScan(11, 500);
     const auto cloud = PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
     ASSERT_TRUE(cloud.ok());
-    const BatchOutput with_scores = (*runner)->Run(*program, {&*cloud, &*cloud}, true);
-    const BatchOutput labels_alone = (*runner)->Run(*program, {&*cloud, &*cloud}, false);
+    const BatchReport with_scores = (*runner)->Run(*program, {&*cloud, &*cloud}, true);
+    const BatchReport labels_alone = (*runner)->Run(*program, {&*cloud, &*cloud}, false);
     ASSERT_TRUE(with_scores.status.ok()) << with_scores.status;
     ASSERT_TRUE(labels_alone.status.ok()) << labels_alone.status;
     for (const size_t sample : {size_t{0}, size_t{1}}) {

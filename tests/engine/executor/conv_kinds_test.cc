@@ -225,7 +225,7 @@ TEST_P(ConvLimitsTest, GeneratedSitesBeyondTheKeyRefuseTheirSampleAlone) {
   const int32_t half = kernels::CoordinateKey(3).max_coordinate() / 2;
   const PointCloud within = CloudOf({{{half, 0, 0, 0}, {1.0}}}, 3, 1);
   const PointCloud beyond = CloudOf({{{half + 1, 0, 0, 0}, {1.0}}, {{1, 1, 1, 0}, {1.0}}}, 3, 1);
-  const BatchOutput output = (*runner)->Run(*program, {&within, &beyond, &within}, true);
+  const BatchReport output = (*runner)->Run(*program, {&within, &beyond, &within}, true);
   ASSERT_TRUE(output.status.ok()) << output.status;
   EXPECT_TRUE(output.samples[0].status.ok()) << output.samples[0].status;
   EXPECT_TRUE(output.samples[2].status.ok()) << output.samples[2].status;

@@ -52,14 +52,14 @@ class CudaExecutorTest : public RunnerTest {
     program_ = *std::move(program);
   }
 
-  BatchOutput Run(const PointCloud& cloud) { return runner_->Run(program_, {&cloud}, false); }
+  BatchReport Run(const PointCloud& cloud) { return runner_->Run(program_, {&cloud}, false); }
 };
 
 TEST_F(CudaExecutorTest, AnySizeFromNothingToTwoMillionPoints) {
   Start(0);
   for (const int64_t num_points : {0, 1, 2, 3, 33, 1000, 2'000'000, 7, 0}) {
     SCOPED_TRACE(num_points);
-    const BatchOutput output = Run(Ground(num_points, 5));
+    const BatchReport output = Run(Ground(num_points, 5));
     ASSERT_TRUE(output.status.ok()) << output.status;
     ASSERT_TRUE(output.samples[0].status.ok()) << output.samples[0].status;
     EXPECT_EQ(output.samples[0].labels().size(), static_cast<size_t>(num_points));
@@ -76,7 +76,7 @@ TEST_F(CudaExecutorTest, EachConvolutionGivesTheSameByEveryDataflow) {
   const auto scan = LoadGoldenScan("pandaset_063");
   ASSERT_TRUE(scan.ok()) << scan.status();
   const auto scores_by = [&](const PlanTable& plans) {
-    const BatchOutput output = runner_->Run(program_, {&scan->cloud}, true, {}, {.plans = &plans});
+    const BatchReport output = runner_->Run(program_, {&scan->cloud}, true, {}, {.plans = &plans});
     EXPECT_TRUE(output.status.ok()) << output.status;
     const absl::Span<const float> scores =
         output.samples.empty() ? absl::Span<const float>() : output.samples[0].scores();
@@ -171,7 +171,7 @@ TEST_F(CudaExecutorTest, MapsTakeMemoryForTheirSitesNotForTheirPoints) {
   std::memcpy(values.data(), bytes.data(), bytes.size());
   const PointCloud four_times =
       *PointCloud::FromFloats({"x", "y", "z", "intensity"}, values.data(), static_cast<uint64_t>(4 * kNumPoints));
-  const BatchOutput expected = Run(once), output = Run(four_times);
+  const BatchReport expected = Run(once), output = Run(four_times);
   ASSERT_TRUE(expected.status.ok()) << expected.status;
   ASSERT_TRUE(output.status.ok()) << output.status;
   ASSERT_EQ(output.samples[0].counts.voxels, expected.samples[0].counts.voxels);
@@ -182,13 +182,13 @@ TEST_F(CudaExecutorTest, MapsTakeMemoryForTheirSitesNotForTheirPoints) {
 TEST_F(CudaExecutorTest, WhatDoesNotFitFailsAloneAndTheNextRequestSucceeds) {
   Start(192 * kMiB);
   const PointCloud small = Ground(5'000, 1), large = Ground(1'500'000, 2);
-  const BatchOutput before = Run(small);
+  const BatchReport before = Run(small);
   ASSERT_TRUE(before.status.ok()) << before.status;
-  const BatchOutput refused = Run(large);
+  const BatchReport refused = Run(large);
   EXPECT_EQ(refused.status.code(), absl::StatusCode::kResourceExhausted) << refused.status;
   EXPECT_EQ(ReasonOf(refused.status), error_reason::kOutOfMemory);
   EXPECT_THAT(std::string(refused.status.message()), testing::HasSubstr("bytes are in use"));
-  const BatchOutput after = Run(small);
+  const BatchReport after = Run(small);
   ASSERT_TRUE(after.status.ok()) << after.status;
   EXPECT_EQ(after.samples[0].labels(), before.samples[0].labels());
   EXPECT_LE(runner_->device().pool->used_bytes(), 192 * kMiB);
@@ -205,14 +205,14 @@ TEST_F(CudaExecutorTest, MapsThatDoNotFitAreMadeOnTheCpuWithTheSameLabels) {
   const InferTask input{.cloud = cloud, .sample = FarthestPoints{.num_points = 64, .seed = 1}};
   const auto run = [&] { return runner_->executor().Run(program_, input, {}, {}); };
   Start(0);
-  const BatchOutput expected = run();
+  const BatchReport expected = run();
   ASSERT_TRUE(expected.status.ok()) << expected.status;
   EXPECT_FALSE(expected.geometry_on_cpu);
   bool fell_back = false;
   for (int64_t limit = 128 * kMiB; limit < 8192 * kMiB && !fell_back; limit += limit / 8) {
     Start(limit);
     if (HasFatalFailure()) return;
-    const BatchOutput output = run();
+    const BatchReport output = run();
     if (!output.status.ok()) {
       ASSERT_EQ(ReasonOf(output.status), error_reason::kOutOfMemory) << output.status;
       continue;

@@ -187,7 +187,7 @@ void ExpectEqual(support::Device device, const Graph& graph, uint32_t seed) {
     const auto program = (*runner)->Compile(graph, {.device = device, .merges_conv2ds = merges_conv2ds});
     ASSERT_TRUE(program.ok()) << program.status();
     EXPECT_TRUE(program->has_boxes);
-    const BatchOutput output = (*runner)->Run(*program, {&cloud}, false);
+    const BatchReport output = (*runner)->Run(*program, {&cloud}, false);
     ASSERT_TRUE(output.status.ok()) << output.status;
     ASSERT_TRUE(output.samples[0].status.ok()) << output.samples[0].status;
     ExpectBoxes(output.samples[0].boxes(), expected);
@@ -246,11 +246,11 @@ TEST_P(DetectionNetworkTest, ASampleDoesNotDependOnItsBatchMates) {
   if (GetParam() == support::Device::kCuda) variant.plan = kDefaultCudaConvPlan;
   const auto program = (*runner)->Compile(CenterPoint(8), variant);
   ASSERT_TRUE(program.ok()) << program.status();
-  const BatchOutput together = (*runner)->Run(*program, batch, false);
+  const BatchReport together = (*runner)->Run(*program, batch, false);
   ASSERT_TRUE(together.status.ok()) << together.status;
   for (size_t i = 0; i < clouds.size(); ++i) {
     SCOPED_TRACE(i);
-    const BatchOutput alone = (*runner)->Run(*program, {&clouds[i]}, false);
+    const BatchReport alone = (*runner)->Run(*program, {&clouds[i]}, false);
     ASSERT_TRUE(alone.status.ok()) << alone.status;
     const std::vector<Box>&expected = alone.samples[0].boxes(), &boxes = together.samples[i].boxes();
     ASSERT_FALSE(expected.empty());
@@ -278,7 +278,7 @@ TEST(DetectionMemoryTest, SamplesTakeOfAGpuWhatTheProgramSays) {
     const auto program = (*runner)->Compile(graph, {.device = support::Device::kCuda, .plan = kDefaultCudaConvPlan});
     ASSERT_TRUE(program.ok()) << program.status();
     const auto features_of = [&](size_t num_samples) {
-      const BatchOutput output = (*runner)->Run(*program, std::vector<const PointCloud*>(num_samples, &cloud), false);
+      const BatchReport output = (*runner)->Run(*program, std::vector<const PointCloud*>(num_samples, &cloud), false);
       EXPECT_TRUE(output.status.ok()) << output.status;
       return output.bytes.features;
     };
@@ -356,7 +356,7 @@ TEST(RefusedConvolutionTest, FailsTheLoadAndARequestButNotTheProcess) {
   const absl::Status checked = program.Check();
   EXPECT_EQ(checked.code(), absl::StatusCode::kInternal) << checked;
   EXPECT_THAT(std::string(checked.message()), testing::HasSubstr("step \"" + name + "\""));
-  const BatchOutput refused = (*runner)->Run(program, {&cloud}, false);
+  const BatchReport refused = (*runner)->Run(program, {&cloud}, false);
   EXPECT_EQ(refused.status.code(), absl::StatusCode::kInternal) << refused.status;
   EXPECT_EQ(ReasonOf(refused.status), error_reason::kInternal);
   EXPECT_TRUE(refused.samples.empty());

@@ -32,7 +32,7 @@ class ExecutorTest : public ProgramTest {
     Compile(model->graph);
   }
 
-  BatchOutput Run(const std::vector<const PointCloud*>& clouds, const RunLimits& limits) {
+  BatchReport Run(const std::vector<const PointCloud*>& clouds, const RunLimits& limits) {
     return runner_->Run(program_, clouds, true, limits);
   }
 };
@@ -43,10 +43,10 @@ TEST_P(ExecutorTest, SeveralSamplesOfTooManyVoxelsTogetherFailAsAWhole) {
   const PointCloud two = Cloud({0, 0, 0, 0.1f, 1, 0, 0, 0.2f});
   const PointCloud three = Cloud({0, 0, 0, 0.1f, 1, 0, 0, 0.2f, 2, 0, 0, 0.3f});
   const RunLimits limits{.max_batch_voxels = 4};
-  const BatchOutput refused = Run({&two, &three}, limits);
+  const BatchReport refused = Run({&two, &three}, limits);
   EXPECT_EQ(refused.status.code(), absl::StatusCode::kOutOfRange) << refused.status;
   EXPECT_THAT(refused.samples, IsEmpty());
-  const BatchOutput whole = Run({&two, &two}, limits);
+  const BatchReport whole = Run({&two, &two}, limits);
   ASSERT_TRUE(whole.status.ok()) << whole.status;
   EXPECT_EQ(Run({&three}, {.max_batch_voxels = 2}).samples.at(0).labels().size(), 3u) << "one sample is its own batch";
   // On a GPU, some of the memory does not depend on the batch. On a CPU, all of it does.
@@ -61,8 +61,8 @@ TEST_P(ExecutorTest, BadSamplesDoNotChangeGoodOnes) {
   const float xyz[] = {1, 2, 3};
   const PointCloud lacking = *PointCloud::FromFloats({"x", "y", "z"}, xyz, 1);
   const RunLimits limits{.max_voxels = 2};
-  const BatchOutput alone = Run({&good}, limits);
-  const BatchOutput batch = Run({&good, &lacking, &large, &good}, limits);
+  const BatchReport alone = Run({&good}, limits);
+  const BatchReport batch = Run({&good, &lacking, &large, &good}, limits);
   ASSERT_TRUE(alone.status.ok() && batch.status.ok());
   ASSERT_EQ(batch.samples.size(), 4u);
   EXPECT_EQ(ReasonOf(batch.samples[1].status), error_reason::kMissingField);
@@ -80,7 +80,7 @@ TEST_P(ExecutorTest, BadSamplesDoNotChangeGoodOnes) {
 
 TEST_P(ExecutorTest, RefusedCloudCostsNoNetwork) {
   const PointCloud large = Cloud({0, 0, 0, 0.1f, 1, 0, 0, 0.2f});
-  const BatchOutput output = Run({&large}, {.max_voxels = 1});
+  const BatchReport output = Run({&large}, {.max_voxels = 1});
   ASSERT_TRUE(output.status.ok());
   EXPECT_EQ(ReasonOf(output.samples[0].status), error_reason::kTooManyVoxels);
   for (const StageTime& time : output.stages) EXPECT_NE(time.stage, Stage::kFeatures);
@@ -106,7 +106,7 @@ TEST_P(ExecutorTest, CloudBeyondTheKeysLimitsIsRefusedAlone) {
   const float last = static_cast<float>(kernels::CoordinateKey(3).max_coordinate());
   const PointCloud good = Cloud({0, 0, last - 1, 0.1f});
   const PointCloud beyond = Cloud({0, 0, last, 0.1f, 2, 0, 0, 0.1f});
-  const BatchOutput batch = Run({&good, &beyond, &good}, RunLimits());
+  const BatchReport batch = Run({&good, &beyond, &good}, RunLimits());
   ASSERT_TRUE(batch.status.ok()) << batch.status;
   EXPECT_TRUE(batch.samples[0].status.ok()) << batch.samples[0].status;
   EXPECT_TRUE(batch.samples[2].status.ok()) << batch.samples[2].status;
@@ -115,14 +115,14 @@ TEST_P(ExecutorTest, CloudBeyondTheKeysLimitsIsRefusedAlone) {
   EXPECT_THAT(batch.samples[1].status.message(),
               testing::HasSubstr("asks 1 times for sites outside -130944 to 130943"));
 
-  const BatchOutput alone = Run({&beyond}, RunLimits());
+  const BatchReport alone = Run({&beyond}, RunLimits());
   ASSERT_TRUE(alone.status.ok()) << alone.status;
   EXPECT_EQ(ReasonOf(alone.samples[0].status), error_reason::kCoordinateLimits);
   for (const StageTime& time : alone.stages) EXPECT_NE(time.stage, Stage::kFeatures);
 }
 
 TEST_P(ExecutorTest, NoSampleAtAll) {
-  const BatchOutput output = Run({}, RunLimits());
+  const BatchReport output = Run({}, RunLimits());
   EXPECT_TRUE(output.status.ok()) << output.status;
   EXPECT_THAT(output.samples, IsEmpty());
 }
@@ -150,7 +150,7 @@ TEST_P(ExecutorTest, MemoryIsKeptFromBatchToBatchAndNotMore) {
 TEST_P(ExecutorTest, EachSizeRunsByThePlanOfItsBucket) {
   const auto scan = LoadGoldenScan("pandaset_063");
   ASSERT_TRUE(scan.ok()) << scan.status();
-  const BatchOutput expected = Run({&scan->cloud}, {});
+  const BatchReport expected = Run({&scan->cloud}, {});
   ASSERT_TRUE(expected.status.ok()) << expected.status;
   const bool on_cuda = GetParam() == support::Device::kCuda;
   ConvPlan other = on_cuda ? kDefaultCudaConvPlan : ConvPlan();
@@ -169,7 +169,7 @@ TEST_P(ExecutorTest, EachSizeRunsByThePlanOfItsBucket) {
   const PlanTable* const default_plans = &program_.default_plans;
   for (const PlanTable* plans : {&other_above, &other_below, default_plans}) {
     for (int run = 0; run < 2; ++run) {
-      const BatchOutput output =
+      const BatchReport output =
           runner_->Run(program_, {&scan->cloud}, true, limits, {.plans = plans, .times_convs = true});
       ASSERT_TRUE(output.status.ok()) << output.status;
       if (!on_cuda) {

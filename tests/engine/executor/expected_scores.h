@@ -83,7 +83,7 @@ inline void ExpectScores(support::Device device, const testing::TestModel& model
     SCOPED_TRACE(variant.name);
     const auto program = (*runner)->Compile(*graph, variant, 2);
     ASSERT_TRUE(program.ok()) << program.status();
-    const BatchOutput output = (*runner)->Run(*program, batch, true);
+    const BatchReport output = (*runner)->Run(*program, batch, true);
     ASSERT_TRUE(output.status.ok()) << output.status;
     const double tolerance = (variant.precision == ModelConfig::Precision::kFloat16 ? 1e-2 : 1e-4) * largest;
     for (size_t i = 0; i < samples.size(); ++i) {

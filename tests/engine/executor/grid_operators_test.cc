@@ -254,11 +254,11 @@ TEST_P(GridOperatorsTest, ASampleDoesNotDependOnItsBatchMates) {
     if (GetParam() == support::Device::kCuda) variant.plan = kDefaultCudaConvPlan;
     const auto program = (*runner)->Compile(Detector(), variant);
     ASSERT_TRUE(program.ok()) << program.status();
-    const BatchOutput together = (*runner)->Run(*program, batch, true);
+    const BatchReport together = (*runner)->Run(*program, batch, true);
     ASSERT_TRUE(together.status.ok()) << together.status;
     for (size_t i = 0; i < clouds.size(); ++i) {
       SCOPED_TRACE(i);
-      const BatchOutput alone = (*runner)->Run(*program, {&clouds[i]}, true);
+      const BatchReport alone = (*runner)->Run(*program, {&clouds[i]}, true);
       ASSERT_TRUE(alone.status.ok()) << alone.status;
       const absl::Span<const float> expected = alone.samples[0].scores();
       const absl::Span<const float> scores = together.samples[i].scores();
@@ -281,7 +281,7 @@ TEST_P(GridOperatorsTest, MergedAndUnmergedAgree) {
   for (const bool merges : {false, true}) {
     const auto program = (*runner)->Compile(Detector(), {.device = GetParam(), .merges_conv2ds = merges});
     ASSERT_TRUE(program.ok()) << program.status();
-    const BatchOutput output = (*runner)->Run(*program, {&cloud}, true);
+    const BatchReport output = (*runner)->Run(*program, {&cloud}, true);
     ASSERT_TRUE(output.status.ok()) << output.status;
     const absl::Span<const float> made = output.samples[0].scores();
     scores[merges ? 1 : 0].assign(made.begin(), made.end());

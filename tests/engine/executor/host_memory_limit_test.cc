@@ -68,7 +68,7 @@ class HostMemoryLimitTest : public ::testing::Test {
     program_ = std::make_unique<Program>(*std::move(program));
   }
 
-  BatchOutput Run(const std::vector<const PointCloud*>& clouds, bool return_scores = false) {
+  BatchReport Run(const std::vector<const PointCloud*>& clouds, bool return_scores = false) {
     return runner_->Run(*program_, clouds, return_scores);
   }
 
@@ -115,7 +115,7 @@ TEST_F(HostMemoryLimitTest, WhatIsReservedIsWhatBatchesTake) {
     ASSERT_EQ(budget_->held(), 0) << one.name;
     const int64_t before = ResidentNow("VmRSS");
     ResetPeak();
-    const BatchOutput output = Run(clouds, one.return_scores);
+    const BatchReport output = Run(clouds, one.return_scores);
     const int64_t taken = ResidentNow("VmHWM") - before;
     ASSERT_TRUE(output.status.ok()) << one.name << ": " << output.status;
     int64_t reserved = memory().peak_bytes();
@@ -139,12 +139,12 @@ TEST_F(HostMemoryLimitTest, ABatchThatDoesNotFitIsRefusedAndLeavesNothing) {
   Start(0);
   const PointCloud small = Scattered(1'000), large = Scattered(60'000);
   const int64_t small_peak = PeakOf(small), large_peak = PeakOf(large);
-  BatchOutput expected = Run({&small});
+  BatchReport expected = Run({&small});
   expected.samples[0].memory.reset();  // Start destroys the budget that counts it
   for (const int64_t limit : {small_peak + kMiB, (small_peak + large_peak) / 2, large_peak - 4 * kMiB}) {
     Start(limit);
     for (int i = 0; i < 2; ++i) {
-      const BatchOutput refused = Run({&large});
+      const BatchReport refused = Run({&large});
       EXPECT_TRUE(absl::IsResourceExhausted(refused.status)) << refused.status;
       EXPECT_EQ(ReasonOf(refused.status), error_reason::kOutOfMemory);
       EXPECT_THAT(std::string(refused.status.message()), HasSubstr("the batch does not fit into the host's memory: "));
@@ -152,7 +152,7 @@ TEST_F(HostMemoryLimitTest, ABatchThatDoesNotFitIsRefusedAndLeavesNothing) {
       EXPECT_TRUE(refused.host_is_full);
       EXPECT_TRUE(refused.samples.empty());
       EXPECT_EQ(budget_->held(), 0);
-      const BatchOutput served = Run({&small});
+      const BatchReport served = Run({&small});
       ASSERT_TRUE(served.status.ok()) << served.status;
       EXPECT_EQ(served.samples[0].labels(), expected.samples[0].labels());
       EXPECT_LE(budget_->held(), limit);
@@ -193,7 +193,7 @@ TEST_F(HostMemoryLimitTest, WhatEarlierBatchesLeftIsNotInTheWay) {
   Start(limit);
   for (int i = 0; i < 2; ++i) {
     for (const PointCloud* cloud : {&scattered, &scan->cloud}) {
-      const BatchOutput output = Run({cloud});
+      const BatchReport output = Run({cloud});
       EXPECT_TRUE(output.status.ok()) << output.status;
     }
   }
@@ -202,7 +202,7 @@ TEST_F(HostMemoryLimitTest, WhatEarlierBatchesLeftIsNotInTheWay) {
 TEST_F(HostMemoryLimitTest, ResultsCountForAsLongAsTheyAreThere) {
   Start(0);
   const PointCloud cloud = Scattered(30'000);
-  BatchOutput output = Run({&cloud}, true);
+  BatchReport output = Run({&cloud}, true);
   ASSERT_TRUE(output.status.ok()) << output.status;
   int64_t rows = 0;
   for (const NamedOutput& made : output.samples[0].outputs) rows += static_cast<int64_t>(made.bytes.size());
@@ -235,7 +235,7 @@ TEST_F(HostMemoryLimitTest, RandomSizesNeverExceedASmallLimit) {
     for (unsigned k = 0; k <= random() % 3; ++k) clouds.push_back(Scattered(1 + random() % 30'000, random()));
     std::vector<const PointCloud*> batch;
     for (const PointCloud& cloud : clouds) batch.push_back(&cloud);
-    const BatchOutput output = Run(batch, random() % 2 == 0);
+    const BatchReport output = Run(batch, random() % 2 == 0);
     EXPECT_LE(budget_->held(), limit);
     EXPECT_LE(memory().peak_bytes(), limit);
     if (output.status.ok()) {

@@ -284,7 +284,7 @@ TEST_P(NewSiteLimitsTest, SitesBeyondTheKeyRefuseTheirSampleAlone) {
   const int32_t half = kernels::CoordinateKey(3).max_coordinate() / 2;
   const PointCloud within = CloudOf({{{half, 0, 0, 0}, {1.0}}}, 3, 1);
   const PointCloud beyond = CloudOf({{{half + 1, 0, 0, 0}, {1.0}}}, 3, 1);
-  const BatchOutput output = (*runner)->Run(*program, {&within, &beyond, &within}, true);
+  const BatchReport output = (*runner)->Run(*program, {&within, &beyond, &within}, true);
   ASSERT_TRUE(output.status.ok()) << output.status;
   for (const size_t i : {0, 2}) {
     EXPECT_TRUE(output.samples[i].status.ok()) << output.samples[i].status;
@@ -307,11 +307,11 @@ TEST_P(NewSiteLimitsTest, BatchesOfAnySizeOneAfterTheOther) {
   const auto full = PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
   const std::vector<float> outside = {-5, -5, -5, 0};
   const auto unseen = PointCloud::FromFloats({"x", "y", "z", "f"}, outside.data(), 1);
-  const BatchOutput alone = (*runner)->Run(*program, {&*full}, true);
+  const BatchReport alone = (*runner)->Run(*program, {&*full}, true);
   const absl::Span<const float> expected = alone.samples.at(0).scores();
   for (const auto& batch : std::vector<std::vector<const PointCloud*>>{
            {&*full, &*full, &*unseen, &*full}, {&*unseen}, {&*full}, {&*unseen, &*full}}) {
-    const BatchOutput output = (*runner)->Run(*program, batch, true, {}, {.times_convs = true});
+    const BatchReport output = (*runner)->Run(*program, batch, true, {}, {.times_convs = true});
     ASSERT_TRUE(output.status.ok()) << output.status;
     if (batch.size() > 1) {  // the tuner reads these, for convolutions of every segment
       EXPECT_EQ(output.conv_times.size(), program->convs.size());
@@ -328,7 +328,7 @@ TEST_P(NewSiteLimitsTest, BatchesOfAnySizeOneAfterTheOther) {
 
 // The scores are on the GPU, so the CPU cannot make the maps that depend on them. If the GPU lacks memory, the batch is
 // refused.
-TEST(NewSitesCudaTest, PrunesWithoutRoom) {
+TEST(NewSitesCudaTest, PrunesWithoutCapacities) {
   SKIP_WITHOUT(support::Device::kCuda);
   GraphBuilder b(10);
   const int stem = b.Submanifold(0, 8, true);
@@ -348,7 +348,7 @@ TEST(NewSitesCudaTest, PrunesWithoutRoom) {
     if (!runner.ok()) continue;
     const auto program = (*runner)->Compile(graph, {.device = support::Device::kCuda, .plan = kDefaultCudaConvPlan});
     if (!program.ok()) continue;
-    const BatchOutput output = (*runner)->Run(*program, {&cloud}, true);
+    const BatchReport output = (*runner)->Run(*program, {&cloud}, true);
     EXPECT_FALSE(output.geometry_on_cpu);
     was_served = output.status.ok();
     if (was_served) continue;

@@ -110,7 +110,7 @@ TEST_P(NotFiniteTest, PointsGetTheIgnoreLabelAndAreCountedByCloud) {
       const auto run = [&](const std::vector<PointCloud>& batch) {
         return runner_->Run(program, {&batch[0], &batch[1], &batch[2]}, true, {.ignore_label = ignore_label});
       };
-      const BatchOutput expected = run(good_clouds), output = run(clouds);
+      const BatchReport expected = run(good_clouds), output = run(clouds);
       ASSERT_TRUE(output.status.ok()) << output.status;
       for (size_t s = 0; s < clouds.size(); ++s) {
         const InferResult& sample = output.samples[s];
@@ -147,7 +147,7 @@ TEST_P(NotFiniteTest, ABatchAfterABrokenOneCountsFromZero) {
   for (int i = 0; i < 100; ++i) all.insert(i);
   const PointCloud broken = MakeCloud(100, all, GetParam().overflow), good = MakeCloud(100, {}, 0);
   for (int round = 0; round < 3; ++round) {
-    const BatchOutput output = runner_->Run(program, {&broken}, false);
+    const BatchReport output = runner_->Run(program, {&broken}, false);
     ASSERT_TRUE(output.status.ok()) << output.status;
     EXPECT_EQ(output.samples[0].counts.not_finite, 98);
     EXPECT_THAT(LabelsOf(output.samples[0], 1), testing::Each(255));
@@ -166,7 +166,7 @@ TEST_P(NotFiniteTest, OnlyAnsweredPointsOfSeveralSweepsCount) {
     sweep->cloud = broken;
     task.sweeps.push_back({.sweep = std::move(sweep)});
   }
-  const BatchOutput output = runner_->Run(program, std::vector<InferTask>{task});
+  const BatchReport output = runner_->Run(program, std::vector<InferTask>{task});
   ASSERT_TRUE(output.status.ok()) << output.status;
   ASSERT_TRUE(output.samples[0].status.ok()) << output.samples[0].status;
   EXPECT_EQ(output.samples[0].labels().size(), 100u);
@@ -187,7 +187,7 @@ TEST_P(NotFiniteTest, CandidatesOfBoxesAreCountedByCloudAndNoBoxes) {
   const int nms = b.Nms({decoded}, {.iou_threshold = 0.5f, .max_boxes_in = 30, .max_boxes_out = 30});
   const Program program = Compile(b.FinishBoxes(nms, 2));
   const PointCloud broken = MakeCloud(100, {0, 17}, GetParam().overflow), good = MakeCloud(100, {}, 0);
-  const BatchOutput output = runner_->Run(program, {&good, &broken}, false);
+  const BatchReport output = runner_->Run(program, {&good, &broken}, false);
   ASSERT_TRUE(output.status.ok()) << output.status;
   EXPECT_EQ(output.samples[0].num_not_finite_boxes, 0);
   EXPECT_EQ(output.samples[1].num_not_finite_boxes, 2 * 2) << "two classes of two cells";

@@ -40,8 +40,8 @@ class PinnedCloudsTest : public ProgramTest {
     clouds_ = std::make_unique<PinnedClouds>(GetParam());
   }
 
-  BatchOutput Run(const std::vector<InferTask>& tasks) {
-    BatchOutput output = runner_->Run(program_, tasks);
+  BatchReport Run(const std::vector<InferTask>& tasks) {
+    BatchReport output = runner_->Run(program_, tasks);
     EXPECT_TRUE(output.status.ok()) << output.status;
     return output;
   }
@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, PinnedCloudsTest, support::AllDevices(), suppo
 TEST_P(PinnedCloudsTest, AloneAndBesideOrdinaryOnes) {
   const PointCloud street = Street(5000, 1), other = Street(6001, 2), small = Street(10, 3), none = Street(0, 4);
   const std::vector<PointCloud> ordinary = {street, other, small, none, street};
-  const BatchOutput expected = Run({TaskOf(street), TaskOf(other), TaskOf(small), TaskOf(none), TaskOf(street)});
+  const BatchReport expected = Run({TaskOf(street), TaskOf(other), TaskOf(small), TaskOf(none), TaskOf(street)});
   ASSERT_EQ(expected.samples.size(), ordinary.size());
   ExpectSame(Run({TaskOf(clouds_->Copy(street))}).samples.at(0), expected.samples[0]);
   for (int pinned = 0; pinned < 8; ++pinned) {
@@ -71,7 +71,7 @@ TEST_P(PinnedCloudsTest, AloneAndBesideOrdinaryOnes) {
     if (pinned & 1) tasks[0].cloud = clouds_->Copy(street);
     if (pinned & 2) tasks[1].cloud = clouds_->Copy(other);
     if (pinned & 4) tasks[4].cloud = clouds_->Copy(street);
-    const BatchOutput output = Run(tasks);
+    const BatchReport output = Run(tasks);
     ASSERT_EQ(output.samples.size(), ordinary.size());
     for (size_t i = 0; i < ordinary.size(); ++i) ExpectSame(output.samples[i], expected.samples[i]);
   }
@@ -109,7 +109,7 @@ TEST_P(PinnedCloudsTest, SweepsWithAndWithoutRoomOnTheDevice) {
     // In the second run, a GPU may still have the copies of the first run.
     for (int time = 0; time < 2; ++time) ExpectSame(Run({task}).samples.at(0), expected);
     // Samples share sweeps.
-    const BatchOutput both = Run({task, task});
+    const BatchReport both = Run({task, task});
     for (const InferResult& sample : both.samples) ExpectSame(sample, expected);
   };
   expect_same();

@@ -96,8 +96,8 @@ class PointSampleTest : public ProgramTest {
     Compile(*graph);
   }
 
-  BatchOutput Run(const std::vector<InferTask>& inputs) {
-    BatchOutput output = runner_->Run(program_, inputs);
+  BatchReport Run(const std::vector<InferTask>& inputs) {
+    BatchReport output = runner_->Run(program_, inputs);
     EXPECT_TRUE(output.status.ok()) << output.status;
     if (!output.status.ok()) output.samples.resize(inputs.size());
     return output;
@@ -197,7 +197,7 @@ TEST_P(PointSampleTest, SampleDoesNotDependOnItsBatchMates) {
     inputs.push_back(
         {.cloud = clouds[i], .return_scores = true, .sample = i < samples.size() ? samples[i] : std::nullopt});
   }
-  const BatchOutput batch = Run(inputs);
+  const BatchReport batch = Run(inputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
     SCOPED_TRACE(i);
     ASSERT_TRUE(batch.samples[i].status.ok()) << batch.samples[i].status;
@@ -207,7 +207,7 @@ TEST_P(PointSampleTest, SampleDoesNotDependOnItsBatchMates) {
 
 TEST_P(PointSampleTest, ASampleHasALimitWhateverTheCloud) {
   const PointCloud cloud = Cloud(RandomRows(65'537 + 100, 6));
-  const BatchOutput batch = Run({{.cloud = cloud, .sample = FarthestPoints{.num_points = 65'537}}});
+  const BatchReport batch = Run({{.cloud = cloud, .sample = FarthestPoints{.num_points = 65'537}}});
   EXPECT_EQ(batch.samples[0].status.message(), "sample.num_points is 65537; at most 65536 are possible");
   EXPECT_EQ(ReasonOf(batch.samples[0].status), error_reason::kBadSample);
 }
@@ -218,7 +218,7 @@ TEST_P(PointSampleTest, SampleThatAsksTooMuchFailsAlone) {
   const InferResult alone = RunOne(good, FarthestPoints{.num_points = 20});
   for (const bool restricts_network : {false, true}) {
     const FarthestPoints too_many{.num_points = 161, .restricts_network = restricts_network};
-    const BatchOutput batch =
+    const BatchReport batch =
         Run({{.cloud = good, .return_scores = true, .sample = FarthestPoints{.num_points = 20}},
              {.cloud = cloud, .return_scores = true, .sample = too_many},
              {.cloud = cloud, .return_scores = true, .sample = FarthestPoints{.num_points = 171}},
@@ -260,7 +260,7 @@ TEST_P(PointSampleTest, NetworkTakesASampleOfItsOwn) {
   const PointCloud clouds[] = {Cloud(rows), Cloud(few), Cloud(fewer_valid), Cloud({})};
   std::vector<InferTask> inputs;
   for (const PointCloud& cloud : clouds) inputs.push_back({.cloud = cloud, .return_scores = true});
-  const BatchOutput batch = Run(inputs);
+  const BatchReport batch = Run(inputs);
   CompileModel(support::MinkUNet({.width = 0.25, .num_classes = kNumClasses, .voxel_size_m = 0.5f}));
 
   const std::vector<int32_t> selected = SelectSerially(rows, {.num_points = 100, .start_index = 101});

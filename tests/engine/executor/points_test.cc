@@ -225,11 +225,11 @@ TEST_P(PointsTest, ASampleDoesNotDependOnItsBatchMates) {
     if (GetParam() == support::Device::kCuda) variant.plan = kDefaultCudaConvPlan;
     const auto program = (*runner)->Compile(SmallSpvcnn(70), variant);
     ASSERT_TRUE(program.ok()) << program.status();
-    const BatchOutput together = (*runner)->Run(*program, batch, true);
+    const BatchReport together = (*runner)->Run(*program, batch, true);
     ASSERT_TRUE(together.status.ok()) << together.status;
     for (size_t i = 0; i < clouds.size(); ++i) {
       SCOPED_TRACE(i);
-      const BatchOutput alone = (*runner)->Run(*program, {&clouds[i]}, true);
+      const BatchReport alone = (*runner)->Run(*program, {&clouds[i]}, true);
       ASSERT_TRUE(alone.status.ok()) << alone.status;
       const absl::Span<const float> expected = alone.samples[0].scores();
       const absl::Span<const float> scores = together.samples[i].scores();
@@ -259,7 +259,7 @@ TEST_P(PointsTest, BatchesWithoutPointsAndWithoutVoxels) {
   ASSERT_TRUE(program.ok()) << program.status();
   for (const Points& points : {Points(), nowhere}) {
     const PointCloud cloud = Cloud(points);
-    const BatchOutput output = (*runner)->Run(*program, {&cloud, &cloud}, false);
+    const BatchReport output = (*runner)->Run(*program, {&cloud, &cloud}, false);
     ASSERT_TRUE(output.status.ok()) << output.status;
     for (const InferResult& sample : output.samples) {
       EXPECT_TRUE(sample.status.ok()) << sample.status;
@@ -282,7 +282,7 @@ TEST_P(PointsTest, PointsOfDroppedVoxels) {
   ASSERT_TRUE(program.ok()) << program.status();
   const PointCloud cloud = Cloud(all);
   const RunLimits limits{.max_voxels = 12, .voxel_overflow = ModelConfig::VoxelOverflow::kNearestFirst};
-  const BatchOutput limited = (*runner)->Run(*program, {&cloud}, true, limits);
+  const BatchReport limited = (*runner)->Run(*program, {&cloud}, true, limits);
   ASSERT_TRUE(limited.status.ok()) << limited.status;
   EXPECT_GT(limited.samples[0].counts.dropped, 10);
   Points kept;
@@ -297,7 +297,7 @@ TEST_P(PointsTest, PointsOfDroppedVoxels) {
   }
   ASSERT_GT(places.size(), 5u);
   const PointCloud kept_cloud = Cloud(kept);
-  const BatchOutput expected = (*runner)->Run(*program, {&kept_cloud}, true);
+  const BatchReport expected = (*runner)->Run(*program, {&kept_cloud}, true);
   ASSERT_TRUE(expected.status.ok()) << expected.status;
   EXPECT_EQ(expected.samples[0].counts.voxels, 12);
   for (size_t i = 0; i < places.size(); ++i) {
@@ -326,7 +326,7 @@ TEST_P(PointsTest, AnswersOfTheFirstSweep) {
   const std::vector<InferTask> inputs = {{.cloud = sweeps[0].sweep->cloud, .return_scores = true, .sweeps = sweeps},
                                          {.cloud = cloud, .return_scores = true},
                                          {.cloud = sweeps[0].sweep->cloud, .return_scores = true, .sweeps = sweeps}};
-  const BatchOutput output = (*runner)->Run(*program, inputs);
+  const BatchReport output = (*runner)->Run(*program, inputs);
   ASSERT_TRUE(output.status.ok()) << output.status;
   const InferResult& whole = output.samples[1];
   ASSERT_EQ(whole.labels().size(), all.size());

@@ -32,7 +32,7 @@ inline void ExpectEqual(support::Device device, const Graph& graph, const Points
   ASSERT_TRUE(runner.ok()) << runner.status();
   const auto program = (*runner)->Compile(graph, variant);
   ASSERT_TRUE(program.ok()) << program.status();
-  const BatchOutput output = (*runner)->Run(*program, {&*cloud}, true, {.max_grid_bytes = max_grid_bytes});
+  const BatchReport output = (*runner)->Run(*program, {&*cloud}, true, {.max_grid_bytes = max_grid_bytes});
   ASSERT_TRUE(output.status.ok()) << output.status;
   const bool asks_for_grid = device == support::Device::kCpu && map_search == kernels::MapSearch::kGrid;
   EXPECT_EQ(output.grid_fallbacks > 0, asks_for_grid && max_grid_bytes == 0);
@@ -75,7 +75,7 @@ inline void ExpectEqual(support::Device device, const Graph& graph, const Points
 // until the batch runs with the CPU's maps.
 inline void ExpectEqualWithMapsOfTheCpu(const Graph& graph, const PointCloud& cloud, int64_t limit_steps) {
   const auto run = [&](int64_t limit) {
-    BatchOutput output;
+    BatchReport output;
     const auto runner = DeviceRunner::Create({.device = support::Device::kCuda, .device_memory_limit = limit});
     output.status = runner.status();
     if (!runner.ok()) return output;
@@ -83,12 +83,12 @@ inline void ExpectEqualWithMapsOfTheCpu(const Graph& graph, const PointCloud& cl
     output.status = program.status();
     return program.ok() ? (*runner)->Run(*program, {&cloud}, true) : std::move(output);
   };
-  const BatchOutput expected = run(0);
+  const BatchReport expected = run(0);
   ASSERT_TRUE(expected.status.ok()) << expected.status;
   EXPECT_FALSE(expected.geometry_on_cpu);
   bool fell_back = false;
   for (int64_t limit = int64_t{96} << 20; limit < int64_t{8192} << 20 && !fell_back; limit += limit / limit_steps) {
-    const BatchOutput output = run(limit);
+    const BatchReport output = run(limit);
     if (!output.status.ok()) {
       ASSERT_EQ(ReasonOf(output.status), error_reason::kOutOfMemory) << output.status;
       continue;

@@ -133,7 +133,7 @@ TEST_P(RowOperatorsTest, NumbersOutsideOfTheTableGetTheIgnoreLabel) {
   ASSERT_TRUE(runner.ok()) << runner.status();
   const auto program = (*runner)->Compile(graph, {.device = GetParam()});
   ASSERT_TRUE(program.ok()) << program.status();
-  const BatchOutput output = (*runner)->Run(*program, {&cloud}, true);
+  const BatchReport output = (*runner)->Run(*program, {&cloud}, true);
   ASSERT_TRUE(output.status.ok()) << output.status;
   for (size_t i = 0; i < numbers.size(); ++i) {
     const bool is_there = numbers[i] == 0 || numbers[i] == 1;

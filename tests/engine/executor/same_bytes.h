@@ -18,7 +18,7 @@ inline constexpr bool kCanCapture = false;
 #endif
 
 // Expects the same status, outputs, tensors and counts. Times are not compared.
-inline void ExpectSameBytes(const BatchOutput& output, const BatchOutput& expected) {
+inline void ExpectSameBytes(const BatchReport& output, const BatchReport& expected) {
   ASSERT_EQ(output.status, expected.status);
   ASSERT_EQ(output.samples.size(), expected.samples.size());
   for (size_t i = 0; i < expected.samples.size(); ++i) {

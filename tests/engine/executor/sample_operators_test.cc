@@ -115,7 +115,7 @@ TEST_P(SampleOperatorsTest, BatchWithoutASite) {
   ASSERT_TRUE(runner.ok()) << runner.status();
   const auto program = (*runner)->Compile(EveryOperator(), {.device = GetParam()});
   ASSERT_TRUE(program.ok()) << program.status();
-  const BatchOutput output = (*runner)->Run(*program, {&empty, &empty}, true);
+  const BatchReport output = (*runner)->Run(*program, {&empty, &empty}, true);
   ASSERT_TRUE(output.status.ok()) << output.status;
   for (const InferResult& sample : output.samples) {
     EXPECT_TRUE(sample.status.ok()) << sample.status;

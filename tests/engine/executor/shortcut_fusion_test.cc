@@ -172,7 +172,7 @@ TEST(ShortcutFusionTest, EveryDataflowAddsShortcuts) {
     const Graph graph = GraphOf(block);
     const auto on_cpu = (*cpu)->Compile(graph, {.device = support::Device::kCpu});
     ASSERT_TRUE(on_cpu.ok()) << on_cpu.status();
-    const BatchOutput expected = (*cpu)->Run(*on_cpu, {&*cloud}, true);
+    const BatchReport expected = (*cpu)->Run(*on_cpu, {&*cloud}, true);
     ASSERT_TRUE(expected.status.ok()) << expected.status;
     const absl::Span<const float> expected_scores = expected.samples[0].scores();
     float largest = 0;
@@ -185,7 +185,7 @@ TEST(ShortcutFusionTest, EveryDataflowAddsShortcuts) {
                                     .precision = precision,
                                     .plan = ByDataflow(DefaultPlanOf(support::Device::kCuda, precision), dataflow)});
         ASSERT_TRUE(program.ok()) << program.status();
-        const BatchOutput output = (*gpu)->Run(*program, {&*cloud, &*cloud}, true);
+        const BatchReport output = (*gpu)->Run(*program, {&*cloud, &*cloud}, true);
         ASSERT_TRUE(output.status.ok()) << output.status;
         const double tolerance = largest * (precision == ModelConfig::Precision::kFloat16 ? 4e-3 : 3e-2);
         for (const InferResult& sample : output.samples) {

@@ -60,7 +60,7 @@ TEST_P(SiteBoxesTest, AreThoseOfImages) {
     SCOPED_TRACE(variant.name);
     const auto program = (*runner)->Compile(*graph, variant);
     ASSERT_TRUE(program.ok()) << program.status();
-    const BatchOutput output = (*runner)->Run(*program, {&clouds[0], &clouds[1], &clouds[2]}, false);
+    const BatchReport output = (*runner)->Run(*program, {&clouds[0], &clouds[1], &clouds[2]}, false);
     ASSERT_TRUE(output.status.ok()) << output.status;
     for (size_t sample = 0; sample < clouds.size(); ++sample) {
       ASSERT_TRUE(output.samples[sample].status.ok()) << output.samples[sample].status;

@@ -16,12 +16,12 @@ TEST(SiteForecastTest, HasRoomForTheSameBatchAgainAndALittleMore) {
   forecast.Learn(100'000, sites, {3000});
   ASSERT_TRUE(forecast.has_learned(100'000));
   EXPECT_DOUBLE_EQ(forecast.MostVoxels(110'000), 88'000);
-  const std::vector<int64_t> rooms = forecast.Rooms(100'000).capacities;
-  ASSERT_EQ(rooms.size(), sites.size());
+  const std::vector<int64_t> capacities = forecast.CapacitiesFor(100'000).sites;
+  ASSERT_EQ(capacities.size(), sites.size());
   for (size_t level = 0; level < sites.size(); ++level) {
     const auto expected = static_cast<double>(sites[level]);
-    EXPECT_GE(static_cast<double>(rooms[level]), 1.125 * expected) << level;
-    EXPECT_LE(static_cast<double>(rooms[level]), 1.25 * expected + 64) << level;
+    EXPECT_GE(static_cast<double>(capacities[level]), 1.125 * expected) << level;
+    EXPECT_LE(static_cast<double>(capacities[level]), 1.25 * expected + 64) << level;
   }
 }
 
@@ -42,7 +42,7 @@ TEST(SiteForecastTest, RemembersTheMostSitesBehindAPruneForLong) {
   SiteForecast forecast;
   const auto learn_few = [&](int num_batches) {
     for (int batch = 0; batch < num_batches; ++batch) forecast.Learn(100'000, {80'000, 1'000, 1'000}, {}, {2});
-    return forecast.Rooms(100'000).capacities;
+    return forecast.CapacitiesFor(100'000).sites;
   };
   forecast.Learn(100'000, {80'000, 40'000, 40'000}, {}, /*behind_prunes=*/{2});
   const std::vector<int64_t> later = learn_few(100);
@@ -51,37 +51,37 @@ TEST(SiteForecastTest, RemembersTheMostSitesBehindAPruneForLong) {
   EXPECT_GE(later[2], 40'000);
   EXPECT_LT(learn_few(10'000)[2], 2'500) << "but not for ever: what no batch needs any more is given back";
   forecast.Learn(100'000, {80'000, 1'000, 60'000}, {}, {2});
-  EXPECT_GE(forecast.Rooms(100'000).capacities[2], 67'500);
+  EXPECT_GE(forecast.CapacitiesFor(100'000).sites[2], 67'500);
 }
 
 TEST(SiteForecastTest, LearnsTheLevelsThatAreKnown) {
   SiteForecast forecast;
   forecast.Learn(1000, {800, 300}, {}, {1});
-  const std::vector<int64_t> first = forecast.Rooms(1000).capacities;
+  const std::vector<int64_t> first = forecast.CapacitiesFor(1000).sites;
   forecast.Learn(1000, {1600, SiteForecast::kUnknown}, {}, {1});
-  EXPECT_GT(forecast.Rooms(1000).capacities[0], first[0]);
-  EXPECT_EQ(forecast.Rooms(1000).capacities[1], first[1]);
+  EXPECT_GT(forecast.CapacitiesFor(1000).sites[0], first[0]);
+  EXPECT_EQ(forecast.CapacitiesFor(1000).sites[1], first[1]);
 }
 
-TEST(SiteForecastTest, BatchesOfAKindLieInTheSameRooms) {
+TEST(SiteForecastTest, BatchesOfAKindHaveTheSameCapacities) {
   SiteForecast forecast;
   forecast.Learn(100'000, {80'000, 5'000}, {});
-  EXPECT_EQ(forecast.Rooms(100'000).capacities, forecast.Rooms(100'100).capacities);
-  EXPECT_NE(forecast.Rooms(100'000).capacities, forecast.Rooms(120'000).capacities);
+  EXPECT_EQ(forecast.CapacitiesFor(100'000).sites, forecast.CapacitiesFor(100'100).sites);
+  EXPECT_NE(forecast.CapacitiesFor(100'000).sites, forecast.CapacitiesFor(120'000).sites);
 }
 
 // Returns the bits of an axis after one batch.
 int32_t BitsAfter(int32_t max_coordinate) {
   SiteForecast forecast;
   forecast.Learn(1000, {100}, {max_coordinate});
-  return forecast.Rooms(1000).axis_bits[0];
+  return forecast.CapacitiesFor(1000).axis_bits[0];
 }
 
 TEST(SiteForecastTest, CoordinatesGetTheBitsThatTheyHadAndALittleMore) {
   SiteForecast forecast;
   const auto axis_bits = [&](const kernels::Axes& max_coordinate) {
     forecast.Learn(1000, {100}, max_coordinate);
-    return forecast.Rooms(1000).axis_bits;
+    return forecast.CapacitiesFor(1000).axis_bits;
   };
   EXPECT_EQ(axis_bits({}), (kernels::Axes{0, 0, 0, 0})) << "nothing is known of them";
   // 3000 and an eighth more needs 12 bits. A known axis without extent needs one. All but the widest get one more.
@@ -123,10 +123,10 @@ TEST(SiteForecastTest, FollowsFewerVoxelsAtOnceAndMoreSlowly) {
 TEST(SiteForecastTest, AnEmptyLevelHasSomeRoom) {
   SiteForecast forecast;
   forecast.Learn(1000, {100, 0}, {});
-  EXPECT_GT(forecast.Rooms(1000).capacities[1], 0);
+  EXPECT_GT(forecast.CapacitiesFor(1000).sites[1], 0);
 }
 
-TEST(SiteForecastTest, WhereMemoryHadNoneBatchesDoWithoutRoomsForAWhile) {
+TEST(SiteForecastTest, WhereMemoryHadNoneBatchesDoWithoutCapacitiesForAWhile) {
   SiteForecast forecast;
   forecast.Learn(1000, {100}, {});
   forecast.HadNoMemory(1000);
@@ -141,7 +141,7 @@ TEST(SiteForecastTest, ReachIsLearnedWhereSizesAreNotKnown) {
   SiteForecast forecast;
   forecast.Learn(1000, {100}, {3000, 3000});
   forecast.Learn(1000, {}, {9000, 20});
-  EXPECT_EQ(forecast.Rooms(1000).axis_bits, (kernels::Axes{14, 13, 2, 2}));
+  EXPECT_EQ(forecast.CapacitiesFor(1000).axis_bits, (kernels::Axes{14, 13, 2, 2}));
   EXPECT_DOUBLE_EQ(forecast.MostVoxels(1000), 100);
 }
 
@@ -149,7 +149,7 @@ TEST(SiteForecastTest, AnotherNumberOfLevelsIsLearnedAnew) {
   SiteForecast forecast;
   forecast.Learn(1000, {100, 50}, {});
   forecast.Learn(1000, {100, 50, 25}, {});
-  EXPECT_EQ(forecast.Rooms(1000).capacities.size(), 3u);
+  EXPECT_EQ(forecast.CapacitiesFor(1000).sites.size(), 3u);
 }
 
 }  // namespace

@@ -136,7 +136,7 @@ inline void ExpectSites(support::Device device, const testing::TestModel& model,
   for (const Rows& sample : input.samples) clouds.push_back(CloudOf(sample, input.dimension(), input.channels));
   std::vector<const PointCloud*> batch;
   for (const PointCloud& cloud : clouds) batch.push_back(&cloud);
-  const BatchOutput output = (*runner)->Run(*program, batch, true);
+  const BatchReport output = (*runner)->Run(*program, batch, true);
   ASSERT_TRUE(output.status.ok()) << output.status;
 
   const kernels::CoordinateKey layout(input.dimension());

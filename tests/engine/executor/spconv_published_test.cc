@@ -96,7 +96,7 @@ TEST_P(SpconvPublishedTest, VoxelsMeans) {
     const PointCloud cloud = *PointCloud::FromFloats({"x", "y", "z", "f"}, points.data<float>(), num_points);
     const auto program = (*runner)->Compile(*graph, VariantsOf(GetParam())[0]);
     ASSERT_TRUE(program.ok()) << program.status();
-    const BatchOutput output = (*runner)->Run(*program, {&cloud}, true,
+    const BatchReport output = (*runner)->Run(*program, {&cloud}, true,
                                               {.max_voxels = parameters.at("max_num_voxels").AsInt(),
                                                .voxel_overflow = ModelConfig::VoxelOverflow::kFirstSeen});
     ASSERT_TRUE(output.status.ok()) << output.status;

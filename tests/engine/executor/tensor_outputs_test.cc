@@ -172,7 +172,7 @@ class TensorOutputsTest : public ProgramTest {
         task.tensor_set = task.tensor_set.value_or(0) | TensorBit(static_cast<int>(it - program_.tensors.begin()));
       }
     }
-    BatchOutput output = runner_->Run(program_, tasks);
+    BatchReport output = runner_->Run(program_, tasks);
     EXPECT_TRUE(output.status.ok()) << output.status;
     return std::move(output.samples);
   }
@@ -300,7 +300,7 @@ TEST_P(TensorOutputsTest, RowsAreReservedInTheBudgetWhileTheResultLives) {
 TEST_P(TensorOutputsTest, ABatchWithoutRoomInTheBudgetIsRefused) {
   ASSERT_NO_FATAL_FAILURE(LoadWithin(int64_t{1} << 19));
   const InferTask task{.cloud = Cloud(kCloud)};
-  const BatchOutput output = runner_->Run(program_, {task});
+  const BatchReport output = runner_->Run(program_, {task});
   EXPECT_TRUE(IsOutOfMemory(output.status)) << output.status;
   EXPECT_TRUE(output.host_is_full);
   EXPECT_EQ(budget_->held(), 0);

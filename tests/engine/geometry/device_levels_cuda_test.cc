@@ -1,5 +1,5 @@
 // Tests DeviceLevels: which levels know the first input row of each site, from which their rulebooks follow without a
-// search, how far their sites reach, and how levels are held to their rooms.
+// search, how far their sites reach, and how levels are held to their capacities.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -100,11 +100,11 @@ TEST_F(DeviceLevelsTest, ABatchThatDoesNotFitHasNoSitesEverAfter) {
   ASSERT_TRUE(context_->stream.view().Synchronize().ok());
   support::CopyToDevice(kCuda, sizes.sample_begin + 1, &num_voxels, sizeof(num_voxels));
   support::CopyToDevice(kCuda, sizes.num_sites + 1, &num_coarse, sizeof(num_coarse));
-  SiteRooms rooms;
-  rooms.capacities = {100, 50, 0, 0};
+  BatchCapacities capacities;
+  capacities.sites = {100, 50, 0, 0};
   for (int segment = 0; segment < 2; ++segment) {
     SCOPED_TRACE(segment);
-    ASSERT_TRUE(levels_.Hold(rooms, kNumPoints, *point_to_voxel).ok());
+    ASSERT_TRUE(levels_.Hold(capacities, kNumPoints, *point_to_voxel).ok());
     ASSERT_TRUE(context_->stream.view().Synchronize().ok());
     int64_t held[2] = {-1, -1};
     support::CopyFromDevice(kCuda, held, sizes.held_sites, sizeof(held));

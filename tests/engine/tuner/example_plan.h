@@ -33,7 +33,7 @@ inline TunedPlan ExamplePlan() {
       {"tiles",
        {.map_search = MapSearch::kHash,
         .dataflow = Dataflow::kImplicitGemm,
-        .block = {.rows = 128, .columns = 96, .split_k = 2, .by_warps = true},
+        .block = {.rows = 128, .columns = 96, .split_k = 2, .uses_mma_sync = true},
         .grouping = {}}},
       {"stem.1",
        {.map_search = MapSearch::kHash,

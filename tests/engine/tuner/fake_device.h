@@ -42,12 +42,12 @@ class FakeDevice {
   }
 
  private:
-  BatchOutput Run(const PlanTable& table, const InferTask& scan, const ScanRunOptions& options) {
+  BatchReport Run(const PlanTable& table, const InferTask& scan, const ScanRunOptions& options) {
     ++num_runs_;
     now_ += run_takes;
     const int64_t voxels = scan.num_points();
     const NetworkPlan& plans = table.ForVoxels(voxels);
-    BatchOutput output;
+    BatchReport output;
     output.status = fails(plans);
     if (!output.status.ok()) return output;
     InferResult& sample = output.samples.emplace_back();

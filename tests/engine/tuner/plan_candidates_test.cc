@@ -39,7 +39,7 @@ TEST(PlanCandidates, AreDescribed) {
   EXPECT_EQ(Describe(kGrouped), "gather_gemm_scatter ADAPTIVE(0.80, inf) HASH");
   EXPECT_EQ(Describe({.map_search = MapSearch::kHash,
                       .dataflow = Dataflow::kImplicitGemm,
-                      .block = {.rows = 128, .columns = 96, .split_k = 2, .by_warps = true}}),
+                      .block = {.rows = 128, .columns = 96, .split_k = 2, .uses_mma_sync = true}}),
             "implicit_gemm 128 x 96 by warps, split 2 HASH");
   EXPECT_EQ(Describe({.map_search = MapSearch::kGrid, .block = {.rows = 128}}), "fetch_on_demand 128 rows GRID");
 }

@@ -70,7 +70,7 @@ buckets {
   convs { node: "last" map_search: MAP_SEARCH_HASH dataflow: DATAFLOW_GATHER_GEMM_SCATTER grouping: GROUPING_FIXED epsilon: 0.8 }
   convs { node: "stem.0" map_search: MAP_SEARCH_GRID dataflow: DATAFLOW_FETCH_ON_DEMAND block_rows: 64 }
   convs { node: "stem.1" map_search: MAP_SEARCH_HASH dataflow: DATAFLOW_GATHER_GEMM_SCATTER grouping: GROUPING_ADAPTIVE epsilon: 0.1 bmm_max_rows: 40000 }
-  convs { node: "tiles" map_search: MAP_SEARCH_HASH dataflow: DATAFLOW_IMPLICIT_GEMM block_rows: 128 block_columns: 96 split_k: 2 by_warps: true }
+  convs { node: "tiles" map_search: MAP_SEARCH_HASH dataflow: DATAFLOW_IMPLICIT_GEMM block_rows: 128 block_columns: 96 split_k: 2 uses_mma_sync: true }
   convs { node: "up" map_search: MAP_SEARCH_MERGE dataflow: DATAFLOW_GATHER_GEMM_SCATTER grouping: GROUPING_SYMMETRIC epsilon: 0.8 }
 }
 buckets {
@@ -94,7 +94,7 @@ TEST(PlanTextTest, ExtremesComeBackEqual) {
           const ConvPlan conv = {
               .map_search = kernels::MapSearch::kMerge,
               .dataflow = dataflow->id(),
-              .block = {.rows = 1 << 20, .columns = 1 << 20, .split_k = 1 << 20, .by_warps = true},
+              .block = {.rows = 1 << 20, .columns = 1 << 20, .split_k = 1 << 20, .uses_mma_sync = true},
               .grouping = {.grouping = kernels::Grouping::kFixed, .epsilon = epsilon, .bmm_max_rows = bmm_max_rows}};
           plan.buckets[1].bucket.plan.fallback = conv;
           plan.buckets[1].bucket.plan.by_node = {{"a", conv}};
@@ -172,9 +172,9 @@ TEST(ParsePlanTest, OnePartOrNoneIsNoSplit) {
             (kernels::ConvBlock{.rows = 64, .columns = 96, .split_k = 1}));
   EXPECT_EQ(block_of("block_rows: 64 block_columns: 96 split_k: 1"), block_of("block_rows: 64 block_columns: 96"));
   EXPECT_EQ(block_of("block_rows: 64 block_columns: 96 split_k: 2").split_k, 2);
-  for (const char* const fields : {"block_columns: 96", "split_k: 2", "by_warps: true"}) {
+  for (const char* const fields : {"block_columns: 96", "split_k: 2", "uses_mma_sync: true"}) {
     EXPECT_THAT(ProblemsIn(std::string("key { device: \"x\" } buckets { convs { node: \"a\" ") + fields + " } }"),
-                ElementsAre(HasSubstr("block_columns, split_k and by_warps need block_rows")))
+                ElementsAre(HasSubstr("block_columns, split_k and uses_mma_sync need block_rows")))
         << fields;
   }
 }
@@ -241,7 +241,7 @@ TEST(ParsePlanTest, BucketsAscendWithoutOverlap) {
 TEST(ParsePlanTest, SyntaxErrorsNameTheirPlace) {
   EXPECT_THAT(ProblemsIn("key {}\nbuckets {\n  convs { dataflow: DATAFLOW_MAGIC }\n}"),
               ElementsAre(AllOf(StartsWith("plan:3:"), HasSubstr("DATAFLOW_MAGIC"))));
-  for (const char* const field : {"block_rows: -1", "block_columns: -1", "split_k: 0.5", "by_warps: 2"}) {
+  for (const char* const field : {"block_rows: -1", "block_columns: -1", "split_k: 0.5", "uses_mma_sync: 2"}) {
     EXPECT_THAT(ProblemsIn(Bucket(std::string("convs { node: \"a\" ") + field + " }")),
                 ElementsAre(StartsWith("plan:1:")))
         << field;
@@ -335,7 +335,7 @@ TEST(PlanProblemsTest, OnAGpu) {
   program.convs.resize(2);
   const ServedDataflow grouped{.dataflow = Dataflow::kGatherGemmScatter};
   const kernels::ConvBlock small{.rows = 64, .columns = 32, .split_k = 1};
-  const kernels::ConvBlock large{.rows = 128, .columns = 96, .split_k = 2, .by_warps = true};
+  const kernels::ConvBlock large{.rows = 128, .columns = 96, .split_k = 2, .uses_mma_sync = true};
   program.convs[0] = {
       .node = "narrow", .is_on_cuda = true, .served = {grouped, {Dataflow::kImplicitGemm, {{small, large}}}}};
   program.convs[1] = {.node = "wide", .is_on_cuda = true, .served = {grouped}};
@@ -351,7 +351,7 @@ TEST(PlanProblemsTest, OnAGpu) {
   narrow.block = small;
   for (const auto& spoil : std::vector<void (*)(kernels::ConvBlock&)>{
            [](auto& block) { block.rows = 128; }, [](auto& block) { block.columns = 0; },
-           [](auto& block) { block.split_k = 0; }, [](auto& block) { block.by_warps = true; }}) {
+           [](auto& block) { block.split_k = 0; }, [](auto& block) { block.uses_mma_sync = true; }}) {
     narrow.block = small;
     spoil(narrow.block);
     EXPECT_THAT(PlanProblems(plan, program), ElementsAre(HasSubstr("is not supported here"))) << Describe(narrow.block);

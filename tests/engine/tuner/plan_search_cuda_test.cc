@@ -52,9 +52,9 @@ TEST_P(PlanSearchCudaTest, FindsAPlanThatComputesTheSame) {
   }
 
   const PlanTable tuned(*program, {found->buckets[0].bucket});
-  const BatchOutput expected = run(program->default_plans, input, {.return_scores = true});
-  const BatchOutput first = run(tuned, input, {.return_scores = true});
-  const BatchOutput second = run(tuned, input, {.return_scores = true});
+  const BatchReport expected = run(program->default_plans, input, {.return_scores = true});
+  const BatchReport first = run(tuned, input, {.return_scores = true});
+  const BatchReport second = run(tuned, input, {.return_scores = true});
   ASSERT_EQ(WhyFailed(expected) + WhyFailed(first) + WhyFailed(second), "");
   EXPECT_EQ(WhyDeviates(*program, expected.samples[0], first.samples[0]), "");
   EXPECT_TRUE(HaveSameBytes(first.samples[0], second.samples[0]));

@@ -76,7 +76,7 @@ TEST(ServedDataflowTest, ServesItsOwnBlocks) {
   const ServedDataflow some{.dataflow = Dataflow::kImplicitGemm,
                             .blocks = {{{.rows = 64, .columns = 32, .split_k = 1},
                                         {.rows = 64, .columns = 32, .split_k = 2},
-                                        {.rows = 128, .columns = 96, .split_k = 1, .by_warps = true}}}};
+                                        {.rows = 128, .columns = 96, .split_k = 1, .uses_mma_sync = true}}}};
   const auto serves = [](const ServedDataflow& served, const ConvBlock& block) {
     return served.Serves({.dataflow = served.dataflow, .block = block});
   };
@@ -87,10 +87,10 @@ TEST(ServedDataflowTest, ServesItsOwnBlocks) {
                                                        {.rows = 64, .columns = 96, .split_k = 1},
                                                        {.rows = 96, .columns = 32, .split_k = 1},
                                                        {.rows = 64, .columns = 32, .split_k = 3},
-                                                       {.rows = 64, .columns = 32, .split_k = 1, .by_warps = true},
+                                                       {.rows = 64, .columns = 32, .split_k = 1, .uses_mma_sync = true},
                                                        {.rows = 128, .columns = 96, .split_k = 1},
                                                        {.columns = 32},
-                                                       {.by_warps = true}}) {
+                                                       {.uses_mma_sync = true}}) {
     EXPECT_FALSE(serves(some, block)) << Describe(block);
   }
   EXPECT_FALSE(some.Serves({.dataflow = Dataflow::kGatherGemmScatter}));
@@ -100,14 +100,14 @@ TEST(ServedDataflowTest, ServesItsOwnBlocks) {
   EXPECT_TRUE(serves(any, {.rows = 96}));
   EXPECT_FALSE(serves(any, {.rows = 96, .columns = 32}));
   EXPECT_FALSE(serves(any, {.rows = 96, .split_k = 2}));
-  EXPECT_FALSE(serves(any, {.by_warps = true}));
+  EXPECT_FALSE(serves(any, {.uses_mma_sync = true}));
 }
 
 TEST(ServedDataflowTest, BlocksAreDescribed) {
   EXPECT_EQ(Describe(kernels::ConvBlock{.rows = 64}), "64 rows");
   EXPECT_EQ(Describe(kernels::ConvBlock{.rows = 128, .columns = 96}), "128 x 96");
   EXPECT_EQ(Describe(kernels::ConvBlock{.rows = 128, .columns = 96, .split_k = 1}), "128 x 96");
-  EXPECT_EQ(Describe(kernels::ConvBlock{.rows = 128, .columns = 96, .split_k = 2, .by_warps = true}),
+  EXPECT_EQ(Describe(kernels::ConvBlock{.rows = 128, .columns = 96, .split_k = 2, .uses_mma_sync = true}),
             "128 x 96 by warps, split 2");
 }
 
@@ -140,7 +140,7 @@ TEST(CandidatesTest, OfFetchOnDemandAreBlocks) {
 TEST(CandidatesTest, OfImplicitGemmAreItsDefaultAndEveryBlock) {
   const ConvDataflow& dataflow = DataflowOf(Dataflow::kImplicitGemm);
   const kernels::ConvBlock first{.rows = 64, .columns = 32, .split_k = 1};
-  const kernels::ConvBlock second{.rows = 64, .columns = 32, .split_k = 1, .by_warps = true};
+  const kernels::ConvBlock second{.rows = 64, .columns = 32, .split_k = 1, .uses_mma_sync = true};
   const ConvPlan base{.map_search = kernels::MapSearch::kGrid, .dataflow = dataflow.id(), .block = second};
   std::vector<ConvPlan> expected(3, base);
   expected[0].block = {};

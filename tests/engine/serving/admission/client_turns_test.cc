@@ -66,7 +66,7 @@ class ClientTurnsTest : public testing::Test {
   }
   int64_t RequestsAfter(const std::string& client) const {
     int64_t requests = 0;
-    for (const auto& [model, load] : turns_.AheadBeyondWaiting(client)) requests -= load.requests;
+    for (const auto& [model, load] : turns_.ExpectedExtraLoad(client)) requests -= load.requests;
     return requests;
   }
 
@@ -185,7 +185,7 @@ TEST_F(ClientTurnsTest, ANewcomerFindsOthersWorkAsFarAsItsTurnComesFirst) {
 TEST_F(ClientTurnsTest, WorkAfterIsCountedInPointsByVersion) {
   const auto other = FakeModel("n");
   for (uint64_t ticket = 1; ticket <= 10; ++ticket) Add("a", ticket, {.model = ticket % 2 == 0 ? other : model_});
-  const auto beyond = turns_.AheadBeyondWaiting("b");
+  const auto beyond = turns_.ExpectedExtraLoad("b");
   ASSERT_EQ(beyond.size(), 2u);
   EXPECT_EQ(beyond.at(model_.get()).requests, -4);
   EXPECT_EQ(beyond.at(model_.get()).points, -4);

@@ -49,7 +49,7 @@ struct FakeBatcher {
     int64_t max_queue_requests = 1000;
     int64_t max_queue_bytes = 1'000'000'000;
     std::vector<int> num_workers = {1};
-    MaxBatchBytes max_batch_bytes = NoLimitOfBytes;
+    MaxBatchBytes max_batch_bytes = UnlimitedBytes;
   };
   struct TaskOptions {
     int64_t points = 1;

@@ -23,7 +23,7 @@ inline std::shared_ptr<ServedModel> FakeModel(const std::string& name = "m", Mod
   model->batching = batching;
   for (int i = 0; i < num_devices; ++i) {
     model->latency.push_back(std::make_unique<LatencyFit>());
-    model->sampling.push_back(std::make_unique<SampleFit>());
+    model->sampling.push_back(std::make_unique<SelectionFit>());
     model->memory.push_back(std::make_unique<MemoryModel>());
   }
   return model;

@@ -12,7 +12,7 @@
 namespace voxserve {
 namespace {
 
-constexpr Load kOne = {.requests = 1, .points = 1};
+constexpr WorkSize kOne = {.requests = 1, .points = 1};
 const absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
 
 double Ms(absl::Duration duration) { return absl::ToDoubleMilliseconds(duration); }
@@ -30,14 +30,14 @@ std::shared_ptr<ServedModel> TaughtModel(const std::vector<double>& slowdowns) {
 
 LatencyModel::Run Predict(const LatencyModel& latency, const ServedModel& model,
                           const std::vector<WaitingWork>& ahead) {
-  return latency.PredictRun(model, kOne, ahead, NoLimitOfBytes, kNow);
+  return latency.PredictRun(model, kOne, ahead, UnlimitedBytes, kNow);
 }
 
 TEST(LatencyModelTest, NothingTakesTimeBeforeSomethingIsKnown) {
   const auto model = FakeModel();
   const LatencyModel latency({1});
   EXPECT_EQ(latency.LongestAlone(*model, {.requests = 1, .points = 1000}), absl::ZeroDuration());
-  EXPECT_EQ(latency.PredictRun(*model, {.requests = 1, .points = 1000}, {}, NoLimitOfBytes, kNow).end,
+  EXPECT_EQ(latency.PredictRun(*model, {.requests = 1, .points = 1000}, {}, UnlimitedBytes, kNow).end,
             absl::ZeroDuration());
 }
 

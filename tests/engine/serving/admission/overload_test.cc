@@ -41,7 +41,7 @@ class OverloadTest : public testing::TestWithParam<Machine> {
     }
     return capacity;
   }
-  ServingSimulation::Load Load(double rate) const { return {.rate = rate, .size_spread = GetParam().size_spread}; }
+  ServingSimulation::Traffic Load(double rate) const { return {.rate = rate, .size_spread = GetParam().size_spread}; }
 };
 
 TEST_P(OverloadTest, WhoIsAdmittedMeetsTheDeadlineAndGoodputStaysAtCapacity) {

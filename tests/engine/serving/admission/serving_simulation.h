@@ -38,7 +38,7 @@ class ServingSimulation {
   static constexpr int64_t kPoints = 124'000;
 
   // Requests that arrive independently of the answers.
-  struct Load {
+  struct Traffic {
     double rate = 0;  // requests a second; a Poisson process
     absl::Duration timeout = absl::Milliseconds(50);
     double size_spread = 0;  // clouds have from kPoints * (1 - spread) to kPoints * (1 + spread) points
@@ -102,7 +102,7 @@ class ServingSimulation {
 
   // Sends requests of `load` for the next `span` of simulated time, and returns the counts of that time. A request that
   // began earlier and ends within `span` counts as well.
-  Counts Run(const Load& load, absl::Duration span) {
+  Counts Run(const Traffic& load, absl::Duration span) {
     counts_ = {.span = span};
     const absl::Time end = clock_.now() + span;
     absl::Time arrival = NextArrival(load);
@@ -126,7 +126,7 @@ class ServingSimulation {
   // Simulates `outstanding` requests that are always under way: when a batch ends, each of its requests is replaced by
   // a new one at once. Deadlines are 10 s.
   Counts RunClosed(int outstanding, absl::Duration span) {
-    closed_load_ = std::make_unique<Load>(Load{.timeout = absl::Seconds(10)});
+    closed_load_ = std::make_unique<Traffic>(Traffic{.timeout = absl::Seconds(10)});
     for (int i = 0; i < outstanding; ++i) Send(*closed_load_);
     StartBatches();
     const Counts counts = Run({.rate = 0}, span);
@@ -180,7 +180,7 @@ class ServingSimulation {
     return (count > 1 ? options_.overlap_gain : 1) / count;
   }
 
-  absl::Time NextArrival(const Load& load) {
+  absl::Time NextArrival(const Traffic& load) {
     if (load.rate <= 0) return absl::InfiniteFuture();
     return clock_.now() + absl::Seconds(std::exponential_distribution<>(load.rate)(random_));
   }
@@ -203,7 +203,7 @@ class ServingSimulation {
     clock_.AdvanceTo(time);
   }
 
-  void Send(const Load& load) {
+  void Send(const Traffic& load) {
     const double factor = 1 + load.size_spread * std::uniform_real_distribution<>(-1, 1)(random_);
     QueuedTask task;
     task.ticket = next_ticket_++;
@@ -319,7 +319,7 @@ class ServingSimulation {
   double slowdown_ = 1;
   uint64_t next_ticket_ = 1;
   Counts counts_;
-  std::unique_ptr<Load> closed_load_;
+  std::unique_ptr<Traffic> closed_load_;
   // Points to the clients while RunClients runs.
   const std::vector<Client>* clients_ = nullptr;
   std::vector<Counts>* client_counts_ = nullptr;

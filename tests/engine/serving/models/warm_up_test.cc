@@ -57,9 +57,9 @@ class WatchedExecutor final : public Executor {
  public:
   explicit WatchedExecutor(Executor& executor) : executor_(executor) {}
 
-  BatchOutput Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
+  BatchReport Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
                   const RunOptions& options) override {
-    BatchOutput output = executor_.Run(program, tasks, limits, options);
+    BatchReport output = executor_.Run(program, tasks, limits, options);
     num_sampled += tasks[0]->sample && output.status.ok() && output.samples[0].status.ok();
     if (output.is_replay) replayed_sizes.insert(tasks[0]->cloud.num_points());
     return output;

@@ -94,10 +94,10 @@ class SweepsTest : public ProgramTest {
     Compile(*graph);
   }
 
-  BatchOutput Run(const std::vector<InferTask>& inputs) { return runner_->Run(program_, inputs); }
+  BatchReport Run(const std::vector<InferTask>& inputs) { return runner_->Run(program_, inputs); }
 
   InferResult RunOne(const InferTask& input) {
-    BatchOutput output = Run({input});
+    BatchReport output = Run({input});
     EXPECT_TRUE(output.status.ok()) << output.status;
     if (!output.status.ok()) return {};
     EXPECT_TRUE(output.samples[0].status.ok()) << output.samples[0].status;
@@ -404,7 +404,7 @@ TEST_P(SweepsTest, BatchesMayMixSweepsAndClouds) {
   const std::vector<InferTask> inputs = {InputOf(frames[2], true), {.cloud = cloud, .return_scores = true},
                                          InputOf(with_a_bad_one),  InputOf(frames[3], true),
                                          InputOf(frames[2], true), {.cloud = cloud}};
-  const BatchOutput batch = Run(inputs);
+  const BatchReport batch = Run(inputs);
   ASSERT_TRUE(batch.status.ok()) << batch.status;
   for (size_t i = 0; i < inputs.size(); ++i) {
     SCOPED_TRACE(i);

@@ -88,8 +88,8 @@ void Check(const Case& c, Random& random) {
                         .activation = c.has_relu ? ActivationFunction::kRelu : ActivationFunction::kNone}},
           .shortcut = {.in = device_shortcut.View(), .weights = device_shortcut_weights.data()},
           .block = block};
-      ASSERT_EQ(cuda::ImplicitGemmAddsShortcut(params), !block.by_warps);
-      if (block.by_warps) {
+      ASSERT_EQ(cuda::ImplicitGemmAddsShortcut(params), !block.uses_mma_sync);
+      if (block.uses_mma_sync) {
         EXPECT_EQ(RunImplicitGemm(params), cudaErrorInvalidValue);
         continue;
       }

@@ -151,7 +151,7 @@ void Check(const Case& c, Random& random) {
       EXPECT_TRUE(std::any_of(bytes_of.begin(), bytes_of.end(), is_it))
           << "the default sums like none of the blocks offered";
     } else {
-      const auto of = bytes_of.try_emplace({block.split_k, block.by_warps}, first_bytes).first;
+      const auto of = bytes_of.try_emplace({block.split_k, block.uses_mma_sync}, first_bytes).first;
       ASSERT_EQ(first_bytes, of->second) << "blocks differ that split sums alike";
     }
   }
@@ -366,7 +366,7 @@ TEST_P(ImplicitGemmTest, WarpGroupsAreOfferedWhereTheCodeHasThem) {
   const bool has_warp_groups = GetParam() != DType::kFloat32 && cuda::CodeVersion() == cuda::kWarpGroupCode;
   for (const int32_t channels : {1, 32, 96, 300}) {
     const std::vector<ConvBlock> blocks = cuda::ImplicitGemmBlocks(GetParam(), channels);
-    const auto is_by_groups = [](const ConvBlock& block) { return !block.by_warps; };
+    const auto is_by_groups = [](const ConvBlock& block) { return !block.uses_mma_sync; };
     EXPECT_EQ(std::any_of(blocks.begin(), blocks.end(), is_by_groups), has_warp_groups) << channels << " channels";
     EXPECT_FALSE(std::all_of(blocks.begin(), blocks.end(), is_by_groups)) << channels << " channels";
   }

@@ -22,7 +22,8 @@ inline auto FactorDTypes() { return testing::Values(DType::kFloat16, DType::kBfl
 inline std::string DTypeName(const testing::TestParamInfo<DType>& dtype) { return NameOf(dtype.param); }
 
 inline void PrintTo(const ConvBlock& block, std::ostream* os) {
-  *os << block.rows << " x " << block.columns << ", split K " << block.split_k << (block.by_warps ? ", by warps" : "");
+  *os << block.rows << " x " << block.columns << ", split K " << block.split_k
+      << (block.uses_mma_sync ? ", by warps" : "");
 }
 
 // Returns all block sizes that this GPU supports for the dtype and number of channels, and {}, which stands for the

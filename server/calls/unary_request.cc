@@ -1,4 +1,4 @@
-#include "server/calls/infer_run.h"
+#include "server/calls/unary_request.h"
 
 #include <algorithm>
 #include <new>
@@ -13,7 +13,7 @@
 namespace voxserve {
 
 template <typename Run>
-auto InferRun::Guarded(const Run& run) -> decltype(run()) {
+auto UnaryRequest::Guarded(const Run& run) -> decltype(run()) {
   try {
     return run();
   } catch (const std::bad_alloc&) {
@@ -22,8 +22,8 @@ auto InferRun::Guarded(const Run& run) -> decltype(run()) {
   }
 }
 
-void InferRun::Start(Asker asker, const grpc::ByteBuffer& bytes, Done done) {
-  asker_ = std::move(asker);
+void UnaryRequest::Start(RequestOrigin origin, const grpc::ByteBuffer& bytes, Done done) {
+  origin_ = std::move(origin);
   {
     absl::MutexLock lock(&mutex_);
     done_ = std::move(done);
@@ -38,7 +38,7 @@ void InferRun::Start(Asker asker, const grpc::ByteBuffer& bytes, Done done) {
   if (!status.ok()) Finish(status);
 }
 
-absl::Status InferRun::Submit(const grpc::ByteBuffer& bytes) {
+absl::Status UnaryRequest::Submit(const grpc::ByteBuffer& bytes) {
   const absl::Time arrived = SteadyNow();
   RETURN_IF_ERROR(HoldRequest(static_cast<int64_t>(bytes.Length())));
   v1::InferRequest request;
@@ -50,19 +50,19 @@ absl::Status InferRun::Submit(const grpc::ByteBuffer& bytes) {
   };
   RETURN_IF_ERROR(HoldRequest(num_held()));
   SetTelemetry(request);
-  RETURN_IF_ERROR(
-      CheckMayInfer(asker_.caller, *parts_.engine, request.model(), request.version(), PriorityOf(request.priority())));
+  RETURN_IF_ERROR(CheckMayInfer(origin_.caller, *parts_.engine, request.model(), request.version(),
+                                PriorityOf(request.priority())));
   RETURN_IF_ERROR(format_->Complete(*parts_.engine, &request));
-  RETURN_IF_ERROR(format_->Fetch(parts_, asker_.caller.client, allocate, &data));
+  RETURN_IF_ERROR(format_->Fetch(parts_, origin_.caller.client, allocate, &data));
   RETURN_IF_ERROR(HoldRequest(num_held()));
   if (!request.has_cloud()) {
     return WithReason(absl::InvalidArgumentError("the request has no cloud"), error_reason::kMissingCloud);
   }
   ASSIGN_OR_RETURN(PointCloud cloud, telemetry_->Decode(request.mutable_cloud(), std::move(data)));
   ASSIGN_OR_RETURN(InferTask task, DecodeRequest(request, std::move(cloud)));
-  task.client = asker_.caller.client;
-  task.client_share = asker_.caller.share();
-  task.deadline = std::min(asker_.deadline, arrived + format_->timeout());
+  task.client = origin_.caller.client;
+  task.client_share = origin_.caller.share();
+  task.deadline = std::min(origin_.deadline, arrived + format_->timeout());
   task.done = [self = shared_from_this()](absl::StatusOr<InferResult> result) {
     self->Finish(self->Guarded([&] { return self->AnswerOf(std::move(result)); }));
   };
@@ -82,9 +82,9 @@ absl::Status InferRun::Submit(const grpc::ByteBuffer& bytes) {
   return absl::OkStatus();
 }
 
-absl::Status InferRun::HoldRequest(int64_t bytes) {
+absl::Status UnaryRequest::HoldRequest(int64_t bytes) {
   absl::StatusOr<HeldBytes> held =
-      parts_.bytes->Hold(ByteKind::kRequest, asker_.caller.client, bytes, request_bytes_.bytes());
+      parts_.bytes->Hold(ByteKind::kRequest, origin_.caller.client, bytes, request_bytes_.bytes());
   if (held.ok()) {
     request_bytes_ = *std::move(held);
   } else if (const auto reason = DropReasonOf(held.status())) {
@@ -93,17 +93,17 @@ absl::Status InferRun::HoldRequest(int64_t bytes) {
   return held.status();
 }
 
-void InferRun::SetTelemetry(const v1::InferRequest& request) {
+void UnaryRequest::SetTelemetry(const v1::InferRequest& request) {
   telemetry_.emplace(RequestTelemetry::Names{.model = request.model(),
                                              .version = request.version(),
                                              .request_id = request.request_id(),
-                                             .peer = asker_.peer,
-                                             .client = asker_.caller.client,
-                                             .trace = asker_.trace},
+                                             .peer = origin_.peer,
+                                             .client = origin_.caller.client,
+                                             .trace = origin_.trace},
                      parts_);
 }
 
-void InferRun::Abandon(const absl::Status& why) {
+void UnaryRequest::Abandon(const absl::Status& why) {
   std::optional<uint64_t> ticket;
   {
     absl::MutexLock lock(&mutex_);
@@ -113,7 +113,7 @@ void InferRun::Abandon(const absl::Status& why) {
   if (ticket.has_value()) parts_.engine->Cancel(*ticket);
 }
 
-absl::StatusOr<InferAnswer> InferRun::AnswerOf(absl::StatusOr<InferResult> result) {
+absl::StatusOr<InferAnswer> UnaryRequest::AnswerOf(absl::StatusOr<InferResult> result) {
   bool is_refusal = false;
   std::optional<absl::Status> abandoned;
   {
@@ -132,7 +132,7 @@ absl::StatusOr<InferAnswer> InferRun::AnswerOf(absl::StatusOr<InferResult> resul
   return format_->Encode(*std::move(result), &*telemetry_);
 }
 
-void InferRun::Finish(absl::StatusOr<InferAnswer> answer) {
+void UnaryRequest::Finish(absl::StatusOr<InferAnswer> answer) {
   Done done;
   {
     absl::MutexLock lock(&mutex_);

@@ -1,8 +1,8 @@
-// Tests the predicted time of farthest point sampling: first SampleFit, then the batcher that adds it to a batch's
-// time. In the tests of SampleFit, a simulated selection takes 40 ns for each point of the cloud and 5 us for each
+// Tests the predicted time of farthest point sampling: first SelectionFit, then the batcher that adds it to a batch's
+// time. In the tests of SelectionFit, a simulated selection takes 40 ns for each point of the cloud and 5 us for each
 // selected point.
 
-#include "engine/serving/admission/sample_fit.h"
+#include "engine/serving/admission/selection_fit.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 namespace voxserve {
 namespace {
 
-Load SampleOf(int64_t points, int64_t selected, int64_t samples = 1) {
+WorkSize SampleOf(int64_t points, int64_t selected, int64_t samples = 1) {
   return {.requests = samples,
           .points = points * samples,
           .samples = samples,
@@ -24,21 +24,21 @@ Load SampleOf(int64_t points, int64_t selected, int64_t samples = 1) {
           .selected_points = selected * samples};
 }
 
-absl::Duration TimeOf(const Load& load) {
+absl::Duration TimeOf(const WorkSize& load) {
   return absl::Nanoseconds(40) * load.sampled_points + absl::Microseconds(5) * load.selected_points;
 }
 
 double Ms(absl::Duration duration) { return absl::ToDoubleMilliseconds(duration); }
 
-TEST(SampleFitTest, KnowsNothingBeforeTheFirstSample) {
-  SampleFit fit;
+TEST(SelectionFitTest, KnowsNothingBeforeTheFirstSample) {
+  SelectionFit fit;
   EXPECT_EQ(fit.Expected(SampleOf(1000, 10)), absl::ZeroDuration());
   EXPECT_FALSE(fit.Knows(SampleOf(1000, 10)));
   EXPECT_TRUE(fit.Knows({.requests = 3, .points = 100})) << "there is nothing to know";
 }
 
-TEST(SampleFitTest, PassesOverWhatIsNoMeasurement) {
-  SampleFit fit;
+TEST(SelectionFitTest, PassesOverWhatIsNoMeasurement) {
+  SelectionFit fit;
   fit.Observe({.requests = 1, .points = 100}, absl::Milliseconds(5));
   for (const absl::Duration time : {absl::ZeroDuration(), -absl::Seconds(1), absl::InfiniteDuration()}) {
     fit.Observe(SampleOf(1000, 10), time);
@@ -47,20 +47,20 @@ TEST(SampleFitTest, PassesOverWhatIsNoMeasurement) {
   EXPECT_EQ(fit.Bound(SampleOf(1000, 10)), absl::ZeroDuration());
 }
 
-TEST(SampleFitTest, LearnsBothSizes) {
-  SampleFit fit;
+TEST(SelectionFitTest, LearnsBothSizes) {
+  SelectionFit fit;
   std::mt19937 random(3);
   for (int i = 0; i < 300; ++i) {
-    const Load load = SampleOf(1000 + random() % 100'000, 16 + random() % 4000, 1 + random() % 4);
+    const WorkSize load = SampleOf(1000 + random() % 100'000, 16 + random() % 4000, 1 + random() % 4);
     fit.Observe(load, TimeOf(load) * std::exp(std::normal_distribution<>(0, 0.03)(random)));
   }
-  for (const Load& load : {SampleOf(100'000, 100), SampleOf(100'000, 4000), SampleOf(20'000, 2000, 3)}) {
+  for (const WorkSize& load : {SampleOf(100'000, 100), SampleOf(100'000, 4000), SampleOf(20'000, 2000, 3)}) {
     EXPECT_NEAR(Ms(fit.Expected(load)), Ms(TimeOf(load)), 0.15 * Ms(TimeOf(load)));
     EXPECT_GE(fit.Bound(load), fit.Expected(load));
     EXPECT_TRUE(fit.Knows(load));
   }
   EXPECT_FALSE(fit.Knows(SampleOf(1'000'000, 100)));
-  SampleFit successor;
+  SelectionFit successor;
   successor.StartAs(fit);
   EXPECT_EQ(successor.Expected(SampleOf(5000, 50)), fit.Expected(SampleOf(5000, 50)));
 }
@@ -74,16 +74,17 @@ InferTask TaskOf(uint64_t points, std::optional<FarthestPoints> sample) {
 }
 
 TEST(LoadTest, CountsWhatASampleBringsAndTakesAway) {
-  const Load plain = Load::Of(TaskOf(100, std::nullopt));
+  const WorkSize plain = WorkSize::Of(TaskOf(100, std::nullopt));
   EXPECT_EQ(plain.points, 100);
   EXPECT_EQ(plain.samples + plain.sampled_points + plain.selected_points + plain.unseen_points, 0);
-  const Load beside = Load::Of(TaskOf(100, FarthestPoints{.num_points = 30}));
+  const WorkSize beside = WorkSize::Of(TaskOf(100, FarthestPoints{.num_points = 30}));
   EXPECT_EQ(beside.samples, 1);
   EXPECT_EQ(beside.sampled_points, 100);
   EXPECT_EQ(beside.selected_points, 30);
   EXPECT_EQ(beside.network_points(), 100);
-  EXPECT_EQ(Load::Of(TaskOf(100, FarthestPoints{.num_points = 30, .restricts_network = true})).network_points(), 30);
-  Load sum = plain;
+  EXPECT_EQ(WorkSize::Of(TaskOf(100, FarthestPoints{.num_points = 30, .restricts_network = true})).network_points(),
+            30);
+  WorkSize sum = plain;
   sum += beside;
   sum += beside;
   sum -= plain;
@@ -97,13 +98,14 @@ TEST(LoadTest, CountsWhatASampleBringsAndTakesAway) {
 TEST(LoadTest, SamplesThatCannotBeAreBoundedByTheCloud) {
   for (const uint64_t num_points : {uint64_t{101}, std::numeric_limits<uint64_t>::max()}) {
     for (const bool restricts : {false, true}) {
-      const Load load = Load::Of(TaskOf(100, FarthestPoints{.num_points = num_points, .restricts_network = restricts}));
+      const WorkSize load =
+          WorkSize::Of(TaskOf(100, FarthestPoints{.num_points = num_points, .restricts_network = restricts}));
       EXPECT_EQ(load.selected_points, 100);
       EXPECT_EQ(load.network_points(), 100);
     }
   }
-  EXPECT_EQ(Load::Of(TaskOf(100, FarthestPoints{.num_points = 0, .restricts_network = true})).network_points(), 0);
-  EXPECT_EQ(Load::Of(TaskOf(0, FarthestPoints{.num_points = 5})).selected_points, 0);
+  EXPECT_EQ(WorkSize::Of(TaskOf(100, FarthestPoints{.num_points = 0, .restricts_network = true})).network_points(), 0);
+  EXPECT_EQ(WorkSize::Of(TaskOf(0, FarthestPoints{.num_points = 5})).selected_points, 0);
 }
 
 // The network takes 6 ms for a request, and selecting n points takes n ms.

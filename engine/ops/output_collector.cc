@@ -1,4 +1,4 @@
-#include "engine/ops/batch_outputs.h"
+#include "engine/ops/output_collector.h"
 
 #include <algorithm>
 #include <cstring>
@@ -14,8 +14,8 @@
 
 namespace voxserve {
 
-BatchOutputs::BatchOutputs(BatchTasks tasks, const std::vector<int64_t>& point_begin, absl::Span<InferResult> results,
-                           HostMemory* memory)
+OutputCollector::OutputCollector(BatchTasks tasks, const std::vector<int64_t>& point_begin,
+                                 absl::Span<InferResult> results, HostMemory* memory)
     : tasks_(tasks),
       results_(results),
       memory_(memory),
@@ -27,46 +27,46 @@ BatchOutputs::BatchOutputs(BatchTasks tasks, const std::vector<int64_t>& point_b
   }
 }
 
-int64_t BatchOutputs::num_answers() const {
+int64_t OutputCollector::num_answers() const {
   return std::accumulate(num_answers_.begin(), num_answers_.end(), int64_t{0});
 }
 
-void BatchOutputs::SetNotFinite(char* host_counts) {
+void OutputCollector::SetNotFinite(char* host_counts) {
   not_finite_ = reinterpret_cast<uint32_t*>(host_counts);
   std::fill_n(not_finite_, 2 * num_samples(), 0u);
 }
 
-void BatchOutputs::TakeNotFinite() {
+void OutputCollector::TakeNotFinite() {
   for (size_t i = 0; i < num_samples(); ++i) {
     results_[i].counts.not_finite = not_finite_points()[i];
     results_[i].num_not_finite_boxes = not_finite_boxes()[i];
   }
 }
 
-void BatchOutputs::SetTensors(absl::Span<const TensorInfo> tensors, std::vector<TensorSet> wanted, int dimension) {
+void OutputCollector::SetTensors(absl::Span<const TensorInfo> tensors, std::vector<TensorSet> wanted, int dimension) {
   tensors_ = tensors;
   wanted_tensors_ = std::move(wanted);
   dimension_ = dimension;
 }
 
-bool BatchOutputs::IsWanted(size_t sample, const Spec& spec) const {
+bool OutputCollector::IsWanted(size_t sample, const Spec& spec) const {
   if (spec.tensor >= 0) {
     return results_[sample].status.ok() && (wanted_tensors_[sample] & TensorBit(spec.tensor)) != 0;
   }
   return results_[sample].status.ok() && (spec.is_for_all || tasks_[sample]->return_scores);
 }
 
-void BatchOutputs::SetMemory(char* device_rows, char* host_rows) {
+void OutputCollector::SetMemory(char* device_rows, char* host_rows) {
   device_rows_ = device_rows;
   host_rows_ = host_rows;
 }
 
-NamedOutput& BatchOutputs::Add(size_t sample, const Spec& spec) {
+NamedOutput& OutputCollector::Add(size_t sample, const Spec& spec) {
   return results_[sample].outputs.emplace_back(
       NamedOutput{.name = std::string(spec.name), .dtype = spec.dtype, .columns = spec.columns});
 }
 
-absl::Status BatchOutputs::Reserve(size_t sample, int64_t bytes) {
+absl::Status OutputCollector::Reserve(size_t sample, int64_t bytes) {
   MemoryBudget* const budget = memory_->budget();
   if (budget == nullptr) return absl::OkStatus();
   std::shared_ptr<MemoryBudget::Reservation>& held = results_[sample].memory;
@@ -82,7 +82,7 @@ absl::Status BatchOutputs::Reserve(size_t sample, int64_t bytes) {
   return status;
 }
 
-absl::StatusOr<char*> BatchOutputs::AddRows(size_t sample, const Spec& spec) {
+absl::StatusOr<char*> OutputCollector::AddRows(size_t sample, const Spec& spec) {
   const int64_t num_bytes = num_answers_[sample] * spec.row_bytes();
   RETURN_IF_ERROR(Reserve(sample, num_bytes));
   std::string& bytes = spec.tensor >= 0 ? NewTensor(sample, spec).bytes : Add(sample, spec).bytes;
@@ -90,7 +90,7 @@ absl::StatusOr<char*> BatchOutputs::AddRows(size_t sample, const Spec& spec) {
   return bytes.data();
 }
 
-void BatchOutputs::AddBoxes(size_t sample, const Spec& spec, const float* rows, int64_t pitch) {
+void OutputCollector::AddBoxes(size_t sample, const Spec& spec, const float* rows, int64_t pitch) {
   std::string& bytes = Add(sample, spec).bytes;
   // Without voxels, the image holds only the head's biases: boxes from those would be no objects.
   if (results_[sample].counts.voxels == 0) return;
@@ -101,11 +101,11 @@ void BatchOutputs::AddBoxes(size_t sample, const Spec& spec, const float* rows, 
   }
 }
 
-OutputTensor& BatchOutputs::NewTensor(size_t sample, const Spec& spec) {
+OutputTensor& OutputCollector::NewTensor(size_t sample, const Spec& spec) {
   return results_[sample].tensors.emplace_back(OutputTensor{.info = tensors_[static_cast<size_t>(spec.tensor)]});
 }
 
-absl::Status BatchOutputs::AddTensorRows(OutputTensor& tensor, size_t sample, const kernels::ConstRows& rows) {
+absl::Status OutputCollector::AddTensorRows(OutputTensor& tensor, size_t sample, const kernels::ConstRows& rows) {
   RETURN_IF_ERROR(Reserve(sample, rows.capacity * tensor.row_bytes()));
   const auto row_bytes = static_cast<size_t>(tensor.row_bytes());
   if (rows.pitch == rows.channels) {
@@ -119,12 +119,12 @@ absl::Status BatchOutputs::AddTensorRows(OutputTensor& tensor, size_t sample, co
   return absl::OkStatus();
 }
 
-absl::Status BatchOutputs::AddTensor(size_t sample, const Spec& spec, const kernels::ConstRows& rows) {
+absl::Status OutputCollector::AddTensor(size_t sample, const Spec& spec, const kernels::ConstRows& rows) {
   return AddTensorRows(NewTensor(sample, spec), sample, rows);
 }
 
-absl::Status BatchOutputs::AddCoordinates(OutputTensor& tensor, size_t sample, absl::Span<const uint64_t> keys,
-                                          KeyOrder order) {
+absl::Status OutputCollector::AddCoordinates(OutputTensor& tensor, size_t sample, absl::Span<const uint64_t> keys,
+                                             KeyOrder order) {
   const size_t num_bytes = keys.size() * static_cast<size_t>(dimension_) * sizeof(int32_t);
   RETURN_IF_ERROR(Reserve(sample, static_cast<int64_t>(num_bytes)));
   tensor.coordinates.resize(num_bytes);
@@ -140,15 +140,15 @@ absl::Status BatchOutputs::AddCoordinates(OutputTensor& tensor, size_t sample, a
   return absl::OkStatus();
 }
 
-absl::Status BatchOutputs::AddSites(size_t sample, const Spec& spec, const kernels::ConstRows& rows,
-                                    const uint64_t* keys, const int64_t* sample_begin, KeyOrder order) {
+absl::Status OutputCollector::AddSites(size_t sample, const Spec& spec, const kernels::ConstRows& rows,
+                                       const uint64_t* keys, const int64_t* sample_begin, KeyOrder order) {
   const int64_t begin = sample_begin[sample], end = sample_begin[sample + 1];
   OutputTensor& tensor = NewTensor(sample, spec);
   RETURN_IF_ERROR(AddTensorRows(tensor, sample, rows.RowRange(begin, end)));
   return AddCoordinates(tensor, sample, {keys + begin, static_cast<size_t>(end - begin)}, order);
 }
 
-absl::Status BatchOutputs::ConvertTensors() {
+absl::Status OutputCollector::ConvertTensors() {
   for (size_t i = 0; i < num_samples(); ++i) {
     if (tasks_[i]->tensor_dtype != DType::kFloat16) continue;
     for (OutputTensor& tensor : results_[i].tensors) {
@@ -162,7 +162,7 @@ absl::Status BatchOutputs::ConvertTensors() {
   return absl::OkStatus();
 }
 
-absl::Status BatchOutputs::Distribute() {
+absl::Status OutputCollector::Distribute() {
   for (const Queued& queued : queued_) {
     const Spec& spec = queued.spec;
     const auto packed =

@@ -1,8 +1,8 @@
 #pragma once
 
-// InferRun takes one request from its bytes through the engine to the bytes of its answer. Infer, ModelInfer and each
-// request of ModelStreamInfer use an InferRun, so that identity, limits, fair shares, deadlines and metrics are the
-// same for all. An InferFormat parses and writes the messages, which differ.
+// UnaryRequest takes one request from its bytes through the engine to the bytes of its answer. Infer, ModelInfer and
+// each request of ModelStreamInfer use an UnaryRequest, so that identity, limits, fair shares, deadlines and metrics
+// are the same for all. An InferFormat parses and writes the messages, which differ.
 //
 // - Ownership: the caller of Start keeps a shared_ptr to the run as long as the caller may call Abandon. The engine
 //   keeps another until it has answered the run's task.
@@ -28,8 +28,8 @@
 #include "engine/runtime/host_buffer.h"
 #include "engine/tensor/infer_result.h"
 #include "server/calls/byte_limits.h"
+#include "server/calls/call_environment.h"
 #include "server/calls/request_telemetry.h"
-#include "server/calls/service_parts.h"
 #include "server/calls/trace_context.h"
 #include "server/codec/message_parser.h"
 #include "server/identity/authoriser.h"
@@ -57,8 +57,8 @@ class InferFormat {
   // caller may use the model, so the errors may describe the model.
   virtual absl::Status Complete(const Engine& /*engine*/, v1::InferRequest* /*request*/) { return absl::OkStatus(); }
   // Fetches the cloud's bytes if they did not come with the message but lie in shared memory. Called after Complete.
-  virtual absl::Status Fetch(const ServiceParts& /*parts*/, const std::string& /*client*/, CloudAllocator /*allocate*/,
-                             HostBuffer* /*data*/) {
+  virtual absl::Status Fetch(const CallEnvironment& /*parts*/, const std::string& /*client*/,
+                             CloudAllocator /*allocate*/, HostBuffer* /*data*/) {
     return absl::OkStatus();
   }
   // Returns how many bytes of memory the format itself keeps for the request.
@@ -69,11 +69,11 @@ class InferFormat {
   virtual absl::StatusOr<InferAnswer> Encode(InferResult result, RequestTelemetry* telemetry) = 0;
 };
 
-class InferRun : public std::enable_shared_from_this<InferRun> {
+class UnaryRequest : public std::enable_shared_from_this<UnaryRequest> {
  public:
   using Done = std::function<void(absl::StatusOr<InferAnswer>)>;
   // The caller of the request, and the deadline of its answer.
-  struct Asker {
+  struct RequestOrigin {
     std::string peer;
     Caller caller;
     absl::Time deadline;
@@ -81,10 +81,10 @@ class InferRun : public std::enable_shared_from_this<InferRun> {
   };
 
   // `parts` must outlive the run.
-  InferRun(const ServiceParts* parts, std::unique_ptr<InferFormat> format)
+  UnaryRequest(const CallEnvironment* parts, std::unique_ptr<InferFormat> format)
       : parts_(*parts), format_(std::move(format)) {}
 
-  void Start(Asker asker, const grpc::ByteBuffer& bytes, Done done) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Start(RequestOrigin origin, const grpc::ByteBuffer& bytes, Done done) ABSL_LOCKS_EXCLUDED(mutex_);
   // Tells the run that nobody waits for its answer any more, and cancels its task. `done` gets the status `why`, unless
   // the run has ended already or fails with an error of its own.
   void Abandon(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -104,10 +104,10 @@ class InferRun : public std::enable_shared_from_this<InferRun> {
   template <typename Run>
   auto Guarded(const Run& run) -> decltype(run());
 
-  const ServiceParts& parts_;
+  const CallEnvironment& parts_;
   const std::unique_ptr<InferFormat> format_;
   // Start sets these before the engine gets the task.
-  Asker asker_;
+  RequestOrigin origin_;
   std::optional<RequestTelemetry> telemetry_;
   HeldBytes request_bytes_;
 

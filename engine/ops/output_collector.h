@@ -1,8 +1,8 @@
 #pragma once
 
-// BatchOutputs collects the outputs of the current batch; the steps that make outputs write into it. The executor makes
-// one for each batch, and only the thread that runs the batch uses it. A sample gets an output if the sample has not
-// failed and its task asked for that output.
+// OutputCollector collects the outputs of the current batch; the steps that make outputs write into it. The executor
+// makes one for each batch, and only the thread that runs the batch uses it. A sample gets an output if the sample has
+// not failed and its task asked for that output.
 //
 // On the CPU a step writes each sample's rows directly into the sample's result. On a GPU a step makes the rows of the
 // whole batch on the device and queues one copy to pinned memory, or its kernel writes them there. After the host has
@@ -36,7 +36,7 @@ namespace voxserve {
 
 struct StepContext;
 
-class BatchOutputs {
+class OutputCollector {
  public:
   // Describes an output as its step makes it.
   struct Spec {
@@ -54,8 +54,8 @@ class BatchOutputs {
 
   // point_begin: [samples + 1]; a sample without points gets outputs without rows. memory: the context's; bytes are
   // reserved in its budget. All arguments outlive the outputs.
-  BatchOutputs(BatchTasks tasks, const std::vector<int64_t>& point_begin, absl::Span<InferResult> results,
-               HostMemory* memory);
+  OutputCollector(BatchTasks tasks, const std::vector<int64_t>& point_begin, absl::Span<InferResult> results,
+                  HostMemory* memory);
 
   // Call before the first step runs. tensors: the program's, which outlive the outputs. wanted: [samples].
   void SetTensors(absl::Span<const TensorInfo> tensors, std::vector<TensorSet> wanted, int dimension);

@@ -1,4 +1,4 @@
-#include "engine/executor/kept_rooms.h"
+#include "engine/executor/capacity_cache.h"
 
 #include <algorithm>
 #include <bit>
@@ -46,19 +46,19 @@ int32_t KeptOrNewBits(int32_t kept, int32_t wanted) {
 
 }  // namespace
 
-SiteRooms KeptRooms::Fit(uint64_t program, int64_t num_samples, const SiteRooms& wanted) {
+BatchCapacities CapacityCache::Fit(uint64_t program, int64_t num_samples, const BatchCapacities& wanted) {
   const double octaves = std::log2(static_cast<double>(std::max<int64_t>(wanted.points, 1)));
   const Kind kind{.program = program, .num_samples = num_samples, .half_octave = static_cast<int32_t>(2 * octaves)};
   if (kept_.size() >= kMostKinds && !kept_.contains(kind)) kept_.clear();
-  SiteRooms& kept = kept_[kind];
+  BatchCapacities& kept = kept_[kind];
   // Points and uploads must fit completely.
   kept.points = KeptOrNew(kept.points, wanted.points, 1, RoomFor(wanted.points));
   kept.upload_bytes = KeptOrNew(kept.upload_bytes, wanted.upload_bytes, 1,
                                 AlignedBytes(RoundUp(wanted.upload_bytes + wanted.upload_bytes / 8)));
-  kept.capacities.resize(wanted.capacities.size());
-  for (size_t i = 0; i < wanted.capacities.size(); ++i) {
-    const int64_t sites = wanted.capacities[i];
-    kept.capacities[i] = KeptOrNew(kept.capacities[i], sites, kLeastSites, RoomFor(sites));
+  kept.sites.resize(wanted.sites.size());
+  for (size_t i = 0; i < wanted.sites.size(); ++i) {
+    const int64_t sites = wanted.sites[i];
+    kept.sites[i] = KeptOrNew(kept.sites[i], sites, kLeastSites, RoomFor(sites));
   }
   for (size_t axis = 0; axis < wanted.axis_bits.size(); ++axis) {
     kept.axis_bits[axis] = KeptOrNewBits(kept.axis_bits[axis], wanted.axis_bits[axis]);

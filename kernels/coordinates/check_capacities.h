@@ -1,8 +1,8 @@
 #pragma once
 
-// HoldSites checks on the GPU that the levels of a batch fit the memory that was reserved for them. A level is the list
-// of the sites of all samples at one place of the network. The host reserves memory before the GPU has counted the
-// sites.
+// CheckCapacities checks on the GPU that the levels of a batch fit the memory that was reserved for them. A level is
+// the list of the sites of all samples at one place of the network. The host reserves memory before the GPU has counted
+// the sites.
 //
 // If every level fits, the kernel copies the numbers of sites to `held`. If one level does not fit, all numbers in
 // `held` become 0 and no point has a voxel. The kernels that follow read their numbers of rows from `held`, so they
@@ -22,7 +22,7 @@ namespace voxserve::kernels {
 
 inline constexpr int32_t kMostHeldLevels = 64;
 
-struct HoldSitesParams {
+struct CheckCapacitiesParams {
   int32_t num_levels = 0;                    // 1 to kMostHeldLevels
   const int64_t* num_voxels = nullptr;       // [1] number of sites of level 0, the voxels
   const int64_t* num_sites = nullptr;        // [num_levels] numbers of sites of the other levels; entry 0 is not read
@@ -35,12 +35,12 @@ struct HoldSitesParams {
   int32_t* point_to_voxel = nullptr;  // [num_points] of Voxelize; set to -1 (no voxel) if a level does not fit
   int64_t* held = nullptr;            // output: [num_levels]
 };
-static_assert(std::is_trivially_copyable_v<HoldSitesParams>);
+static_assert(std::is_trivially_copyable_v<CheckCapacitiesParams>);
 
 namespace cuda {
 
 // Returns cudaErrorInvalidValue if num_levels is out of range.
-cudaError_t HoldSites(const HoldSitesParams& params, cudaStream_t stream);
+cudaError_t CheckCapacities(const CheckCapacitiesParams& params, cudaStream_t stream);
 
 }  // namespace cuda
 }  // namespace voxserve::kernels

@@ -1,8 +1,8 @@
 #pragma once
 
-// ServiceParts has pointers to the parts of the server that calls use, and settings and hooks for calls. Services owns
-// the one ServiceParts of a server, which outlives the calls, as do the parts. It is constant, so any thread may read
-// it.
+// CallEnvironment has pointers to the parts of the server that calls use, and settings and hooks for calls. Services
+// owns the one CallEnvironment of a server, which outlives the calls, as do the parts. It is constant, so any thread
+// may read it.
 
 #include <cstdint>
 #include <functional>
@@ -38,7 +38,7 @@ struct CallTimes {
 // The largest request of a method that sends no cloud.
 inline constexpr int64_t kMaxSmallMessageBytes = 64 << 10;
 
-struct ServiceParts {
+struct CallEnvironment {
   Engine* engine = nullptr;
   Metrics* metrics = nullptr;
   OpenCalls* calls = nullptr;

@@ -1,11 +1,11 @@
-// Tests HoldSites on the GPU: levels that fit their capacities keep their numbers of sites; if one level does not fit,
-// all become empty.
+// Tests CheckCapacities on the GPU: levels that fit their capacities keep their numbers of sites; if one level does not
+// fit, all become empty.
 
 #include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/coordinates/hold_sites.h"
+#include "kernels/coordinates/check_capacities.h"
 #include "tests/support/test_device.h"
 
 namespace voxserve::kernels {
@@ -22,7 +22,7 @@ struct Batch {
   Axes axis_bits = {0, 0, 0, 0};
 };
 
-class HoldSitesTest : public ::testing::Test {
+class CheckCapacitiesTest : public ::testing::Test {
  protected:
   void SetUp() override { SKIP_WITHOUT(Device::kCuda); }
 
@@ -33,17 +33,17 @@ class HoldSitesTest : public ::testing::Test {
     DeviceArray<int64_t> num_sites(Device::kCuda, sites), held(Device::kCuda, std::vector<int64_t>(sites.size(), -1));
     DeviceArray<int64_t> max_coordinate(Device::kCuda, batch.max_coordinate);
     DeviceArray<int32_t> point_to_voxel(Device::kCuda, batch.point_to_voxel);
-    HoldSitesParams params{.num_levels = static_cast<int32_t>(sites.size()),
-                           .num_voxels = num_voxels.data(),
-                           .num_sites = num_sites.data(),
-                           .max_coordinate = batch.max_coordinate.empty() ? nullptr : max_coordinate.data(),
-                           .axis_bits = batch.axis_bits,
-                           .num_points = static_cast<int64_t>(batch.point_to_voxel.size()),
-                           .point_to_voxel = point_to_voxel.data(),
-                           .held = held.data()};
+    CheckCapacitiesParams params{.num_levels = static_cast<int32_t>(sites.size()),
+                                 .num_voxels = num_voxels.data(),
+                                 .num_sites = num_sites.data(),
+                                 .max_coordinate = batch.max_coordinate.empty() ? nullptr : max_coordinate.data(),
+                                 .axis_bits = batch.axis_bits,
+                                 .num_points = static_cast<int64_t>(batch.point_to_voxel.size()),
+                                 .point_to_voxel = point_to_voxel.data(),
+                                 .held = held.data()};
     for (size_t i = 0; i < batch.capacities.size() && i < kMostHeldLevels; ++i)
       params.capacities[i] = batch.capacities[i];
-    const cudaError_t error = cuda::HoldSites(params, nullptr);
+    const cudaError_t error = cuda::CheckCapacities(params, nullptr);
     held_ = held.ToHost();
     point_to_voxel_ = point_to_voxel.ToHost();
     return error;
@@ -63,12 +63,12 @@ class HoldSitesTest : public ::testing::Test {
   std::vector<int32_t> point_to_voxel_;
 };
 
-TEST_F(HoldSitesTest, LevelsThatFitKeepTheirSites) {
+TEST_F(CheckCapacitiesTest, LevelsThatFitKeepTheirSites) {
   ExpectHeld({.num_sites = {3, 2, 0}, .capacities = {3, 2, 0}});
   ExpectHeld({.num_sites = {3, 2, 1}, .capacities = {300, 200, 100}});
 }
 
-TEST_F(HoldSitesTest, OneSiteTooManyEmptiesAllLevels) {
+TEST_F(CheckCapacitiesTest, OneSiteTooManyEmptiesAllLevels) {
   for (size_t level = 0; level < 3; ++level) {
     Batch batch{.num_sites = {3, 2, 1}, .capacities = {3, 2, 1}};
     --batch.capacities[level];
@@ -76,7 +76,7 @@ TEST_F(HoldSitesTest, OneSiteTooManyEmptiesAllLevels) {
   }
 }
 
-TEST_F(HoldSitesTest, CoordinatesAreHeldToTheirBits) {
+TEST_F(CheckCapacitiesTest, CoordinatesAreHeldToTheirBits) {
   const Batch batch{.num_sites = {3}, .capacities = {3}, .axis_bits = {5, 0, 3, 1}};
   const auto reaching = [&](std::vector<int64_t> max_coordinate) {
     Batch far = batch;
@@ -91,7 +91,7 @@ TEST_F(HoldSitesTest, CoordinatesAreHeldToTheirBits) {
   ExpectHeld(batch);  // without max_coordinate nothing is checked
 }
 
-TEST_F(HoldSitesTest, MostLevelsAndManyPoints) {
+TEST_F(CheckCapacitiesTest, MostLevelsAndManyPoints) {
   Batch batch{.num_sites = std::vector<int64_t>(kMostHeldLevels, 7),
               .capacities = std::vector<int64_t>(kMostHeldLevels, 7),
               .point_to_voxel = std::vector<int32_t>(200'000, 5)};
@@ -100,9 +100,9 @@ TEST_F(HoldSitesTest, MostLevelsAndManyPoints) {
   ExpectEmptied(batch);
 }
 
-TEST_F(HoldSitesTest, NoPoints) { ExpectHeld({.num_sites = {0, 0}, .capacities = {1, 1}, .point_to_voxel = {}}); }
+TEST_F(CheckCapacitiesTest, NoPoints) { ExpectHeld({.num_sites = {0, 0}, .capacities = {1, 1}, .point_to_voxel = {}}); }
 
-TEST_F(HoldSitesTest, TooManyLevelsAreRefused) {
+TEST_F(CheckCapacitiesTest, TooManyLevelsAreRefused) {
   EXPECT_EQ(Run({.num_sites = std::vector<int64_t>(kMostHeldLevels + 1, 1)}), cudaErrorInvalidValue);
 }
 

@@ -1,6 +1,6 @@
-// Tests GPU batches that run in rooms: the executor lays out their memory by capacities that earlier batches suggest
-// (engine/geometry/site_rooms.h), before it knows the batch's sizes. The results must have the same bytes as when the
-// host waits for the sizes. A batch that does not fit its rooms runs again.
+// Tests GPU batches that run within capacities: the executor lays out their memory by capacities that earlier batches
+// suggest (engine/geometry/batch_capacities.h), before it knows the batch's sizes. The results must have the same bytes
+// as when the host waits for the sizes. A batch that does not fit its capacities runs again.
 
 #include <gtest/gtest.h>
 
@@ -19,29 +19,29 @@
 namespace voxserve {
 namespace {
 
-// Returns true if the last batch ran in rooms, and false if the host waited for its sizes.
-bool RanInRooms(DeviceRunner& runner) {
-  return static_cast<const CudaExecutor&>(runner.executor()).geometry().has_rooms();
+// Returns true if the last batch ran within capacities, and false if the host waited for its sizes.
+bool RanWithinCapacities(DeviceRunner& runner) {
+  return static_cast<const CudaExecutor&>(runner.executor()).geometry().has_capacities();
 }
 
-class SiteRoomsTest : public SmallMinkUNetTest {
+class BatchCapacitiesTest : public SmallMinkUNetTest {
  protected:
   void SetUp() override {
     SKIP_WITHOUT(support::Device::kCuda);
     Start(/*budget_bytes=*/0);
   }
 
-  BatchOutput Run(const std::vector<const PointCloud*>& clouds, const RunLimits& limits = {}) {
+  BatchReport Run(const std::vector<const PointCloud*>& clouds, const RunLimits& limits = {}) {
     return runner_->Run(program_, clouds, /*return_scores=*/true, limits);
   }
-  // Runs the batch without rooms: if convolutions are timed, the host waits for the batch's sizes.
-  BatchOutput RunWithSizes(const std::vector<const PointCloud*>& clouds, const RunLimits& limits = {}) {
-    BatchOutput output = runner_->Run(program_, clouds, /*return_scores=*/true, limits, {.times_convs = true});
-    EXPECT_FALSE(RanInRooms(*runner_));
+  // Runs the batch without capacities: if convolutions are timed, the host waits for the batch's sizes.
+  BatchReport RunWithSizes(const std::vector<const PointCloud*>& clouds, const RunLimits& limits = {}) {
+    BatchReport output = runner_->Run(program_, clouds, /*return_scores=*/true, limits, {.times_convs = true});
+    EXPECT_FALSE(RanWithinCapacities(*runner_));
     return output;
   }
   // Expects a batch to run again if its cloud has about as many sites as earlier ones, but its coordinates on one axis
-  // need more bits than SiteRooms::axis_bits.
+  // need more bits than BatchCapacities::axis_bits.
   void ExpectFarBatchesRunAgain() {
     const PointCloud near = BoxOfPoints(4000, 15, 1);
     for (const size_t axis : {2, 0}) {
@@ -57,45 +57,45 @@ class SiteRoomsTest : public SmallMinkUNetTest {
       }
       const PointCloud far = *PointCloud::FromFloats({"x", "y", "z", "intensity"}, values.data(), values.size() / 4);
       Run({&near});
-      const BatchOutput in_near_rooms = Run({&near});
-      ASSERT_TRUE(RanInRooms(*runner_));
-      ExpectSameBytes(in_near_rooms, RunWithSizes({&near}));
-      const BatchOutput again = Run({&far});
+      const BatchReport within_near_capacities = Run({&near});
+      ASSERT_TRUE(RanWithinCapacities(*runner_));
+      ExpectSameBytes(within_near_capacities, RunWithSizes({&near}));
+      const BatchReport again = Run({&far});
       EXPECT_TRUE(again.ran_again);
-      const BatchOutput in_far_rooms = Run({&far});
-      EXPECT_FALSE(in_far_rooms.ran_again);
-      EXPECT_TRUE(RanInRooms(*runner_));
+      const BatchReport within_far_capacities = Run({&far});
+      EXPECT_FALSE(within_far_capacities.ran_again);
+      EXPECT_TRUE(RanWithinCapacities(*runner_));
       ExpectSameBytes(again, RunWithSizes({&far}));
-      ExpectSameBytes(in_far_rooms, again);
+      ExpectSameBytes(within_far_capacities, again);
     }
   }
 };
 
-TEST_F(SiteRoomsTest, ABatchThatDoesNotFitRunsAgain) {
+TEST_F(BatchCapacitiesTest, ABatchThatDoesNotFitRunsAgain) {
   const PointCloud dense = BoxOfPoints(5000, 1, 1), scattered = BoxOfPoints(5000, 40, 2);
   EXPECT_FALSE(Run({&dense}).ran_again);
-  EXPECT_FALSE(RanInRooms(*runner_)) << "nothing is known of the first";
-  const BatchOutput in_rooms = Run({&dense});
-  EXPECT_TRUE(RanInRooms(*runner_));
-  EXPECT_FALSE(in_rooms.ran_again);
-  const BatchOutput overflown = Run({&scattered});
+  EXPECT_FALSE(RanWithinCapacities(*runner_)) << "nothing is known of the first";
+  const BatchReport within_capacities = Run({&dense});
+  EXPECT_TRUE(RanWithinCapacities(*runner_));
+  EXPECT_FALSE(within_capacities.ran_again);
+  const BatchReport overflown = Run({&scattered});
   EXPECT_TRUE(overflown.ran_again);
-  EXPECT_FALSE(RanInRooms(*runner_));
-  const BatchOutput again = Run({&scattered});
-  EXPECT_TRUE(RanInRooms(*runner_));
+  EXPECT_FALSE(RanWithinCapacities(*runner_));
+  const BatchReport again = Run({&scattered});
+  EXPECT_TRUE(RanWithinCapacities(*runner_));
   EXPECT_FALSE(again.ran_again);
-  ExpectSameBytes(in_rooms, RunWithSizes({&dense}));
-  const BatchOutput expected = RunWithSizes({&scattered});
-  ASSERT_GT(expected.samples[0].counts.voxels, 4 * in_rooms.samples[0].counts.voxels);
+  ExpectSameBytes(within_capacities, RunWithSizes({&dense}));
+  const BatchReport expected = RunWithSizes({&scattered});
+  ASSERT_GT(expected.samples[0].counts.voxels, 4 * within_capacities.samples[0].counts.voxels);
   ExpectSameBytes(overflown, expected);
   ExpectSameBytes(again, expected);
 }
 
-TEST_F(SiteRoomsTest, BatchesOfAllDensitiesAreWhatTheyAreWithSizes) {
+TEST_F(BatchCapacitiesTest, BatchesOfAllDensitiesAreWhatTheyAreWithSizes) {
   std::mt19937 random(7);
   std::uniform_int_distribution<int64_t> size(1, 4);
   std::uniform_real_distribution<double> log_points(0, 4.3), log_metres(-0.5, 2);
-  int num_again = 0, num_in_rooms = 0;
+  int num_again = 0, num_within_capacities = 0;
   for (uint32_t batch = 0; batch < 120; ++batch) {
     SCOPED_TRACE(batch);
     const double metres = std::pow(10, log_metres(random));
@@ -106,43 +106,43 @@ TEST_F(SiteRoomsTest, BatchesOfAllDensitiesAreWhatTheyAreWithSizes) {
     }
     std::vector<const PointCloud*> together;
     for (const PointCloud& cloud : clouds) together.push_back(&cloud);
-    const BatchOutput output = Run(together);
+    const BatchReport output = Run(together);
     num_again += output.ran_again ? 1 : 0;
-    num_in_rooms += RanInRooms(*runner_) ? 1 : 0;
+    num_within_capacities += RanWithinCapacities(*runner_) ? 1 : 0;
     ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(output, RunWithSizes(together)));
   }
   EXPECT_GT(num_again, 3);
-  EXPECT_GT(num_in_rooms, 40);
+  EXPECT_GT(num_within_capacities, 40);
 }
 
-TEST_F(SiteRoomsTest, SamplesAndBatchesBeyondLimitsAreRefusedAlike) {
+TEST_F(BatchCapacitiesTest, SamplesAndBatchesBeyondLimitsAreRefusedAlike) {
   const PointCloud few = BoxOfPoints(2000, 2, 1), many = BoxOfPoints(2000, 30, 2);
   EXPECT_TRUE(Run({&few, &many}).status.ok());
   const RunLimits samples{.max_voxels = 1000};
-  const BatchOutput refused = Run({&few, &many}, samples);
-  EXPECT_TRUE(RanInRooms(*runner_));
+  const BatchReport refused = Run({&few, &many}, samples);
+  EXPECT_TRUE(RanWithinCapacities(*runner_));
   EXPECT_TRUE(refused.samples[0].status.ok()) << refused.samples[0].status;
   EXPECT_TRUE(absl::IsInvalidArgument(refused.samples[1].status)) << refused.samples[1].status;
   ExpectSameBytes(refused, RunWithSizes({&few, &many}, samples));
-  const BatchOutput only = Run({&many}, samples);
+  const BatchReport only = Run({&many}, samples);
   EXPECT_FALSE(only.samples[0].status.ok());
   ExpectSameBytes(only, RunWithSizes({&many}, samples));
   // The capacity for voxels is clamped to the limit. A batch with exactly as many voxels as the limit still runs in
-  // rooms.
+  // capacities.
   const auto voxels = static_cast<int64_t>(RunWithSizes({&few, &many}).samples[0].counts.voxels +
                                            RunWithSizes({&few, &many}).samples[1].counts.voxels);
   EXPECT_TRUE(Run({&few, &many}, {.max_batch_voxels = voxels}).status.ok());
-  EXPECT_TRUE(RanInRooms(*runner_));
+  EXPECT_TRUE(RanWithinCapacities(*runner_));
   const RunLimits batches{.max_batch_voxels = 1000};
-  const BatchOutput too_large = Run({&few, &many}, batches);
+  const BatchReport too_large = Run({&few, &many}, batches);
   EXPECT_TRUE(absl::IsOutOfRange(too_large.status)) << too_large.status;
   EXPECT_TRUE(Run({&few, &many}).status.ok()) << "and the next one is served";
 }
 
-TEST_F(SiteRoomsTest, ABatchThatReachesFartherRunsAgain) { ExpectFarBatchesRunAgain(); }
+TEST_F(BatchCapacitiesTest, ABatchThatReachesFartherRunsAgain) { ExpectFarBatchesRunAgain(); }
 
-// In rooms, the coarser levels of this network can be made with bitmaps; with sizes, they are sorted.
-TEST_F(SiteRoomsTest, ABatchBeyondItsBitmapsRunsAgain) {
+// In capacities, the coarser levels of this network can be made with bitmaps; with sizes, they are sorted.
+TEST_F(BatchCapacitiesTest, ABatchBeyondItsBitmapsRunsAgain) {
   ASSERT_NO_FATAL_FAILURE(CompileInHalf(support::LoadNetwork(
       support::SparseResNet21D({.width = 0.25, .features = {"x", "y", "z", "intensity"}, .voxel_size_m = 0.2f}))));
   ExpectFarBatchesRunAgain();
@@ -150,7 +150,7 @@ TEST_F(SiteRoomsTest, ABatchBeyondItsBitmapsRunsAgain) {
 
 // One plan is for few voxels and one for many. Both clouds have the same number of points, but their numbers of voxels
 // need different plans.
-TEST_F(SiteRoomsTest, BatchesOnBothSidesOfAPlansBorderWaitForTheirSizes) {
+TEST_F(BatchCapacitiesTest, BatchesOnBothSidesOfAPlansBorderWaitForTheirSizes) {
   const PointCloud dense = BoxOfPoints(5000, 4, 1), scattered = BoxOfPoints(5000, 30, 2);
   const int64_t few = RunWithSizes({&dense}).samples[0].counts.voxels;
   const int64_t many = RunWithSizes({&scattered}).samples[0].counts.voxels;
@@ -164,7 +164,7 @@ TEST_F(SiteRoomsTest, BatchesOnBothSidesOfAPlansBorderWaitForTheirSizes) {
   int num_again = 0;
   for (int i = 0; i < 10; ++i) {
     for (const PointCloud* const cloud : {&dense, &scattered}) {
-      const BatchOutput output = run(*cloud);
+      const BatchReport output = run(*cloud);
       num_again += output.ran_again ? 1 : 0;
       ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(output, RunWithSizes({cloud})));
     }
@@ -220,7 +220,7 @@ PointCloud BoxToPrune(int64_t num_points, float size, double share, uint32_t see
 }
 
 // captures: RunOptions::captures.
-class PrunedRoomsTest : public RunnerTest, public ::testing::WithParamInterface<bool> {
+class PrunedCapacitiesTest : public RunnerTest, public ::testing::WithParamInterface<bool> {
  protected:
   void SetUp() override {
     SKIP_WITHOUT(support::Device::kCuda);
@@ -231,38 +231,39 @@ class PrunedRoomsTest : public RunnerTest, public ::testing::WithParamInterface<
   }
 
   bool captures() const { return GetParam(); }
-  BatchOutput Run(const std::vector<const PointCloud*>& clouds, const RunLimits& limits = {}) {
+  BatchReport Run(const std::vector<const PointCloud*>& clouds, const RunLimits& limits = {}) {
     return runner_->Run(program_, clouds, /*return_scores=*/true, limits, {.captures = captures()});
   }
-  BatchOutput RunWithSizes(const std::vector<const PointCloud*>& clouds) {
-    BatchOutput output = runner_->Run(program_, clouds, /*return_scores=*/true, {}, {.times_convs = true});
-    EXPECT_FALSE(RanInRooms(*runner_));
+  BatchReport RunWithSizes(const std::vector<const PointCloud*>& clouds) {
+    BatchReport output = runner_->Run(program_, clouds, /*return_scores=*/true, {}, {.times_convs = true});
+    EXPECT_FALSE(RanWithinCapacities(*runner_));
     return output;
   }
-  // Runs the batch until it runs as a batch of a warm server does: in rooms, or as a replay.
+  // Runs the batch until it runs as a batch of a warm server does: within capacities, or as a replay.
   void WarmUp(const std::vector<const PointCloud*>& clouds) {
-    BatchOutput output = Run(clouds);
-    for (int i = 0; i < 8 && !(captures() ? output.is_replay : RanInRooms(*runner_)); ++i) output = Run(clouds);
-    EXPECT_TRUE(RanInRooms(*runner_));
+    BatchReport output = Run(clouds);
+    for (int i = 0; i < 8 && !(captures() ? output.is_replay : RanWithinCapacities(*runner_)); ++i)
+      output = Run(clouds);
+    EXPECT_TRUE(RanWithinCapacities(*runner_));
     EXPECT_EQ(output.is_replay, captures());
     ExpectSameBytes(output, RunWithSizes(clouds));
   }
-  // Expects that the cloud does not fit its rooms, and fits them when it comes again.
+  // Expects that the cloud does not fit its capacities, and fits them when it comes again.
   void ExpectRunsAgainOnce(const PointCloud& cloud) {
-    const BatchOutput again = Run({&cloud});
+    const BatchReport again = Run({&cloud});
     EXPECT_TRUE(again.ran_again);
-    const BatchOutput in_rooms = Run({&cloud});
-    EXPECT_FALSE(in_rooms.ran_again);
-    EXPECT_TRUE(RanInRooms(*runner_));
+    const BatchReport within_capacities = Run({&cloud});
+    EXPECT_FALSE(within_capacities.ran_again);
+    EXPECT_TRUE(RanWithinCapacities(*runner_));
     ExpectSameBytes(again, RunWithSizes({&cloud}));
-    ExpectSameBytes(in_rooms, again);
+    ExpectSameBytes(within_capacities, again);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Captures, PrunedRoomsTest, ::testing::Bool(),
+INSTANTIATE_TEST_SUITE_P(Captures, PrunedCapacitiesTest, ::testing::Bool(),
                          [](const auto& test) { return std::string(test.param ? "Captured" : "Plain"); });
 
 // Both clouds have the same voxels, but the network keeps few of the first's and all of the second's.
-TEST_P(PrunedRoomsTest, ABatchThatKeepsMoreSitesRunsAgain) {
+TEST_P(PrunedCapacitiesTest, ABatchThatKeepsMoreSitesRunsAgain) {
   const PointCloud few = BoxToPrune(4000, 20, 0.1, 1), all = BoxToPrune(4000, 20, 1, 1);
   WarmUp({&few});
   ExpectRunsAgainOnce(all);
@@ -271,32 +272,32 @@ TEST_P(PrunedRoomsTest, ABatchThatKeepsMoreSitesRunsAgain) {
   ExpectSameBytes(Run({&few}), RunWithSizes({&few}));
 }
 
-// The scattered cloud has too many voxels for the rooms, but few that the network keeps: the levels behind the prune
-// would fit, and must have no sites, since the ones before it have none.
-TEST_P(PrunedRoomsTest, ABatchWithMoreVoxelsRunsAgain) {
+// The scattered cloud has too many voxels for the capacities, but few that the network keeps: the levels behind the
+// prune would fit, and must have no sites, since the ones before it have none.
+TEST_P(PrunedCapacitiesTest, ABatchWithMoreVoxelsRunsAgain) {
   const PointCloud dense = BoxToPrune(4000, 3, 1, 1), scattered = BoxToPrune(4000, 40, 0.02, 2);
   WarmUp({&dense});
   ExpectRunsAgainOnce(scattered);
   ExpectSameBytes(Run({&dense}), RunWithSizes({&dense}));
 }
 
-// A sample that is refused has no answer, but the next batch like it must still fit its rooms.
-TEST_P(PrunedRoomsTest, ABatchThatIsRefusedIsLearned) {
+// A sample that is refused has no answer, but the next batch like it must still fit its capacities.
+TEST_P(PrunedCapacitiesTest, ABatchThatIsRefusedIsLearned) {
   const PointCloud dense = BoxToPrune(4000, 3, 1, 1), scattered = BoxToPrune(4000, 40, 0.02, 2);
   WarmUp({&dense});
   const RunLimits limits{.max_voxels = 3000};
   for (const bool is_first : {true, false}) {
-    const BatchOutput output = Run({&scattered}, limits);
+    const BatchReport output = Run({&scattered}, limits);
     EXPECT_EQ(output.ran_again, is_first);
     ASSERT_EQ(output.samples.size(), 1u);
     EXPECT_TRUE(absl::IsInvalidArgument(output.samples[0].status)) << output.samples[0].status;
   }
 }
 
-TEST_P(PrunedRoomsTest, BatchesThatKeepAnyShareAreWhatTheyAreWithSizes) {
+TEST_P(PrunedCapacitiesTest, BatchesThatKeepAnyShareAreWhatTheyAreWithSizes) {
   std::mt19937 random(3);
   std::uniform_int_distribution<int64_t> num_points(3800, 4000);
-  int num_again = 0, num_in_rooms = 0, num_replays = 0;
+  int num_again = 0, num_within_capacities = 0, num_replays = 0;
   for (uint32_t batch = 0; batch < 60; ++batch) {
     SCOPED_TRACE(batch);
     // From nothing to everything and back.
@@ -304,14 +305,14 @@ TEST_P(PrunedRoomsTest, BatchesThatKeepAnyShareAreWhatTheyAreWithSizes) {
     const PointCloud first = BoxToPrune(num_points(random), 20, share, 2 * batch);
     const PointCloud second = BoxToPrune(num_points(random), 20, batch % 7 == 0 ? 0 : share, 2 * batch + 1);
     const std::vector<const PointCloud*> clouds = batch % 3 == 0 ? std::vector{&first, &second} : std::vector{&first};
-    const BatchOutput output = Run(clouds);
+    const BatchReport output = Run(clouds);
     num_again += output.ran_again ? 1 : 0;
-    num_in_rooms += RanInRooms(*runner_) ? 1 : 0;
+    num_within_capacities += RanWithinCapacities(*runner_) ? 1 : 0;
     num_replays += output.is_replay ? 1 : 0;
     ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(output, RunWithSizes(clouds)));
   }
   EXPECT_GT(num_again, 0);
-  EXPECT_GT(num_in_rooms, 20);
+  EXPECT_GT(num_within_capacities, 20);
   EXPECT_EQ(num_replays > 10, captures()) << num_replays;
 }
 

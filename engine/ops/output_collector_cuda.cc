@@ -3,14 +3,14 @@
 #include <utility>
 
 #include "engine/base/status_macros.h"
-#include "engine/ops/batch_outputs.h"
+#include "engine/ops/output_collector.h"
 #include "engine/ops/step.h"
 #include "engine/runtime/aligned_bytes.h"
 #include "engine/runtime/cuda_status.h"
 
 namespace voxserve {
 
-absl::Status BatchOutputs::Queue(const StepContext& context, const Spec& spec, int64_t num_rows) {
+absl::Status OutputCollector::Queue(const StepContext& context, const Spec& spec, int64_t num_rows) {
   const int64_t bytes = num_rows * spec.row_bytes();
   if (bytes > 0) {
     RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(next_host_rows(), next_rows(), static_cast<size_t>(bytes),
@@ -20,18 +20,18 @@ absl::Status BatchOutputs::Queue(const StepContext& context, const Spec& spec, i
   return absl::OkStatus();
 }
 
-void BatchOutputs::AddWritten(const Spec& spec, int64_t num_rows) {
+void OutputCollector::AddWritten(const Spec& spec, int64_t num_rows) {
   queued_.push_back({.spec = spec, .rows = next_host_rows(), .num_rows = num_rows});
   queued_bytes_ += AlignedBytes(num_rows * spec.row_bytes());
 }
 
-void BatchOutputs::SetQueued(std::vector<Queued> queued) {
+void OutputCollector::SetQueued(std::vector<Queued> queued) {
   queued_ = std::move(queued);
   queued_bytes_ = 0;
 }
 
-absl::Status BatchOutputs::QueueSites(const StepContext& context, const Spec& spec, int64_t num_rows,
-                                      const uint64_t* keys, const int64_t* sample_begin) {
+absl::Status OutputCollector::QueueSites(const StepContext& context, const Spec& spec, int64_t num_rows,
+                                         const uint64_t* keys, const int64_t* sample_begin) {
   RETURN_IF_ERROR(Queue(context, spec, num_rows));
   const auto copy = [&](const auto* values, int64_t count, const auto** copied) -> absl::Status {
     char* const to = host_rows_ + queued_bytes_;

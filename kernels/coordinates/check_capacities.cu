@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "kernels/coordinates/check_capacities.h"
 #include "kernels/coordinates/coordinate_key.h"
-#include "kernels/coordinates/hold_sites.h"
 #include "kernels/core/launch.cuh"
 
 namespace voxserve::kernels::cuda {
@@ -12,7 +12,8 @@ constexpr int32_t kNoVoxel = -1;
 
 // Every block checks by itself whether all levels fit their capacities. The first block writes the numbers of sites. If
 // a level does not fit, all blocks together set the voxel of every point to kNoVoxel.
-__global__ void __launch_bounds__(kBlockThreads) HoldSitesKernel(const __grid_constant__ HoldSitesParams params) {
+__global__ void __launch_bounds__(kBlockThreads)
+    CheckCapacitiesKernel(const __grid_constant__ CheckCapacitiesParams params) {
   WaitForEarlierKernels();
   static_assert(kMostHeldLevels <= kBlockThreads);
   const auto level = static_cast<int32_t>(threadIdx.x), axis = level;  // a thread checks one of each
@@ -36,11 +37,11 @@ __global__ void __launch_bounds__(kBlockThreads) HoldSitesKernel(const __grid_co
 
 }  // namespace
 
-cudaError_t HoldSites(const HoldSitesParams& params, cudaStream_t stream) {
-  const NvtxRange range("HoldSites");
+cudaError_t CheckCapacities(const CheckCapacitiesParams& params, cudaStream_t stream) {
+  const NvtxRange range("CheckCapacities");
   if (params.num_levels < 1 || params.num_levels > kMostHeldLevels) return cudaErrorInvalidValue;
-  return LaunchEarly(HoldSitesKernel, std::min(kMostBlocks, NumBlocks(params.num_points)), kBlockThreads, 0, stream,
-                     params);
+  return LaunchEarly(CheckCapacitiesKernel, std::min(kMostBlocks, NumBlocks(params.num_points)), kBlockThreads, 0,
+                     stream, params);
 }
 
 }  // namespace voxserve::kernels::cuda

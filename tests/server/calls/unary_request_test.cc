@@ -1,6 +1,6 @@
 // Tests CheckMayInfer: which models and priorities a caller's token allows, on a FakeEngine.
 
-#include "server/calls/infer_run.h"
+#include "server/calls/unary_request.h"
 
 #include <gtest/gtest.h>
 
