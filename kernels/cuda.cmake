@@ -58,5 +58,8 @@ if(VOXSERVE_WITH_CUDA)
   add_library(voxserve_cublas INTERFACE)
   target_include_directories(voxserve_cublas SYSTEM INTERFACE ${VOXSERVE_CUBLAS_INCLUDE})
   target_link_libraries(voxserve_cublas INTERFACE ${VOXSERVE_CUBLAS_LIBRARY} ${VOXSERVE_CUBLASLT_LIBRARY})
+  # Programs of the build open cuBLAS where the build found it. Installed ones look where the system does alone.
+  cmake_path(GET VOXSERVE_CUBLAS_LIBRARY PARENT_PATH cublas_folder)
+  list(APPEND CMAKE_BUILD_RPATH ${cublas_folder})
   message(STATUS "CUDA ${CUDAToolkit_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}, cuBLAS ${VOXSERVE_CUBLAS_LIBRARY}")
 endif()

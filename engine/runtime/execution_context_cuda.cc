@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/cuda_status.h"
@@ -15,6 +17,10 @@ absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(DevicePool* poo
   auto context = std::unique_ptr<CudaContext>(new CudaContext(std::move(stream)));
   const StreamView view = context->stream.view();
   context->pool = pool;
+  if (const char* missing = kernels::cuda::Gemm::MissingLibrary(); missing != nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "a GPU needs cuBLAS, which comes with the CUDA toolkit or with NVIDIA's package nvidia-cublas: ", missing));
+  }
   RETURN_IF_CUDA_ERROR(kernels::cuda::Gemm::Create(view.get(), /*workspace=*/nullptr, &context->gemm));
   context->batch = DeviceArena(pool, view);
   context->features = DeviceArena(pool, view);

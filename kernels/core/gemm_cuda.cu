@@ -1,6 +1,3 @@
-#include <cublasLt.h>
-#include <cublas_v2.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -13,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/core/cublas_cuda.h"
 #include "kernels/core/gemm_cuda.h"
 #include "kernels/core/launch.cuh"
 
@@ -142,34 +140,37 @@ struct Description {
     const auto rows = static_cast<uint64_t>(params.d.capacity), n = static_cast<uint64_t>(params.d.channels),
                k = static_cast<uint64_t>(params.a.channels);
     const int64_t residual_pitch = params.residual.data == nullptr ? params.d.pitch : params.residual.pitch;
-    VOXSERVE_RETURN_IF_CUBLAS(cublasLtMatrixLayoutInit(&b, type, n, k, params.b.pitch));
-    VOXSERVE_RETURN_IF_CUBLAS(cublasLtMatrixLayoutInit(&a, type, k, rows, params.a.pitch));
-    VOXSERVE_RETURN_IF_CUBLAS(cublasLtMatrixLayoutInit(&residual, out_type, n, rows, residual_pitch));
-    VOXSERVE_RETURN_IF_CUBLAS(cublasLtMatrixLayoutInit(&d, out_type, n, rows, params.d.pitch));
+    VOXSERVE_RETURN_IF_CUBLAS(Cublas().cublasLtMatrixLayoutInit_internal(&b, sizeof(b), type, n, k, params.b.pitch));
+    VOXSERVE_RETURN_IF_CUBLAS(Cublas().cublasLtMatrixLayoutInit_internal(&a, sizeof(a), type, k, rows, params.a.pitch));
+    VOXSERVE_RETURN_IF_CUBLAS(
+        Cublas().cublasLtMatrixLayoutInit_internal(&residual, sizeof(residual), out_type, n, rows, residual_pitch));
+    VOXSERVE_RETURN_IF_CUBLAS(
+        Cublas().cublasLtMatrixLayoutInit_internal(&d, sizeof(d), out_type, n, rows, params.d.pitch));
     if (wanted.count > 1) {
       VOXSERVE_RETURN_IF_CUDA(SetCount(b, wanted.count, wanted.b_stride));
       VOXSERVE_RETURN_IF_CUDA(SetCount(a, wanted.count, wanted.a_stride));
       VOXSERVE_RETURN_IF_CUDA(SetCount(residual, wanted.count, wanted.d_stride));
       VOXSERVE_RETURN_IF_CUDA(SetCount(d, wanted.count, wanted.d_stride));
     }
-    VOXSERVE_RETURN_IF_CUBLAS(cublasLtMatmulDescInit(&product, compute_type, CUDA_R_32F));
+    VOXSERVE_RETURN_IF_CUBLAS(
+        Cublas().cublasLtMatmulDescInit_internal(&product, sizeof(product), compute_type, CUDA_R_32F));
     const cublasLtEpilogue_t epilogue = params.bias == nullptr
                                             ? (params.relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT)
                                             : (params.relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS);
     VOXSERVE_RETURN_IF_CUBLAS(
-        cublasLtMatmulDescSetAttribute(&product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)));
+        Cublas().cublasLtMatmulDescSetAttribute(&product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)));
     if (params.bias == nullptr) return cudaSuccess;
-    return CudaErrorOf(
-        cublasLtMatmulDescSetAttribute(&product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &params.bias, sizeof(params.bias)));
+    return CudaErrorOf(Cublas().cublasLtMatmulDescSetAttribute(&product, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                               &params.bias, sizeof(params.bias)));
   }
 
  private:
   static cudaError_t SetCount(cublasLtMatrixLayoutOpaque_t& layout, int64_t count, int64_t stride) {
     const auto batches = static_cast<int32_t>(count);
-    VOXSERVE_RETURN_IF_CUBLAS(
-        cublasLtMatrixLayoutSetAttribute(&layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batches, sizeof(batches)));
-    return CudaErrorOf(cublasLtMatrixLayoutSetAttribute(&layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
-                                                        sizeof(stride)));
+    VOXSERVE_RETURN_IF_CUBLAS(Cublas().cublasLtMatrixLayoutSetAttribute(&layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                                        &batches, sizeof(batches)));
+    return CudaErrorOf(Cublas().cublasLtMatrixLayoutSetAttribute(&layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                                 &stride, sizeof(stride)));
   }
 };
 
@@ -200,9 +201,9 @@ cudaError_t ChooseAlgorithm(cublasLtHandle_t cublaslt, const Product& wanted, co
   Description description;
   VOXSERVE_RETURN_IF_CUDA(description.Init(PackedProduct(wanted, key), compute_type));
   cublasLtMatmulPreferenceOpaque_t preference;
-  VOXSERVE_RETURN_IF_CUBLAS(cublasLtMatmulPreferenceInit(&preference));
+  VOXSERVE_RETURN_IF_CUBLAS(Cublas().cublasLtMatmulPreferenceInit_internal(&preference, sizeof(preference)));
   const auto set = [&preference](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
-    return CudaErrorOf(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value)));
+    return CudaErrorOf(Cublas().cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value)));
   };
   VOXSERVE_RETURN_IF_CUDA(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{Gemm::kWorkspaceBytes}));
   VOXSERVE_RETURN_IF_CUDA(set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
@@ -216,9 +217,9 @@ cudaError_t ChooseAlgorithm(cublasLtHandle_t cublaslt, const Product& wanted, co
 
   cublasLtMatmulHeuristicResult_t result = {};
   int num_results = 0;
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(cublaslt, &description.product, &description.b, &description.a,
-                                     &description.residual, &description.d, &preference, 1, &result, &num_results);
+  const cublasStatus_t status = Cublas().cublasLtMatmulAlgoGetHeuristic(
+      cublaslt, &description.product, &description.b, &description.a, &description.residual, &description.d,
+      &preference, 1, &result, &num_results);
   if (status == CUBLAS_STATUS_SUCCESS && num_results > 0 && result.state == CUBLAS_STATUS_SUCCESS) {
     *chosen = {.exists = true, .algorithm = result.algo};
     return cudaSuccess;
@@ -245,8 +246,8 @@ Product ProductOf(const MultiplyParams& params) {
 
 struct Gemm::Impl {
   ~Impl() {
-    if (cublas != nullptr) cublasDestroy(cublas);
-    if (cublaslt != nullptr) cublasLtDestroy(cublaslt);
+    if (cublas != nullptr) Cublas().cublasDestroy_v2(cublas);
+    if (cublaslt != nullptr) Cublas().cublasLtDestroy(cublaslt);
   }
 
   cublasComputeType_t ComputeType(DType dtype) const {
@@ -314,10 +315,10 @@ cudaError_t Gemm::Impl::Run(const Product& wanted, const Algorithm& algorithm) c
   Description description;
   VOXSERVE_RETURN_IF_CUDA(description.Init(wanted, ComputeType(params.a.dtype)));
   const float alpha = 1, beta = has_residual ? 1 : 0;
-  const cublasStatus_t status =
-      cublasLtMatmul(cublaslt, &description.product, &alpha, params.b.data, &description.b, params.a.data,
-                     &description.a, &beta, has_residual ? params.residual.data : params.d.data, &description.residual,
-                     params.d.data, &description.d, &algorithm.algorithm, workspace, kWorkspaceBytes, stream);
+  const cublasStatus_t status = Cublas().cublasLtMatmul(
+      cublaslt, &description.product, &alpha, params.b.data, &description.b, params.a.data, &description.a, &beta,
+      has_residual ? params.residual.data : params.d.data, &description.residual, params.d.data, &description.d,
+      &algorithm.algorithm, workspace, kWorkspaceBytes, stream);
   // The algorithm was chosen for another number of rows and other pitches. If cuBLASLt refuses it for this product,
   // nothing was launched.
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return cudaErrorNotSupported;
@@ -330,7 +331,7 @@ cudaError_t Gemm::Impl::RunByCublas(const MultiplyParams& params) const {
   const cudaDataType_t type = DataTypeOf(params.a.dtype), out_type = DataTypeOf(params.c.dtype);
   const cublasComputeType_t compute_type = ComputeType(params.a.dtype);
   // Column-major: C^T [n, m] = B^T [n, k] A^T [k, m].
-  VOXSERVE_RETURN_IF_CUBLAS(cublasGemmStridedBatchedEx_64(
+  VOXSERVE_RETURN_IF_CUBLAS(Cublas().cublasGemmStridedBatchedEx_64(
       cublas, CUBLAS_OP_N, CUBLAS_OP_N, params.c.channels, params.c.capacity, params.a.channels, &alpha, params.b.data,
       type, params.b.pitch, params.b_stride, params.a.data, type, params.a.pitch, params.a_stride, &beta, params.c.data,
       out_type, params.c.pitch, params.c_stride, params.count, compute_type, CUBLAS_GEMM_DEFAULT));
@@ -340,24 +341,27 @@ cudaError_t Gemm::Impl::RunByCublas(const MultiplyParams& params) const {
 Gemm::Gemm(Impl* impl) : impl_(impl, [](Impl* owned) { delete owned; }) {}
 Gemm::~Gemm() = default;
 
+const char* Gemm::MissingLibrary() { return LoadCublas(); }
+
 cudaError_t Gemm::Create(cudaStream_t stream, void* workspace, std::unique_ptr<Gemm>* gemm) {
+  if (LoadCublas() != nullptr) return cudaErrorSharedObjectInitFailed;
   auto created = std::unique_ptr<Gemm>(new Gemm(new Impl));
   Impl& impl = *created->impl_;
   impl.stream = stream;
   VOXSERVE_RETURN_IF_CUDA(cudaGetDevice(&impl.device));
-  VOXSERVE_RETURN_IF_CUBLAS(cublasCreate(&impl.cublas));
-  VOXSERVE_RETURN_IF_CUBLAS(cublasLtCreate(&impl.cublaslt));
+  VOXSERVE_RETURN_IF_CUBLAS(Cublas().cublasCreate_v2(&impl.cublas));
+  VOXSERVE_RETURN_IF_CUBLAS(Cublas().cublasLtCreate(&impl.cublaslt));
   // The workspace must come last: setting the stream removes it.
-  VOXSERVE_RETURN_IF_CUBLAS(cublasSetStream(impl.cublas, stream));
+  VOXSERVE_RETURN_IF_CUBLAS(Cublas().cublasSetStream_v2(impl.cublas, stream));
   if (workspace != nullptr) VOXSERVE_RETURN_IF_CUDA(created->SetWorkspace(workspace));
-  VOXSERVE_RETURN_IF_CUBLAS(cublasSetMathMode(
+  VOXSERVE_RETURN_IF_CUBLAS(Cublas().cublasSetMathMode(
       impl.cublas, static_cast<cublasMath_t>(CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)));
   *gemm = std::move(created);
   return cudaSuccess;
 }
 
 cudaError_t Gemm::SetWorkspace(void* workspace) {
-  VOXSERVE_RETURN_IF_CUBLAS(cublasSetWorkspace(impl_->cublas, workspace, kWorkspaceBytes));
+  VOXSERVE_RETURN_IF_CUBLAS(Cublas().cublasSetWorkspace_v2(impl_->cublas, workspace, kWorkspaceBytes));
   impl_->workspace = workspace;
   return cudaSuccess;
 }

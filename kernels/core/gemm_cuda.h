@@ -53,8 +53,11 @@ class Gemm {
   // Creates a Gemm for the current device; *gemm is set only on success. `workspace` is described at SetWorkspace; if
   // it is null, SetWorkspace must be called before the first product. The stream must outlive the Gemm. Create
   // allocates the memory that the libraries keep per handle, and may wait for the device. Returns
-  // cudaErrorMemoryAllocation if the libraries find no memory.
+  // cudaErrorMemoryAllocation if the libraries find no memory, and cudaErrorSharedObjectInitFailed if the libraries
+  // themselves are missing.
   static cudaError_t Create(cudaStream_t stream, void* workspace, std::unique_ptr<Gemm>* gemm);
+  // Returns the dynamic loader's message if the libraries cannot be loaded, else null. The first call loads them.
+  static const char* MissingLibrary();
   ~Gemm();
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;
