@@ -58,8 +58,8 @@ class FeaturePass {
   // not suffice.
   absl::Status Run(const ProgramSegment& segment);
 
-  // Makes the launches of Run those of a captured batch with room for so many points (StepContext::point_capacity).
-  void SetPointCapacity(int64_t point_capacity) { context_.point_capacity = point_capacity; }
+  // Makes the launches of Run those of a captured batch with memory for so many points (StepContext::captured_points).
+  void SetPointCapacity(int64_t point_capacity) { context_.captured_points = point_capacity; }
   // Says of each of the program's steps whether the batch needs it.
   std::vector<bool> NeededSteps() const;
 

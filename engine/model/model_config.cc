@@ -15,7 +15,7 @@
 namespace voxserve {
 namespace {
 
-constexpr char kFile[] = "config.textproto";
+constexpr char kConfigFile[] = "config.textproto";
 constexpr int kMaxLabel = 65535;
 constexpr uint32_t kMaxBatchRequests = 64;
 constexpr uint32_t kMaxPriorityLevels = 16;
@@ -171,8 +171,8 @@ ModelConfig ParseModelConfig(std::string_view textproto, int num_classes, Proble
   config.ignore_label = num_classes > 255 ? kMaxLabel : 255;
 
   model::v1::ModelConfig proto;
-  if (!ParseTextProto(textproto, kFile, &proto, problems)) return config;
-  const ProblemsAt at(kFile, problems);
+  if (!ParseTextProto(textproto, kConfigFile, &proto, problems)) return config;
+  const ProblemsAt at(kConfigFile, problems);
   ReadClasses(proto, num_classes, &config, at);
   if (proto.has_ignore_label()) {
     const uint32_t label = proto.ignore_label();

@@ -21,7 +21,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
-constexpr char kFile[] = "weights.safetensors";
+constexpr char kSafetensorsFile[] = "weights.safetensors";
 
 // Returns the bytes of one value; 0 for a type that the format does not have.
 uint64_t BytesOf(const std::string& dtype) {
@@ -32,7 +32,7 @@ uint64_t BytesOf(const std::string& dtype) {
   return found == kBytes->end() ? 0 : found->second;
 }
 
-ProblemsAt AtFile(Problems* problems) { return {kFile, problems}; }
+ProblemsAt AtFile(Problems* problems) { return {kSafetensorsFile, problems}; }
 
 uint64_t LoadLittleEndian64(const char* bytes) {
   uint64_t value = 0;
@@ -88,7 +88,7 @@ class Parser {
       AtFile().Add("its header is not a JSON object");
       return false;
     }
-    for (const std::string& name : repeated) At(name).Add("appears twice in ", kFile);
+    for (const std::string& name : repeated) At(name).Add("appears twice in ", kSafetensorsFile);
     return true;
   }
 

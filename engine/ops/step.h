@@ -77,7 +77,7 @@ struct StepContext {
   const int64_t* device_point_begin = nullptr;        // point_begin on the context's device
   // Not 0: the batch is captured or replayed (executor/captured_batches.h), so launches must be the same for every
   // number of points up to this one. Every point is answered.
-  int64_t point_capacity = 0;
+  int64_t captured_points = 0;
   int ignore_label = 255;
   OutputCollector* outputs = nullptr;  // written by the steps that make outputs
 
@@ -94,7 +94,7 @@ struct StepContext {
   // Returns [1] on the device: a level's number of sites. Null on the CPU.
   const int64_t* DeviceNumSites(int level) const;
   // Returns [1] on the device: the number of points. Null if point_capacity() is this number.
-  const int64_t* DeviceNumPoints() const { return point_capacity > 0 ? device_point_begin + num_samples() : nullptr; }
+  const int64_t* DeviceNumPoints() const { return captured_points > 0 ? device_point_begin + num_samples() : nullptr; }
   // Returns [num_points] on the device: the voxel of each point, or a negative code (kernels/points/voxelize.h).
   const int32_t* PointToVoxel() const;
   int32_t num_samples() const { return static_cast<int32_t>(point_begin->size()) - 1; }
@@ -103,7 +103,7 @@ struct StepContext {
   cudaStream_t stream() const { return execution->cuda->stream.view().get(); }
   int64_t num_points() const { return point_begin->back(); }
   // Returns the number of points for which memory and launches have room.
-  int64_t point_capacity() const { return std::max(num_points(), point_capacity); }
+  int64_t point_capacity() const { return std::max(num_points(), captured_points); }
 };
 
 // FusedEpilogue is the work that a step does on its sums before it stores them.
@@ -120,7 +120,7 @@ class Step {
  public:
   virtual ~Step() = default;
 
-  // Runs the step; on a GPU it queues work on the context's stream. Where StepContext::point_capacity is set, a CUDA
+  // Runs the step; on a GPU it queues work on the context's stream. Where StepContext::captured_points is set, a CUDA
   // graph that captured this work is replayed for other batches of the same shape (executor/captured_batches.h): the
   // launches must then depend neither on the batch's points nor on the numbers of points and sites, unless the step
   // NeedsSizes. Returns INTERNAL if the compiler made a wrong program, RESOURCE_EXHAUSTED if memory does not suffice,

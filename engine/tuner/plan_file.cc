@@ -284,7 +284,7 @@ model::v1::ConvPlan ProtoOf(const std::string& node, const ConvPlan& plan, const
   proto.set_block_rows(static_cast<uint32_t>(plan.block.rows));
   proto.set_block_columns(static_cast<uint32_t>(plan.block.columns));
   proto.set_split_k(static_cast<uint32_t>(plan.block.split_k));
-  proto.set_by_warps(plan.block.uses_mma_sync);
+  proto.set_uses_mma_sync(plan.block.uses_mma_sync);
   if (dataflow.has_grouping() || !(plan.grouping == default_plan.grouping)) {
     proto.set_grouping(ProtoOf(plan.grouping.grouping));
     proto.set_epsilon(plan.grouping.epsilon);

@@ -20,10 +20,10 @@ constexpr int32_t kMaxGroupOutputs = 16;
 // them out.
 constexpr int32_t kMaxStrides = 4;
 // The bytes of a band's products, which should stay in a core's L2 cache.
-constexpr int64_t kBandBytes = 256 << 10;
+constexpr int64_t kGroupedBandBytes = 256 << 10;
 
 // A thread's memory while it computes bands.
-struct Scratch {
+struct GroupedScratch {
   std::vector<float> products;
   std::vector<float> sums;
 };
@@ -40,14 +40,14 @@ class GroupedConvolution {
         num_cells_(geometry_.kernel_size[0] * geometry_.kernel_size[1]),
         reach_(geometry_.dilation[0] * (geometry_.kernel_size[0] - 1) + 1) {
     const int64_t row_bytes = std::max<int64_t>(1, int64_t{params.in_columns} * num_cells_ * group_out_ * 4);
-    band_rows_ = std::max<int64_t>(0, kBandBytes / row_bytes - reach_) / geometry_.stride[0] + 1;
+    band_rows_ = std::max<int64_t>(0, kGroupedBandBytes / row_bytes - reach_) / geometry_.stride[0] + 1;
     num_bands_ = (out_rows_ - 1) / band_rows_ + 1;
   }
 
   // Returns the number of parts: one per image, band and group. Parts with the same rows follow each other.
   int64_t num_parts() const { return params_.num_images * num_bands_ * geometry_.groups; }
 
-  void ComputePart(int64_t part, Scratch& scratch) const {
+  void ComputePart(int64_t part, GroupedScratch& scratch) const {
     const auto group = static_cast<int32_t>(part % geometry_.groups);
     const int64_t band = part / geometry_.groups % num_bands_;
     const int64_t image = part / geometry_.groups / num_bands_;
@@ -161,7 +161,7 @@ void FewOutputsConv2d(const Conv2dParams& params, ThreadPool& pool) {
   const int64_t num_parts = convolution.num_parts();
   std::atomic<int64_t> next = 0;
   pool.ParallelFor(std::min<int64_t>(pool.num_threads(), num_parts), 1, [&](int64_t, int64_t) {
-    Scratch scratch;
+    GroupedScratch scratch;
     for (int64_t i = next++; i < num_parts; i = next++) convolution.ComputePart(i, scratch);
   });
 }

@@ -5,12 +5,12 @@
 namespace voxserve::kernels::cpu {
 namespace {
 
-constexpr int64_t kBlockPoints = 16384;
+constexpr int64_t kPointFeaturesBlockPoints = 16384;
 
 }  // namespace
 
 void PointFeatures(const PointFeaturesParams& params, ThreadPool& pool) {
-  pool.ParallelFor(params.out.capacity, kBlockPoints, [&](int64_t begin, int64_t end) {
+  pool.ParallelFor(params.out.capacity, kPointFeaturesBlockPoints, [&](int64_t begin, int64_t end) {
     for (int64_t point = begin; point < end; ++point) {
       float* const out = params.out.floats(point);
       if (params.point_to_voxel[point] < 0) {

@@ -8,7 +8,7 @@
 namespace voxserve::kernels::cpu {
 namespace {
 
-constexpr int64_t kBlockPoints = 8192;
+constexpr int64_t kPointGroupsBlockPoints = 8192;
 
 // Returns the row of a voxel's site, or -1 if the level has no such site or voxel < 0.
 int32_t SiteOf(const PointGroupsParams& params, const CoordinateTable& table, const CoordinateKey& layout,
@@ -31,7 +31,7 @@ void PointGroups(const PointGroupsParams& params, ThreadPool& pool, std::pmr::me
   CoordinateTable table(memory);
   table.Build({.dimension = params.dimension, .keys = params.keys, .num_keys = params.num_sites}, pool);
   ScratchVector<int32_t> site_of(static_cast<size_t>(params.num_points), memory);
-  pool.ParallelFor(params.num_points, kBlockPoints, [&](int64_t begin, int64_t end) {
+  pool.ParallelFor(params.num_points, kPointGroupsBlockPoints, [&](int64_t begin, int64_t end) {
     for (int64_t point = begin; point < end; ++point) {
       const auto voxel = params.point_to_voxel == nullptr ? static_cast<int32_t>(point) : params.point_to_voxel[point];
       site_of[static_cast<size_t>(point)] = SiteOf(params, table, layout, voxel);

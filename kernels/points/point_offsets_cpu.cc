@@ -6,13 +6,13 @@
 namespace voxserve::kernels::cpu {
 namespace {
 
-constexpr int64_t kBlockPoints = 16384;
+constexpr int64_t kPointOffsetsBlockPoints = 16384;
 
 }  // namespace
 
 void PointOffsets(const PointOffsetsParams& params, ThreadPool& pool) {
   const CoordinateKey layout(params.dimension);
-  pool.ParallelFor(params.out.capacity, kBlockPoints, [&](int64_t begin, int64_t end) {
+  pool.ParallelFor(params.out.capacity, kPointOffsetsBlockPoints, [&](int64_t begin, int64_t end) {
     for (int64_t point = begin; point < end; ++point) {
       float* const out = params.out.floats(point);
       const int32_t voxel = params.point_to_voxel[point];

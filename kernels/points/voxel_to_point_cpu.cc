@@ -9,7 +9,7 @@
 namespace voxserve::kernels::cpu {
 namespace {
 
-constexpr int64_t kBlockPoints = 16384;
+constexpr int64_t kVoxelToPointBlockPoints = 16384;
 
 int32_t SampleOf(const VoxelToPointParams& params, int64_t point) {
   const int64_t* const ends = params.point_begin + 1;
@@ -50,7 +50,7 @@ void CopyScores(const VoxelToPointParams& params, int64_t begin, int64_t end) {
 
 void VoxelToPoint(const VoxelToPointParams& params, ThreadPool& pool) {
   assert(params.points.pitch == params.points.channels);
-  pool.ParallelFor(params.points.capacity, kBlockPoints, [&](int64_t begin, int64_t end) {
+  pool.ParallelFor(params.points.capacity, kVoxelToPointBlockPoints, [&](int64_t begin, int64_t end) {
     switch (params.rows.dtype) {
       case DType::kUint8:
         return CopyLabels<uint8_t>(params, begin, end);

@@ -7,13 +7,13 @@
 namespace voxserve::kernels::cpu {
 namespace {
 
-constexpr int64_t kBlockRows = 4096;
+constexpr int64_t kArgmaxBlockRows = 4096;
 
 }  // namespace
 
 void Argmax(const ArgmaxParams& params, ThreadPool& pool) {
   assert(params.in.dtype == DType::kFloat32);
-  pool.ParallelFor(params.in.capacity, kBlockRows, [&](int64_t begin, int64_t end) {
+  pool.ParallelFor(params.in.capacity, kArgmaxBlockRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const float* in = params.in.floats(row);
       int32_t best = 0;

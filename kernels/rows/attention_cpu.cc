@@ -36,7 +36,7 @@ std::vector<QueryTile> CutIntoTiles(const AttentionParams& params) {
 }
 
 // The running softmax of a query over the keys so far: the largest score, and the sum of exp(score - largest).
-struct Softmax {
+struct RunningSoftmax {
   float largest = -std::numeric_limits<float>::infinity();
   double sum = 0;
 
@@ -72,7 +72,7 @@ void ComputeTile(const AttentionParams& params, const QueryTile& tile, float* sc
 
   const int64_t begin = params.key_spans.Begin(tile.sample), end = params.key_spans.End(tile.sample);
   for (int64_t i = 0; i < num_queries; ++i) std::fill_n(out.floats(i), value_channels, 0.0f);
-  Softmax softmax[kTileQueries];
+  RunningSoftmax softmax[kTileQueries];
   for (int64_t first = begin; first < end; first += kTileKeys) {
     const int64_t last = std::min(first + kTileKeys, end);
     const auto num_keys = static_cast<int32_t>(last - first);

@@ -8,7 +8,7 @@
 namespace voxserve::kernels::cpu {
 namespace {
 
-constexpr int64_t kBlockRows = 2048;
+constexpr int64_t kEmbeddingBlockRows = 2048;
 
 }  // namespace
 
@@ -17,7 +17,7 @@ void Embedding(const EmbeddingParams& params, ThreadPool& pool) {
   assert(params.num_embeddings <= kMaxEmbeddingRows);
   const auto num_embeddings = static_cast<float>(params.num_embeddings);
   const auto* const table = static_cast<const float*>(params.table);
-  pool.ParallelFor(params.out.capacity, kBlockRows, [&](int64_t begin, int64_t end) {
+  pool.ParallelFor(params.out.capacity, kEmbeddingBlockRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const float index = *params.index.floats(row);
       float* const out = params.out.floats(row);

@@ -5,13 +5,13 @@
 namespace voxserve::kernels::cpu {
 namespace {
 
-constexpr int64_t kBlockRows = 2048;
+constexpr int64_t kPreluBlockRows = 2048;
 
 }  // namespace
 
 void PRelu(const PReluParams& params, ThreadPool& pool) {
   assert(params.in.dtype == DType::kFloat32 && params.out.dtype == DType::kFloat32);
-  pool.ParallelFor(params.out.capacity, kBlockRows, [&](int64_t begin, int64_t end) {
+  pool.ParallelFor(params.out.capacity, kPreluBlockRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const float* const in = params.in.floats(row);
       float* const out = params.out.floats(row);

@@ -8,7 +8,7 @@
 namespace voxserve::kernels::cpu {
 namespace {
 
-constexpr int64_t kBlockRows = 1024;
+constexpr int64_t kRowNormBlockRows = 1024;
 constexpr int32_t kLanes = 16;  // sums side by side, which compilers turn into vectors
 
 // Returns the sum of value_of(channel) over all channels, in a fixed order.
@@ -59,7 +59,7 @@ void NormalizeByLength(float epsilon, const float* in, int32_t channels, float* 
 void NormalizeRows(const RowNormParams& params, ThreadPool& pool) {
   assert(params.in.dtype == DType::kFloat32 && params.out.dtype == DType::kFloat32);
   const int32_t channels = params.out.channels;
-  pool.ParallelFor(params.out.capacity, kBlockRows, [&](int64_t begin, int64_t end) {
+  pool.ParallelFor(params.out.capacity, kRowNormBlockRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const float* const in = params.in.floats(row);
       float* const out = params.out.floats(row);

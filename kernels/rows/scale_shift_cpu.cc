@@ -6,7 +6,7 @@
 namespace voxserve::kernels::cpu {
 namespace {
 
-constexpr int64_t kBlockRows = 2048;
+constexpr int64_t kScaleShiftBlockRows = 2048;
 
 // Returns null if rows.data is null.
 const float* RowOf(const ConstRows& rows, int64_t row) { return rows.data == nullptr ? nullptr : rows.floats(row); }
@@ -31,7 +31,7 @@ void WriteRow(const Epilogue& epilogue, const Rows& out_rows, int64_t row, const
 void ScaleShift(const ScaleShiftParams& params, ThreadPool& pool) {
   assert(params.in.dtype == DType::kFloat32 && params.out.dtype == DType::kFloat32 &&
          params.bias_dtype == DType::kFloat32);
-  pool.ParallelFor(params.out.capacity, kBlockRows, [&](int64_t begin, int64_t end) {
+  pool.ParallelFor(params.out.capacity, kScaleShiftBlockRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const float* const in = params.in.floats(row);
       const float* const scale = params.scale;
@@ -43,7 +43,7 @@ void ScaleShift(const ScaleShiftParams& params, ThreadPool& pool) {
 
 void SampleScaleShift(const SampleScaleShiftParams& params, ThreadPool& pool) {
   assert(params.in.dtype == DType::kFloat32 && params.out.dtype == DType::kFloat32);
-  pool.ParallelFor(params.out.capacity, kBlockRows, [&](int64_t begin, int64_t end) {
+  pool.ParallelFor(params.out.capacity, kScaleShiftBlockRows, [&](int64_t begin, int64_t end) {
     const int64_t* const ends = params.sample_begin + 1;
     int64_t sample = std::upper_bound(ends, ends + params.num_samples, begin) - ends;
     for (int64_t row = begin; row < end; ++row) {

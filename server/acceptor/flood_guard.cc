@@ -25,7 +25,7 @@ using nlohmann::json;
 // the end of the last calm second.
 constexpr int64_t kCalmGrowthBytes = int64_t{16} << 20;
 // Looks take at most a tenth of the thread's time.
-constexpr int kLookShare = 10;
+constexpr int kFloodLookShare = 10;
 constexpr intptr_t kMostSockets = 1 << 20;
 
 // Parses and frees text that gRPC allocated. Returns an empty object if the text is null or holds no JSON object. The
@@ -119,7 +119,7 @@ void FloodGuard::Run() {
       if (is_looking_) StopLooking();
     } else if (now >= next_look) {
       Look();
-      next_look = now + kLookShare * (SteadyNow() - now);
+      next_look = now + kFloodLookShare * (SteadyNow() - now);
     }
   }
 }

@@ -8,7 +8,7 @@
 namespace voxserve {
 namespace {
 
-constexpr int kLookShare = 10;
+constexpr int kUploadLookShare = 10;
 
 // Returns the received bytes for which a message accounts: its own, 9 bytes for the header of each HTTP/2 frame
 // (1/512 of the message covers frames of 4.5 KiB or more), and for a call's first message the headers of the call. A
@@ -41,7 +41,7 @@ void UploadGuard::Run() {
   while (!stopping_.WaitFor(pause)) {
     const absl::Time begin = SteadyNow();
     Look();
-    pause = std::max(options_.interval, kLookShare * (SteadyNow() - begin));
+    pause = std::max(options_.interval, kUploadLookShare * (SteadyNow() - begin));
   }
 }
 

@@ -17,7 +17,7 @@
 namespace voxserve {
 namespace {
 
-constexpr size_t kMaxNameBytes = 255;
+constexpr size_t kMaxRegionNameBytes = 255;
 constexpr int64_t kPieceBytes = 256 << 10;
 
 absl::Status Refuse(const std::string& why) {
@@ -58,7 +58,7 @@ absl::Status SharedMemoryPart::Write(std::string_view bytes) const {
 }
 
 absl::Status SharedMemory::CheckKey(const std::string& key) const {
-  if (key.size() < 2 || key.size() > kMaxNameBytes || key[0] != '/' || key.find('/', 1) != std::string::npos ||
+  if (key.size() < 2 || key.size() > kMaxRegionNameBytes || key[0] != '/' || key.find('/', 1) != std::string::npos ||
       key.find('\0') != std::string::npos || key == "/." || key == "/..") {
     return Refuse(absl::StrCat("key ", Quoted(key), " is no name of shared memory; such a name is \"/points\""));
   }
@@ -69,8 +69,8 @@ absl::Status SharedMemory::CheckKey(const std::string& key) const {
 }
 
 absl::Status SharedMemory::Register(const std::string& client, SharedMemoryRegion region) {
-  if (region.name.empty() || region.name.size() > kMaxNameBytes) {
-    return Refuse(absl::StrCat("a region's name has 1 to ", kMaxNameBytes, " bytes"));
+  if (region.name.empty() || region.name.size() > kMaxRegionNameBytes) {
+    return Refuse(absl::StrCat("a region's name has 1 to ", kMaxRegionNameBytes, " bytes"));
   }
   RETURN_IF_ERROR(CheckKey(region.key));
   Descriptor object(shm_open(region.key.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0));

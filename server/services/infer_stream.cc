@@ -26,10 +26,6 @@
 namespace voxserve {
 namespace {
 
-absl::Status BadStream(const std::string& message) {
-  return WithReason(absl::InvalidArgumentError(message), error_reason::kBadStream);
-}
-
 // One call of InferStream.
 class InferStreamCall final : public StreamCall {
  public:
@@ -143,7 +139,7 @@ class InferStreamCall final : public StreamCall {
       case v1::InferStreamRequest::kFrame:
         return OnFrame(std::move(*message.mutable_frame()), std::move(data), *std::move(held));
       case v1::InferStreamRequest::REQUEST_NOT_SET:
-        return Fail(BadStream("a message has neither a config nor a frame"));
+        return Fail(BadStreamError("a message has neither a config nor a frame"));
     }
   }
 
@@ -164,7 +160,7 @@ class InferStreamCall final : public StreamCall {
   }
 
   void OnConfig(const v1::StreamConfig& message) {
-    if (session_of_reader_ != nullptr) return Fail(BadStream("the stream has a config already"));
+    if (session_of_reader_ != nullptr) return Fail(BadStreamError("the stream has a config already"));
     absl::StatusOr<StreamSession::Config> config = DecodeStreamConfig(message);
     Engine* const engine = parts().engine;
     absl::Status status = config.status();
@@ -201,7 +197,7 @@ class InferStreamCall final : public StreamCall {
   }
 
   void OnFrame(v1::StreamFrame message, HostBuffer data, HeldBytes held) {
-    if (session_of_reader_ == nullptr) return Fail(BadStream("the first message must be the stream's config"));
+    if (session_of_reader_ == nullptr) return Fail(BadStreamError("the first message must be the stream's config"));
     RequestTelemetry telemetry = TelemetryOf(absl::StrCat(message.frame_id()));
     StreamFrame frame;
     frame.reset_sweeps = message.reset_sweeps();

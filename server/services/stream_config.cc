@@ -13,10 +13,6 @@
 namespace voxserve {
 namespace {
 
-absl::Status BadStream(const std::string& why) {
-  return WithReason(absl::InvalidArgumentError(why), error_reason::kBadStream);
-}
-
 absl::Status CheckSweeps(const ModelVersionInfo& model, const std::string& age_feature) {
   const std::string which = absl::StrCat("model \"", model.name, "\" version ", model.version);
   const std::vector<std::string> features = AgeFeatures(model.axes, model.features);
@@ -24,17 +20,22 @@ absl::Status CheckSweeps(const ModelVersionInfo& model, const std::string& age_f
     case SweepObstacle::kNone:
       break;
     case SweepObstacle::kAxes:
-      return BadStream(absl::StrCat("sweeps accumulate for models whose axes are x, y and z; those of ", which, " are ",
-                                    absl::StrJoin(model.axes, ", ")));
+      return BadStreamError(absl::StrCat("sweeps accumulate for models whose axes are x, y and z; those of ", which,
+                                         " are ", absl::StrJoin(model.axes, ", ")));
     case SweepObstacle::kAgeFeature:
-      return BadStream(absl::StrCat("sweeps.age_feature is \"", Clipped(age_feature), "\"; ", which, " has ",
-                                    features.empty() ? "no features but its axes"
-                                                     : absl::StrCat("the features ", absl::StrJoin(features, ", "))));
+      return BadStreamError(absl::StrCat("sweeps.age_feature is \"", Clipped(age_feature), "\"; ", which, " has ",
+                                         features.empty()
+                                             ? "no features but its axes"
+                                             : absl::StrCat("the features ", absl::StrJoin(features, ", "))));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
+
+absl::Status BadStreamError(const std::string& message) {
+  return WithReason(absl::InvalidArgumentError(message), error_reason::kBadStream);
+}
 
 absl::Status CheckStreamConfig(const ModelVersionInfo& model, const StreamSession::Config& config) {
   if (model.state != ModelState::kReady) return WhyNotReady(model);

@@ -2,11 +2,16 @@
 
 // Checks, before a stream's first frame, whether a model can serve what the stream's config asks for.
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "engine/serving/engine.h"
 #include "engine/serving/streams/stream_session.h"
 
 namespace voxserve {
+
+// Returns INVALID_ARGUMENT (BAD_STREAM) with this message.
+absl::Status BadStreamError(const std::string& message);
 
 // Returns OK, or the error that every frame of the stream would get:
 // - UNAVAILABLE (MODEL_LOADING, MODEL_FAILED): the model's version is not ready.

@@ -11,7 +11,7 @@ namespace voxserve::client {
 namespace {
 
 template <typename T>
-void AppendAs(const std::vector<uint16_t>& labels, std::string* out) {
+void AppendLabelsAs(const std::vector<uint16_t>& labels, std::string* out) {
   out->reserve(out->size() + labels.size() * sizeof(T));
   for (const uint16_t label : labels) {
     const T value = static_cast<T>(label);
@@ -55,15 +55,15 @@ bool IsLabelFile(const std::string& path) {
 absl::Status WriteLabels(const std::string& path, const std::vector<uint16_t>& labels, int bytes_per_label) {
   std::string contents;
   if (absl::EndsWithIgnoreCase(path, ".label")) {
-    AppendAs<uint32_t>(labels, &contents);
+    AppendLabelsAs<uint32_t>(labels, &contents);
   } else if (!absl::EndsWithIgnoreCase(path, ".npy")) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": labels are written as .npy or .label"));
   } else if (bytes_per_label == 1) {
     contents = MakeNpyHeader("'|u1'", {labels.size()});
-    AppendAs<uint8_t>(labels, &contents);
+    AppendLabelsAs<uint8_t>(labels, &contents);
   } else {
     contents = MakeNpyHeader("'<u2'", {labels.size()});
-    AppendAs<uint16_t>(labels, &contents);
+    AppendLabelsAs<uint16_t>(labels, &contents);
   }
   return WriteFile(path, contents);
 }

@@ -17,7 +17,7 @@ namespace {
 constexpr absl::string_view kMagic = "\x93NUMPY";
 constexpr uint64_t kMaxItemBytes = 1 << 20;
 
-absl::Status Bad(absl::string_view why) { return absl::InvalidArgumentError(absl::StrCat("NPY: ", why)); }
+absl::Status BadNpyHeader(absl::string_view why) { return absl::InvalidArgumentError(absl::StrCat("NPY: ", why)); }
 
 // Takes Python literals from the front of a text.
 class Literals {
@@ -83,7 +83,7 @@ class Literals {
   absl::string_view text_;
 };
 
-PointFieldType TypeOf(char kind, uint64_t bytes) {
+PointFieldType NpyTypeOf(char kind, uint64_t bytes) {
   const bool is_signed = kind == 'i';
   if (kind == 'f') {
     if (bytes == 2) return v1::POINT_FIELD_TYPE_FLOAT16;
@@ -109,20 +109,22 @@ absl::Status AddField(absl::string_view name, absl::string_view dtype, uint64_t 
   uint64_t bytes = 0;
   if (dtype.size() < 3 || !absl::StrContains("<>|=", dtype[0]) || !absl::SimpleAtoi(dtype.substr(2), &bytes) ||
       bytes > kMaxItemBytes || count > kMaxItemBytes || dtype[1] == 'O') {
-    return Bad(absl::StrCat("dtype '", Shown(dtype), "' is not one of plain numbers"));
+    return BadNpyHeader(absl::StrCat("dtype '", Shown(dtype), "' is not one of plain numbers"));
   }
   if (dtype[1] == 'U') bytes *= 4;
   NpyHeader::Field field;
   field.name = std::string(name);
-  field.type = TypeOf(dtype[1], bytes);
+  field.type = NpyTypeOf(dtype[1], bytes);
   field.count = static_cast<uint32_t>(count);
   const uint64_t total = bytes * count;
   header->item_bytes += total;
-  if (header->item_bytes > kMaxItemBytes) return Bad(absl::StrCat("an item takes more than ", kMaxItemBytes, " bytes"));
+  if (header->item_bytes > kMaxItemBytes)
+    return BadNpyHeader(absl::StrCat("an item takes more than ", kMaxItemBytes, " bytes"));
   field.bytes = static_cast<uint32_t>(total);
   if (bytes > 1 && field.type != v1::POINT_FIELD_TYPE_UNSPECIFIED) {
     const bool is_bigendian = dtype[0] == '>';
-    if (order->is_known && order->is_bigendian != is_bigendian) return Bad("the fields have different byte orders");
+    if (order->is_known && order->is_bigendian != is_bigendian)
+      return BadNpyHeader("the fields have different byte orders");
     *order = {true, is_bigendian};
   }
   header->fields.push_back(std::move(field));
@@ -137,20 +139,22 @@ absl::Status ReadDescr(Literals* literals, NpyHeader* header) {
     return status;
   }
   header->is_structured = true;
-  if (!literals->Take('[')) return Bad("the header's descr is neither a dtype nor a list of fields");
+  if (!literals->Take('[')) return BadNpyHeader("the header's descr is neither a dtype nor a list of fields");
   while (!literals->Take(']')) {
     const bool opened = literals->Take('(');
     const std::optional<std::string> name = literals->TakeString();
     const bool has_comma = literals->Take(',');
     const std::optional<std::string> dtype = literals->TakeString();
-    if (!opened || !name || !has_comma || !dtype) return Bad("a field of the header's descr is not (name, dtype)");
+    if (!opened || !name || !has_comma || !dtype)
+      return BadNpyHeader("a field of the header's descr is not (name, dtype)");
     uint64_t count = 1;
     if (literals->Take(',')) {
       const std::optional<std::vector<uint64_t>> shape = literals->TakeTuple();
-      if (!shape || shape->size() != 1) return Bad(absl::StrCat("field '", *name, "' is an array of many axes"));
+      if (!shape || shape->size() != 1)
+        return BadNpyHeader(absl::StrCat("field '", *name, "' is an array of many axes"));
       count = shape->front();
     }
-    if (!literals->Take(')')) return Bad("a field of the header's descr has no end");
+    if (!literals->Take(')')) return BadNpyHeader("a field of the header's descr has no end");
     if (absl::Status status = AddField(*name, *dtype, count, &order, header); !status.ok()) return status;
     literals->Take(',');
   }
@@ -161,46 +165,47 @@ absl::Status ReadDescr(Literals* literals, NpyHeader* header) {
 absl::Status ReadDict(absl::string_view text, NpyHeader* header) {
   Literals literals(text);
   bool has_descr = false, has_order = false, has_shape = false;
-  if (!literals.Take('{')) return Bad("the header is not a dict");
+  if (!literals.Take('{')) return BadNpyHeader("the header is not a dict");
   while (!literals.Take('}')) {
     const std::optional<std::string> key = literals.TakeString();
-    if (!key || !literals.Take(':')) return Bad("the header is not a dict");
+    if (!key || !literals.Take(':')) return BadNpyHeader("the header is not a dict");
     if (*key == "descr" && !has_descr) {
       if (absl::Status status = ReadDescr(&literals, header); !status.ok()) return status;
       has_descr = true;
     } else if (*key == "fortran_order") {
       const std::optional<bool> value = literals.TakeBool();
-      if (!value) return Bad("the header's fortran_order is neither True nor False");
+      if (!value) return BadNpyHeader("the header's fortran_order is neither True nor False");
       header->is_fortran_order = *value;
       has_order = true;
     } else if (*key == "shape") {
       std::optional<std::vector<uint64_t>> shape = literals.TakeTuple();
-      if (!shape) return Bad("the header's shape is not a tuple of numbers");
+      if (!shape) return BadNpyHeader("the header's shape is not a tuple of numbers");
       header->shape = *std::move(shape);
       has_shape = true;
     } else {
-      return Bad(absl::StrCat("the header has the key '", Shown(*key), "'"));
+      return BadNpyHeader(absl::StrCat("the header has the key '", Shown(*key), "'"));
     }
     literals.Take(',');
   }
-  if (!has_descr || !has_order || !has_shape) return Bad("the header lacks descr, fortran_order or shape");
+  if (!has_descr || !has_order || !has_shape) return BadNpyHeader("the header lacks descr, fortran_order or shape");
   return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<NpyHeader> ReadNpyHeader(absl::string_view contents) {
-  if (contents.size() < 10 || !absl::StartsWith(contents, kMagic)) return Bad("the file does not begin as NPY does");
+  if (contents.size() < 10 || !absl::StartsWith(contents, kMagic))
+    return BadNpyHeader("the file does not begin as NPY does");
   const int version = static_cast<unsigned char>(contents[6]);
-  if (version < 1 || version > 3) return Bad(absl::StrCat("version ", version, "; there are 1 to 3"));
+  if (version < 1 || version > 3) return BadNpyHeader(absl::StrCat("version ", version, "; there are 1 to 3"));
   uint32_t header_bytes = 0;
   const size_t length_bytes = version == 1 ? 2 : 4;
-  if (contents.size() < 8 + length_bytes) return Bad("the file ends within its header");
+  if (contents.size() < 8 + length_bytes) return BadNpyHeader("the file ends within its header");
   std::memcpy(&header_bytes, contents.data() + 8, length_bytes);
   NpyHeader header;
   header.data_offset = 8 + length_bytes + header_bytes;
   if (header.data_offset > contents.size() || header_bytes > kMaxItemBytes) {
-    return Bad(absl::StrCat("a header of ", header_bytes, " bytes in a file of ", contents.size()));
+    return BadNpyHeader(absl::StrCat("a header of ", header_bytes, " bytes in a file of ", contents.size()));
   }
   if (absl::Status status = ReadDict(contents.substr(8 + length_bytes, header_bytes), &header); !status.ok()) {
     return status;
@@ -208,13 +213,13 @@ absl::StatusOr<NpyHeader> ReadNpyHeader(absl::string_view contents) {
   const uint64_t data_bytes = contents.size() - header.data_offset;
   header.num_items = 1;
   for (const uint64_t extent : header.shape) {
-    if (extent > 0 && header.num_items > UINT64_MAX / extent) return Bad("the shape's product overflows");
+    if (extent > 0 && header.num_items > UINT64_MAX / extent) return BadNpyHeader("the shape's product overflows");
     header.num_items *= extent;
   }
   if (header.item_bytes == 0 || header.num_items > UINT64_MAX / header.item_bytes ||
       header.num_items * header.item_bytes != data_bytes) {
-    return Bad(absl::StrCat("the header promises ", header.num_items, " items of ", header.item_bytes, " bytes, but ",
-                            data_bytes, " bytes follow"));
+    return BadNpyHeader(absl::StrCat("the header promises ", header.num_items, " items of ", header.item_bytes,
+                                     " bytes, but ", data_bytes, " bytes follow"));
   }
   return header;
 }

@@ -16,7 +16,7 @@ namespace {
 constexpr std::array<absl::string_view, 4> kColumnNames = {"x", "y", "z", "intensity"};
 constexpr uint64_t kMaxColumns = 65536;
 
-absl::Status Bad(absl::string_view why) { return absl::InvalidArgumentError(absl::StrCat("NPY: ", why)); }
+absl::Status BadNpy(absl::string_view why) { return absl::InvalidArgumentError(absl::StrCat("NPY: ", why)); }
 
 std::string ShapeOf(const NpyHeader& header) { return absl::StrCat("(", absl::StrJoin(header.shape, ", "), ")"); }
 
@@ -26,13 +26,13 @@ absl::Status NameColumns(const NpyHeader& header, const FieldSpec* spec, PointCl
   const uint32_t width = header.fields[0].bytes;
   if (spec != nullptr) {
     if (spec->point_step > cloud->point_step()) {
-      return Bad(absl::StrCat("--fields describes ", spec->point_step, " bytes, but a row of shape ", ShapeOf(header),
-                              " has ", cloud->point_step()));
+      return BadNpy(absl::StrCat("--fields describes ", spec->point_step, " bytes, but a row of shape ",
+                                 ShapeOf(header), " has ", cloud->point_step()));
     }
     for (const PointField& entry : spec->fields) {
       if (entry.type() != type || entry.offset() % width != 0) {
-        return Bad(absl::StrCat("--fields says ", entry.name(), ":", NameOf(entry.type()),
-                                ", but the array's columns are all ", NameOf(type)));
+        return BadNpy(absl::StrCat("--fields says ", entry.name(), ":", NameOf(entry.type()),
+                                   ", but the array's columns are all ", NameOf(type)));
       }
       *cloud->add_fields() = entry;
     }
@@ -49,10 +49,10 @@ absl::Status NameColumns(const NpyHeader& header, const FieldSpec* spec, PointCl
 
 absl::StatusOr<PointCloud> ReadTable(const NpyHeader& header, std::string data, const FieldSpec* spec) {
   if (header.fields[0].type == v1::POINT_FIELD_TYPE_UNSPECIFIED) {
-    return Bad("the array's values are none of i1, u1, i2, u2, i4, u4, f2, f4, f8");
+    return BadNpy("the array's values are none of i1, u1, i2, u2, i4, u4, f2, f4, f8");
   }
   if (header.shape.size() != 2 || header.shape[1] < 3 || header.shape[1] > kMaxColumns) {
-    return Bad(absl::StrCat("the array's shape is ", ShapeOf(header), "; (points, 3 or more columns) is needed"));
+    return BadNpy(absl::StrCat("the array's shape is ", ShapeOf(header), "; (points, 3 or more columns) is needed"));
   }
   PointCloud cloud;
   cloud.set_num_points(header.shape[0]);
@@ -69,7 +69,7 @@ absl::StatusOr<PointCloud> ReadTable(const NpyHeader& header, std::string data, 
 
 absl::StatusOr<PointCloud> ReadStructured(const NpyHeader& header, std::string data, const FieldSpec* spec) {
   if (header.shape.size() != 1) {
-    return Bad(absl::StrCat("the structured array's shape is ", ShapeOf(header), "; (points,) is needed"));
+    return BadNpy(absl::StrCat("the structured array's shape is ", ShapeOf(header), "; (points,) is needed"));
   }
   PointCloud cloud;
   cloud.set_num_points(header.num_items);
@@ -79,7 +79,7 @@ absl::StatusOr<PointCloud> ReadStructured(const NpyHeader& header, std::string d
   std::set<std::string> seen;
   for (const NpyHeader::Field& column : header.fields) {
     if (column.type != v1::POINT_FIELD_TYPE_UNSPECIFIED && !column.name.empty() && column.count > 0) {
-      if (!seen.insert(column.name).second) return Bad(absl::StrCat("the field '", column.name, "' occurs twice"));
+      if (!seen.insert(column.name).second) return BadNpy(absl::StrCat("the field '", column.name, "' occurs twice"));
       PointField& field = *cloud.add_fields();
       field.set_name(column.name);
       field.set_offset(offset);

@@ -23,11 +23,11 @@ namespace {
 constexpr uint64_t kMaxPointBytes = 1 << 20;
 constexpr uint64_t kMaxLzfExpansion = 264;  // the longest match that three bytes can encode
 
-using Words = std::vector<std::string>;
+using PcdWords = std::vector<std::string>;
 
-struct Header {
-  std::map<std::string, Words> entries;  // by keyword
-  std::string data;                      // ascii, binary or binary_compressed
+struct PcdHeader {
+  std::map<std::string, PcdWords> entries;  // by keyword
+  std::string data;                         // ascii, binary or binary_compressed
 };
 
 struct Layout {
@@ -42,36 +42,36 @@ struct Layout {
   uint64_t height = 1;
 };
 
-absl::Status Bad(absl::string_view why) { return absl::InvalidArgumentError(absl::StrCat("PCD: ", why)); }
+absl::Status BadPcd(absl::string_view why) { return absl::InvalidArgumentError(absl::StrCat("PCD: ", why)); }
 
-absl::StatusOr<Header> ReadHeader(LineReader* lines) {
-  Header header;
+absl::StatusOr<PcdHeader> ReadPcdHeader(LineReader* lines) {
+  PcdHeader header;
   while (const std::optional<absl::string_view> line = lines->Next()) {
     if (lines->position() > kMaxPointBytes) break;
-    Words words = absl::StrSplit(*line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+    PcdWords words = absl::StrSplit(*line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
     if (words.empty() || words[0][0] == '#') continue;
     const std::string keyword = absl::AsciiStrToUpper(words[0]);
     words.erase(words.begin());
     if (keyword == "DATA") {
-      if (words.size() != 1) return Bad("DATA needs one word: ascii, binary or binary_compressed");
+      if (words.size() != 1) return BadPcd("DATA needs one word: ascii, binary or binary_compressed");
       header.data = absl::AsciiStrToLower(words[0]);
       return header;
     }
     header.entries[keyword == "COLUMNS" ? "FIELDS" : keyword] = std::move(words);
   }
-  return Bad("the header has no DATA line");
+  return BadPcd("the header has no DATA line");
 }
 
-absl::StatusOr<uint64_t> ReadCount(const Header& header, const std::string& keyword) {
+absl::StatusOr<uint64_t> ReadCount(const PcdHeader& header, const std::string& keyword) {
   const auto entry = header.entries.find(keyword);
   uint64_t value = 0;
   if (entry == header.entries.end() || entry->second.size() != 1 || !absl::SimpleAtoi(entry->second[0], &value)) {
-    return Bad(absl::StrCat(keyword, " needs one whole number"));
+    return BadPcd(absl::StrCat(keyword, " needs one whole number"));
   }
   return value;
 }
 
-PointFieldType TypeOf(char kind, uint64_t size) {
+PointFieldType PcdTypeOf(char kind, uint64_t size) {
   if (kind == 'F') {
     return size == 4   ? v1::POINT_FIELD_TYPE_FLOAT32
            : size == 8 ? v1::POINT_FIELD_TYPE_FLOAT64
@@ -90,18 +90,18 @@ PointFieldType TypeOf(char kind, uint64_t size) {
   }
 }
 
-absl::StatusOr<Layout> ReadLayout(const Header& header) {
+absl::StatusOr<Layout> ReadLayout(const PcdHeader& header) {
   const auto words_of = [&](const std::string& keyword) {
     const auto entry = header.entries.find(keyword);
-    return entry == header.entries.end() ? Words() : entry->second;
+    return entry == header.entries.end() ? PcdWords() : entry->second;
   };
-  const Words names = words_of("FIELDS"), sizes = words_of("SIZE"), types = words_of("TYPE");
-  Words counts = words_of("COUNT");
+  const PcdWords names = words_of("FIELDS"), sizes = words_of("SIZE"), types = words_of("TYPE");
+  PcdWords counts = words_of("COUNT");
   if (counts.empty()) counts.assign(names.size(), "1");
-  if (names.empty()) return Bad("the header has no FIELDS");
+  if (names.empty()) return BadPcd("the header has no FIELDS");
   if (sizes.size() != names.size() || types.size() != names.size() || counts.size() != names.size()) {
-    return Bad(absl::StrCat(names.size(), " FIELDS, but ", sizes.size(), " SIZE, ", types.size(), " TYPE and ",
-                            counts.size(), " COUNT values"));
+    return BadPcd(absl::StrCat(names.size(), " FIELDS, but ", sizes.size(), " SIZE, ", types.size(), " TYPE and ",
+                               counts.size(), " COUNT values"));
   }
   Layout layout;
   std::set<std::string> seen;
@@ -110,26 +110,26 @@ absl::StatusOr<Layout> ReadLayout(const Header& header) {
     const char kind = types[i].size() == 1 ? absl::ascii_toupper(static_cast<unsigned char>(types[i][0])) : '?';
     if (!absl::SimpleAtoi(sizes[i], &size) || (size != 1 && size != 2 && size != 4 && size != 8) ||
         (kind != 'F' && kind != 'I' && kind != 'U') || (kind == 'F' && size < 4)) {
-      return Bad(absl::StrCat("field '", names[i], "' has TYPE ", types[i], " SIZE ", sizes[i],
-                              "; there are F 4 and 8, I and U 1, 2, 4 and 8"));
+      return BadPcd(absl::StrCat("field '", names[i], "' has TYPE ", types[i], " SIZE ", sizes[i],
+                                 "; there are F 4 and 8, I and U 1, 2, 4 and 8"));
     }
     if (!absl::SimpleAtoi(counts[i], &count) || count == 0 || count > kMaxPointBytes) {
-      return Bad(absl::StrCat("field '", names[i], "' has COUNT ", counts[i], ", must be 1 to ", kMaxPointBytes));
+      return BadPcd(absl::StrCat("field '", names[i], "' has COUNT ", counts[i], ", must be 1 to ", kMaxPointBytes));
     }
     Layout::Column column;
     column.field.set_name(names[i]);
-    column.field.set_type(TypeOf(kind, size));
+    column.field.set_type(PcdTypeOf(kind, size));
     column.field.set_offset(static_cast<uint32_t>(layout.point_step));
     if (count > 1) column.field.set_count(static_cast<uint32_t>(count));
     column.bytes = static_cast<uint32_t>(size * count);
     column.skipped = names[i] == "_" || column.field.type() == v1::POINT_FIELD_TYPE_UNSPECIFIED;
     if (!column.skipped && !seen.insert(names[i]).second) {
-      return Bad(absl::StrCat("the field '", names[i], "' occurs twice"));
+      return BadPcd(absl::StrCat("the field '", names[i], "' occurs twice"));
     }
     layout.point_step += column.bytes;
     layout.columns.push_back(std::move(column));
     if (layout.point_step > kMaxPointBytes) {
-      return Bad(absl::StrCat("a point takes more than ", kMaxPointBytes, " bytes"));
+      return BadPcd(absl::StrCat("a point takes more than ", kMaxPointBytes, " bytes"));
     }
   }
   const absl::StatusOr<uint64_t> width = ReadCount(header, "WIDTH");
@@ -137,7 +137,7 @@ absl::StatusOr<Layout> ReadLayout(const Header& header) {
   if (!width.ok()) return width.status();
   if (!height.ok()) return height.status();
   if (*width > UINT32_MAX || *height > UINT32_MAX) {
-    return Bad(absl::StrCat("WIDTH ", *width, " x HEIGHT ", *height, " is not a scan's size"));
+    return BadPcd(absl::StrCat("WIDTH ", *width, " x HEIGHT ", *height, " is not a scan's size"));
   }
   layout.num_points = *width * *height;
   layout.height = *height;
@@ -145,7 +145,7 @@ absl::StatusOr<Layout> ReadLayout(const Header& header) {
     const absl::StatusOr<uint64_t> points = ReadCount(header, "POINTS");
     if (!points.ok()) return points.status();
     if (*points != layout.num_points) {
-      return Bad(
+      return BadPcd(
           absl::StrCat("POINTS ", *points, ", but WIDTH ", *width, " x HEIGHT ", *height, " = ", layout.num_points));
     }
   }
@@ -154,24 +154,24 @@ absl::StatusOr<Layout> ReadLayout(const Header& header) {
 
 absl::StatusOr<std::string> Decompress(absl::string_view body, const Layout& layout) {
   uint32_t sizes[2];  // compressed, uncompressed; little endian
-  if (body.size() < sizeof(sizes)) return Bad("the file ends before the compressed data");
+  if (body.size() < sizeof(sizes)) return BadPcd("the file ends before the compressed data");
   std::memcpy(sizes, body.data(), sizeof(sizes));
   body.remove_prefix(sizeof(sizes));
   if (sizes[0] > body.size()) {
-    return Bad(absl::StrCat("promises ", sizes[0], " compressed bytes, but ", body.size(), " follow"));
+    return BadPcd(absl::StrCat("promises ", sizes[0], " compressed bytes, but ", body.size(), " follow"));
   }
   const uint64_t expected = layout.num_points <= UINT32_MAX ? layout.num_points * layout.point_step : UINT64_MAX;
   if (sizes[1] != expected) {
-    return Bad(absl::StrCat(sizes[1], " uncompressed bytes for ", layout.num_points, " points of ", layout.point_step,
-                            " bytes"));
+    return BadPcd(absl::StrCat(sizes[1], " uncompressed bytes for ", layout.num_points, " points of ",
+                               layout.point_step, " bytes"));
   }
   if (sizes[1] > sizes[0] * kMaxLzfExpansion) {
-    return Bad(absl::StrCat(sizes[0], " compressed bytes cannot hold ", sizes[1]));
+    return BadPcd(absl::StrCat(sizes[0], " compressed bytes cannot hold ", sizes[1]));
   }
   if (sizes[1] == 0) return std::string();
   std::string columns(sizes[1], '\0');
   if (lzf_decompress(body.data(), sizes[0], columns.data(), sizes[1]) != sizes[1]) {
-    return Bad("the compressed data is damaged");
+    return BadPcd("the compressed data is damaged");
   }
   std::vector<uint32_t> widths;
   for (const Layout::Column& column : layout.columns) widths.push_back(column.bytes);
@@ -188,7 +188,7 @@ void DropSkippedColumns(Layout* layout) {
   }
 }
 
-absl::StatusOr<std::string> ParseAscii(LineReader* lines, Layout* layout) {
+absl::StatusOr<std::string> ParseAsciiPcd(LineReader* lines, Layout* layout) {
   std::vector<PointFieldType> types;
   for (const Layout::Column& column : layout->columns) {
     const uint32_t count = column.field.count() > 0 ? column.field.count() : 1;
@@ -196,19 +196,19 @@ absl::StatusOr<std::string> ParseAscii(LineReader* lines, Layout* layout) {
   }
   std::string packed;
   if (absl::Status status = ParseAsciiPoints(layout->num_points, types, lines, &packed); !status.ok()) {
-    return Bad(status.message());
+    return BadPcd(status.message());
   }
   DropSkippedColumns(layout);
   return packed;
 }
 
 // Some writers pad the file with zeros. Any other bytes behind the points mean that the header is wrong.
-absl::StatusOr<std::string> TakeBinary(size_t begin, const Layout& layout, std::string contents) {
+absl::StatusOr<std::string> TakeBinaryPcd(size_t begin, const Layout& layout, std::string contents) {
   const uint64_t left = contents.size() - begin;
   if (layout.num_points > left / layout.point_step ||
       contents.find_first_not_of('\0', begin + layout.num_points * layout.point_step) != std::string::npos) {
-    return Bad(absl::StrCat("the header promises ", layout.num_points, " points of ", layout.point_step, " bytes, but ",
-                            left, " bytes follow"));
+    return BadPcd(absl::StrCat("the header promises ", layout.num_points, " points of ", layout.point_step,
+                               " bytes, but ", left, " bytes follow"));
   }
   contents.erase(0, begin);
   contents.resize(layout.num_points * layout.point_step);
@@ -219,20 +219,20 @@ absl::StatusOr<std::string> TakeBinary(size_t begin, const Layout& layout, std::
 
 absl::StatusOr<PointCloud> ReadPcd(std::string contents, const FieldSpec* spec) {
   LineReader lines(contents);
-  const absl::StatusOr<Header> header = ReadHeader(&lines);
+  const absl::StatusOr<PcdHeader> header = ReadPcdHeader(&lines);
   if (!header.ok()) return header.status();
   absl::StatusOr<Layout> layout = ReadLayout(*header);
   if (!layout.ok()) return layout.status();
 
   absl::StatusOr<std::string> data;
   if (header->data == "ascii") {
-    data = ParseAscii(&lines, &*layout);
+    data = ParseAsciiPcd(&lines, &*layout);
   } else if (header->data == "binary_compressed") {
     data = Decompress(absl::string_view(contents).substr(lines.position()), *layout);
   } else if (header->data == "binary") {
-    data = TakeBinary(lines.position(), *layout, std::move(contents));
+    data = TakeBinaryPcd(lines.position(), *layout, std::move(contents));
   } else {
-    return Bad(absl::StrCat("DATA ", Shown(header->data), " is none of ascii, binary, binary_compressed"));
+    return BadPcd(absl::StrCat("DATA ", Shown(header->data), " is none of ascii, binary, binary_compressed"));
   }
   if (!data.ok()) return data.status();
 

@@ -28,7 +28,7 @@ bool Append(double value, std::string* packed) {
   return true;
 }
 
-bool AppendAs(PointFieldType type, double value, std::string* packed) {
+bool AppendValueAs(PointFieldType type, double value, std::string* packed) {
   if (type == v1::POINT_FIELD_TYPE_UNSPECIFIED) return true;  // a skipped column
   return VisitPointFieldType(type, [&](auto as) {
     using T = decltype(as);
@@ -82,7 +82,7 @@ absl::Status ParseAsciiPoints(uint64_t num_points, const std::vector<PointFieldT
     for (size_t c = 0; c < columns.size(); ++c) {
       double value = 0;
       if (columns[c] == v1::POINT_FIELD_TYPE_UNSPECIFIED) continue;
-      if (!absl::SimpleAtod(tokens[c], &value) || !AppendAs(columns[c], value, packed)) {
+      if (!absl::SimpleAtod(tokens[c], &value) || !AppendValueAs(columns[c], value, packed)) {
         return absl::InvalidArgumentError(absl::StrCat("line ", lines->num_lines(), ": '", Shown(tokens[c]),
                                                        "' is not a ", NameOf(columns[c]), " value"));
       }

@@ -14,11 +14,11 @@
 namespace voxserve::client {
 namespace {
 
-constexpr uint32_t kUnlistedColor = 0x808080;
-constexpr float kMaxRange = 1000;    // in metres; points farther away are not shown
-constexpr float kMinHalfExtent = 6;  // metres around the sensor that are always shown
-constexpr double kTail = 0.08;       // share of the weight that is cut off at each end of an axis
-constexpr float kMargin = 2;         // in metres
+constexpr uint32_t kUnlistedClassColor = 0x808080;
+constexpr float kMaxShownRange = 1000;  // in metres; points farther away are not shown
+constexpr float kMinHalfExtent = 6;     // metres around the sensor that are always shown
+constexpr double kTail = 0.08;          // share of the weight that is cut off at each end of an axis
+constexpr float kRangeMargin = 2;       // in metres
 
 struct Range {
   float min = 0, max = 0;
@@ -34,8 +34,8 @@ Range WithoutTails(const WeightOfMetre& weights) {
   for (const auto& [metre, weight] : weights) {
     const double after = before + weight;
     if (after > kTail * total && before < (1 - kTail) * total) {
-      range.min = std::min(range.min, static_cast<float>(metre) - kMargin);
-      range.max = std::max(range.max, static_cast<float>(metre) + 1 + kMargin);
+      range.min = std::min(range.min, static_cast<float>(metre) - kRangeMargin);
+      range.max = std::max(range.max, static_cast<float>(metre) + 1 + kRangeMargin);
     }
     before = after;
   }
@@ -89,7 +89,7 @@ std::vector<ClassCount> CountClasses(const std::vector<uint16_t>& labels, uint16
   for (auto& [id, count] : by_id) {
     count.id = id;
     count.name = absl::StrCat("class ", id);
-    count.color_rgb = kUnlistedColor;
+    count.color_rgb = kUnlistedClassColor;
     for (const v1::ClassInfo& info : classes) {
       if (static_cast<int>(info.id()) != id) continue;
       count.name = info.name();
@@ -106,7 +106,7 @@ std::vector<ClassCount> CountClasses(const std::vector<uint16_t>& labels, uint16
 Extent DenseExtent(const AnnotatedScan& scan) {
   absl::flat_hash_map<std::pair<int, int>, int> cells;  // number of points per square metre
   for (size_t i = 0; i < scan.x.size(); ++i) {
-    if (std::abs(scan.x[i]) < kMaxRange && std::abs(scan.y[i]) < kMaxRange) {
+    if (std::abs(scan.x[i]) < kMaxShownRange && std::abs(scan.y[i]) < kMaxShownRange) {
       ++cells[{static_cast<int>(std::floor(scan.x[i])), static_cast<int>(std::floor(scan.y[i]))}];
     }
   }
@@ -120,8 +120,8 @@ Extent DenseExtent(const AnnotatedScan& scan) {
   if (!scan.boxes) return {x.min, x.max, y.min, y.max};
   for (const DrawnBox& drawn : DrawnBoxes(*scan.boxes)) {
     for (const GroundPoint& corner : drawn.footprint.corners) {
-      x = {std::min(x.min, corner.x - kMargin), std::max(x.max, corner.x + kMargin)};
-      y = {std::min(y.min, corner.y - kMargin), std::max(y.max, corner.y + kMargin)};
+      x = {std::min(x.min, corner.x - kRangeMargin), std::max(x.max, corner.x + kRangeMargin)};
+      y = {std::min(y.min, corner.y - kRangeMargin), std::max(y.max, corner.y + kRangeMargin)};
     }
   }
   return {x.min, x.max, y.min, y.max};

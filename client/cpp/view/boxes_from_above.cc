@@ -9,8 +9,8 @@
 namespace voxserve::client {
 namespace {
 
-constexpr uint32_t kUnlistedColor = 0x808080;
-constexpr float kMaxRange = 300;  // in metres
+constexpr uint32_t kUnlistedBoxColor = 0x808080;
+constexpr float kMaxBoxRange = 300;  // in metres
 
 const v1::ClassInfo* Find(uint32_t class_id, const std::vector<v1::ClassInfo>& classes) {
   const auto found = std::find_if(classes.begin(), classes.end(),
@@ -22,7 +22,7 @@ const v1::ClassInfo* Find(uint32_t class_id, const std::vector<v1::ClassInfo>& c
 
 std::optional<Footprint> FootprintOf(const Box& box) {
   const float reach = std::max(std::abs(box.x), std::abs(box.y)) + std::abs(box.length) + std::abs(box.width);
-  if (!(reach < kMaxRange) || !std::isfinite(box.yaw)) return std::nullopt;
+  if (!(reach < kMaxBoxRange) || !std::isfinite(box.yaw)) return std::nullopt;
   const float cos = std::cos(box.yaw), sin = std::sin(box.yaw);
   const auto at = [&](float ahead, float left) -> GroundPoint {
     return {box.x + ahead * cos - left * sin, box.y + ahead * sin + left * cos};
@@ -65,7 +65,7 @@ std::string NameOf(const Box& box, const std::vector<v1::ClassInfo>& classes) {
 
 uint32_t RgbOf(const Box& box, const std::vector<v1::ClassInfo>& classes) {
   const v1::ClassInfo* info = Find(box.class_id, classes);
-  return info != nullptr ? info->color_rgb() : kUnlistedColor;
+  return info != nullptr ? info->color_rgb() : kUnlistedBoxColor;
 }
 
 std::vector<BoxCount> CountBoxes(const std::vector<Box>& boxes, const std::vector<v1::ClassInfo>& classes,

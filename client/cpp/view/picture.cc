@@ -17,7 +17,7 @@ constexpr float kMinMapWidth = 860;
 constexpr float kMinMapHeight = 980;
 constexpr float kMaxMapWidth = 1700;
 constexpr int kLegendWidth = 470;
-constexpr float kMargin = 34;
+constexpr float kPanelMargin = 34;
 
 constexpr Color kBackground = {0.031f, 0.039f, 0.055f};
 constexpr Color kPanel = {0.055f, 0.067f, 0.090f};
@@ -26,7 +26,7 @@ constexpr Color kFaintInk = {0.56f, 0.62f, 0.70f};
 constexpr Color kWhite = {1, 1, 1};
 
 // Projects the ground to the picture: forward is up, left is left.
-struct Projection {
+struct PictureProjection {
   float pixels_per_m = 1;
   PixelPoint sensor;  // position of the sensor
   int width = 0, height = 0;
@@ -34,8 +34,8 @@ struct Projection {
   PixelPoint operator()(float x, float y) const { return {sensor.x - y * pixels_per_m, sensor.y - x * pixels_per_m}; }
 };
 
-Projection Fit(const Extent& extent) {
-  Projection projection;
+PictureProjection Fit(const Extent& extent) {
+  PictureProjection projection;
   const float scale = std::min(kMapLongSide / extent.length(), kMaxMapWidth / extent.width());
   const float width = std::max(extent.width() * scale, kMinMapWidth);
   const float height = std::max(extent.length() * scale, kMinMapHeight);
@@ -53,7 +53,7 @@ struct Layer {
   std::vector<float> brightness;  // [height, width]; each point is weighted by its height above the ground
 };
 
-void Splat(PixelPoint at, float radius, float brightness, const Projection& projection, Layer* layer) {
+void Splat(PixelPoint at, float radius, float brightness, const PictureProjection& projection, Layer* layer) {
   const int left = std::max(0, static_cast<int>(at.x - 2 * radius));
   const int right = std::min(projection.width - 1, static_cast<int>(at.x + 2 * radius));
   const int top = std::max(0, static_cast<int>(at.y - 2 * radius));
@@ -69,7 +69,7 @@ void Splat(PixelPoint at, float radius, float brightness, const Projection& proj
   }
 }
 
-void Compose(const Layer& layer, const Color& color, float gain, const Projection& projection, Image* image) {
+void Compose(const Layer& layer, const Color& color, float gain, const PictureProjection& projection, Image* image) {
   for (int y = 0; y < projection.height; ++y) {
     for (int x = 0; x < projection.width; ++x) {
       const size_t index = static_cast<size_t>(y) * projection.width + x;
@@ -100,8 +100,8 @@ std::pair<float, float> HeightRange(const AnnotatedScan& scan) {
   return {low, std::max(high, low + 1)};
 }
 
-void DrawPoints(const AnnotatedScan& scan, const std::vector<ClassCount>& counts, const Projection& projection,
-                Image* image) {
+void DrawPointsInPicture(const AnnotatedScan& scan, const std::vector<ClassCount>& counts,
+                         const PictureProjection& projection, Image* image) {
   const auto [low, high] = HeightRange(scan);
   const size_t num_pixels = static_cast<size_t>(projection.width) * projection.height;
   const auto draw = [&, low = low, high = high](int id, const Color& color, float share) {
@@ -128,7 +128,7 @@ void DrawPoints(const AnnotatedScan& scan, const std::vector<ClassCount>& counts
   for (const ClassCount& count : counts) draw(count.id, ColorOf(count.color_rgb), static_cast<float>(count.share));
 }
 
-void DrawBoxes(const AnnotatedScan& scan, const Projection& projection, Image* image) {
+void DrawBoxesInPicture(const AnnotatedScan& scan, const PictureProjection& projection, Image* image) {
   if (!scan.boxes) return;
   for (const auto& [box, footprint] : DrawnBoxes(*scan.boxes)) {
     const Color color = ColorOf(RgbOf(*box, scan.box_classes));
@@ -149,7 +149,7 @@ float RingStep(const Extent& extent) {
   return 200;
 }
 
-void DrawRings(const Extent& extent, const Projection& projection, Image* image) {
+void DrawRings(const Extent& extent, const PictureProjection& projection, Image* image) {
   const float step = RingStep(extent);
   const float reach = std::hypot(std::max(extent.max_x, -extent.min_x), std::max(extent.max_y, -extent.min_y));
   for (int i = 1; static_cast<float>(i) * step < reach; ++i) {
@@ -158,7 +158,7 @@ void DrawRings(const Extent& extent, const Projection& projection, Image* image)
 }
 
 // Writes each ring's range where the ring crosses the x axis, ahead of the sensor and behind it.
-void DrawRingLabels(const Extent& extent, const Projection& projection, Image* image) {
+void DrawRingLabels(const Extent& extent, const PictureProjection& projection, Image* image) {
   constexpr float kSize = 15;
   const float step = RingStep(extent);
   const float reach = std::max(extent.max_x, -extent.min_x);
@@ -176,7 +176,7 @@ void DrawRingLabels(const Extent& extent, const Projection& projection, Image* i
   }
 }
 
-void DrawSensor(const Projection& projection, Image* image) {
+void DrawSensor(const PictureProjection& projection, Image* image) {
   const PixelPoint s = projection.sensor;
   image->DrawLine({s.x, s.y}, {s.x, s.y}, 26, kBackground, 0.55f);
   const PixelPoint tip = {s.x, s.y - 13}, left = {s.x - 9, s.y + 10}, right = {s.x + 9, s.y + 10};
@@ -236,11 +236,11 @@ void DrawLegendRow(const LegendRow& row, float left, float right, float y, Image
 
 void DrawLegend(const AnnotatedScan& scan, const std::vector<ClassCount>& counts, const PictureText& text,
                 Image* image) {
-  const float left = static_cast<float>(image->width() - kLegendWidth) + kMargin;
-  const float right = static_cast<float>(image->width()) - kMargin;
+  const float left = static_cast<float>(image->width() - kLegendWidth) + kPanelMargin;
+  const float right = static_cast<float>(image->width()) - kPanelMargin;
   image->FillRectangle(static_cast<float>(image->width() - kLegendWidth), 0, static_cast<float>(image->width()),
                        static_cast<float>(image->height()), 0, kPanel, 1);
-  float y = kMargin + 30;
+  float y = kPanelMargin + 30;
   DrawText(Shorten(text.title, 30, right - left), {left, y}, 30, kInk, 1, image);
   y += 14;
   for (const std::string& line : text.lines) {
@@ -266,22 +266,22 @@ void DrawLegend(const AnnotatedScan& scan, const std::vector<ClassCount>& counts
     y += 24;
   }
   DrawText(rest, {left, y}, 15, kFaintInk, 1, image);
-  DrawText("seen from above, forward is up", {left, static_cast<float>(image->height()) - kMargin}, 14, kFaintInk, 0.8f,
-           image);
+  DrawText("seen from above, forward is up", {left, static_cast<float>(image->height()) - kPanelMargin}, 14, kFaintInk,
+           0.8f, image);
 }
 
 }  // namespace
 
 Image DrawPicture(const AnnotatedScan& scan, const PictureText& text) {
   const Extent extent = DenseExtent(scan);
-  const Projection projection = Fit(extent);
+  const PictureProjection projection = Fit(extent);
   const std::vector<ClassCount> counts = CountClasses(scan.labels, scan.ignore_label, scan.classes);
   Image image(projection.width + kLegendWidth, projection.height, kBackground);
   DrawRings(extent, projection, &image);
-  DrawPoints(scan, counts, projection, &image);
+  DrawPointsInPicture(scan, counts, projection, &image);
   image.Glow(5, 0.35f, projection.width);
   DrawRingLabels(extent, projection, &image);
-  DrawBoxes(scan, projection, &image);
+  DrawBoxesInPicture(scan, projection, &image);
   DrawSensor(projection, &image);
   DrawLegend(scan, counts, text, &image);
   return image;

@@ -57,7 +57,7 @@ struct Grid {
 };
 
 // Projects the ground to cells.
-struct Projection {
+struct PreviewProjection {
   bool forward_right = false;
   float middle_x = 0, middle_y = 0;
   float metres_per_column = 1, metres_per_row = 1;
@@ -71,7 +71,7 @@ struct Projection {
   }
 };
 
-Cell* CellAt(const Projection& projection, float x, float y, Grid* grid) {
+Cell* CellAt(const PreviewProjection& projection, float x, float y, Grid* grid) {
   const float column = std::floor(projection.column(x, y)), row = std::floor(projection.row(x, y));
   const bool is_inside =
       column >= 0 && row >= 0 && column < projection.width && row < projection.height;  // false for NaN
@@ -81,7 +81,8 @@ Cell* CellAt(const Projection& projection, float x, float y, Grid* grid) {
 
 // A class weighs by the share of its points in a cell, not by their number: otherwise walls and roads would hide the
 // rest.
-void DrawPoints(const AnnotatedScan& scan, const std::vector<Kind>& kinds, const Projection& projection, Grid* grid) {
+void DrawPointsInPreview(const AnnotatedScan& scan, const std::vector<Kind>& kinds, const PreviewProjection& projection,
+                         Grid* grid) {
   std::map<int, int> kind_of;  // by class id
   for (size_t i = 0; i < kinds.size(); ++i) {
     if (!kinds[i].is_box) kind_of[kinds[i].id] = static_cast<int>(i);
@@ -108,7 +109,8 @@ void DrawPoints(const AnnotatedScan& scan, const std::vector<Kind>& kinds, const
   }
 }
 
-void DrawBoxes(const AnnotatedScan& scan, const std::vector<Kind>& kinds, const Projection& projection, Grid* grid) {
+void DrawBoxesInPreview(const AnnotatedScan& scan, const std::vector<Kind>& kinds, const PreviewProjection& projection,
+                        Grid* grid) {
   if (!scan.boxes) return;
   for (const auto& [box, footprint] : DrawnBoxes(*scan.boxes)) {
     const auto is_its = [id = static_cast<int>(box->class_id)](const Kind& kind) {
@@ -130,11 +132,11 @@ void DrawBoxes(const AnnotatedScan& scan, const std::vector<Kind>& kinds, const 
 // cell_aspect: a cell's height divided by its width.
 Grid MakeGrid(const AnnotatedScan& scan, const std::vector<Kind>& kinds, int width, int height, float cell_aspect) {
   const Extent extent = DenseExtent(scan);
-  Projection projection{.forward_right = extent.length() > extent.width(),
-                        .middle_x = (extent.min_x + extent.max_x) / 2,
-                        .middle_y = (extent.min_y + extent.max_y) / 2,
-                        .width = static_cast<float>(width),
-                        .height = static_cast<float>(height)};
+  PreviewProjection projection{.forward_right = extent.length() > extent.width(),
+                               .middle_x = (extent.min_x + extent.max_x) / 2,
+                               .middle_y = (extent.min_y + extent.max_y) / 2,
+                               .width = static_cast<float>(width),
+                               .height = static_cast<float>(height)};
   const float across = projection.forward_right ? extent.length() : extent.width();
   const float down = projection.forward_right ? extent.width() : extent.length();
   projection.metres_per_column = std::max(across / projection.width, down / (projection.height * cell_aspect));
@@ -145,8 +147,8 @@ Grid MakeGrid(const AnnotatedScan& scan, const std::vector<Kind>& kinds, int wid
     grid.sensor_x = place % width;
     grid.sensor_y = place / width;
   }
-  DrawPoints(scan, kinds, projection, &grid);
-  DrawBoxes(scan, kinds, projection, &grid);
+  DrawPointsInPreview(scan, kinds, projection, &grid);
+  DrawBoxesInPreview(scan, kinds, projection, &grid);
   grid.caption =
       absl::StrFormat("from above, forward is %s, %.0f m x %.0f m\n", projection.forward_right ? "right" : "up",
                       projection.width * projection.metres_per_column, projection.height * projection.metres_per_row);

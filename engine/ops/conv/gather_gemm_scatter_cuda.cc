@@ -6,7 +6,7 @@
 namespace voxserve {
 namespace {
 
-kernels::cuda::GatherGemmScatterParams ParamsOf(const ConvRun& run) {
+kernels::cuda::GatherGemmScatterParams GroupedParamsOf(const ConvRun& run) {
   const kernels::PairTablesView tables = run.context.device_geometry->rulebook(run.rulebook);
   const kernels::MatmulGrouping& grouping = run.context.groupings->Find(run.rulebook,
                                                                         {.num_offsets = tables.num_offsets,
@@ -24,12 +24,12 @@ kernels::cuda::GatherGemmScatterParams ParamsOf(const ConvRun& run) {
 }  // namespace
 
 size_t GatherGemmScatterDataflow::WorkspaceBytesOnCuda(const ConvRun& run) {
-  return kernels::cuda::GatherGemmScatterWorkspaceBytes(ParamsOf(run));
+  return kernels::cuda::GatherGemmScatterWorkspaceBytes(GroupedParamsOf(run));
 }
 
 absl::Status GatherGemmScatterDataflow::LaunchOnCuda(const ConvRun& run) {
   ASSIGN_OR_RETURN(kernels::cuda::Gemm* const gemm, run.context.cuda()->ReadyGemm());
-  RETURN_IF_CUDA_ERROR(kernels::cuda::GatherGemmScatter(ParamsOf(run), *gemm, run.context.stream()));
+  RETURN_IF_CUDA_ERROR(kernels::cuda::GatherGemmScatter(GroupedParamsOf(run), *gemm, run.context.stream()));
   return absl::OkStatus();
 }
 

@@ -26,7 +26,7 @@ absl::Status PointOutputStep::Run(const StepContext& context) const {
 
 int64_t PointOutputStep::OutputBytes(const StepContext& context) const {
   const int64_t num_answers = context.outputs == nullptr ? 0 : context.outputs->num_answers();
-  const int64_t num_rows = std::max(num_answers, context.point_capacity);
+  const int64_t num_rows = std::max(num_answers, context.captured_points);
   return AlignedBytes(num_rows * SpecOf(context.At(in_)).row_bytes());
 }
 

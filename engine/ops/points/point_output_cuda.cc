@@ -13,7 +13,7 @@ struct PointRange {
 // Returns the ranges of the batch's points that get an answer, in order. If all points get one, it is a single range.
 // In a captured batch that range has as many points as there may be.
 std::vector<PointRange> AnsweredPoints(const StepContext& context) {
-  if (context.point_capacity > 0) return {{.begin = 0, .end = context.point_capacity}};
+  if (context.captured_points > 0) return {{.begin = 0, .end = context.captured_points}};
   std::vector<PointRange> ranges;
   for (size_t i = 0; i < context.outputs->num_samples(); ++i) {
     const int64_t begin = (*context.point_begin)[i];

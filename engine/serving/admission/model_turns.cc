@@ -5,9 +5,6 @@
 namespace voxserve {
 namespace {
 
-// Virtual times that differ by less than this, in seconds, count as equal, since their sums are rounded.
-constexpr double kRounding = 1e-9;
-
 bool IsNotPromoted(const WaitingTask& task) { return task.level == task.priority(); }
 
 }  // namespace
@@ -71,7 +68,7 @@ WaitingTask* ModelTurns::First() const {
   for (const auto& [name, model] : models_) {
     if (!model.waits()) continue;
     const double later = first == nullptr ? -1 : model.start - first->start;
-    const bool is_equal = std::abs(later) <= kRounding;
+    const bool is_equal = std::abs(later) <= TurnOrder::kRounding;
     if (is_equal ? MoreUrgent()(model.clients.First(), first->clients.First()) : later < 0) first = &model;
   }
   return first == nullptr ? nullptr : first->clients.First();

@@ -3,12 +3,6 @@
 #include <algorithm>
 
 namespace voxserve {
-namespace {
-
-// Virtual times that differ by less than this, in seconds, count as equal, since their sums are rounded.
-constexpr double kRounding = 1e-9;
-
-}  // namespace
 
 bool TurnOrder::DueEarlier::operator()(const Turn* a, const Turn* b) const {
   return a->due != b->due ? a->due < b->due : MoreUrgentHead()(a, b);

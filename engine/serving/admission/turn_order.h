@@ -22,6 +22,9 @@ namespace voxserve {
 
 class TurnOrder {
  public:
+  // Virtual times that differ by less than this, in seconds, count as equal, since their sums are rounded.
+  static constexpr double kRounding = 1e-9;
+
   // One client's place in the order. Its owner changes a Turn only while the Turn is not in the order.
   struct Turn {
     double start = 0;             // the virtual time at which the client has had exactly its share of the device
