@@ -6,41 +6,47 @@ source "$(dirname "${BASH_SOURCE[0]}")/../deploy/steps.sh"
 
 usage() {
   cat <<'HELP'
-tests/run.sh [--filter REGEX] [--sanitize asan-ubsan|tsan [--exposed]] [--fuzz [SECONDS]] [--tidy [all]]
+tests/run.sh [--filter REGEX] [--program NAME...] [--sanitize asan-ubsan|tsan [--exposed]] [--and-sanitized]
+             [--fuzz [SECONDS]] [--tidy [all]]
 
-Installs what is missing, builds the preset "dev", runs the C++ tests (ctest: unit, integration, gpu) and the Python
+Installs what is missing, builds the preset "dev", runs the C++ tests (GoogleTest: unit, integration, gpu) and the Python
 tests (pytest: client/python, tests/*), and lists what was skipped and why. Exits with 1 where
 a test failed. The last line is `N passed, N failed, N skipped`.
 
   --filter REGEX       only C++ and Python tests whose name matches
+  --program NAME...    builds and runs these C++ test programs alone, such as engine_executor_test: the quick way from a
+                       changed file to its room's tests (build/dev/tests/programs.txt lists them)
   --sanitize PRESET    the C++ tests under a sanitizer instead: asan-ubsan or tsan (unit and integration; tsan takes an
                        Abseil of its own, which the first run builds from the system's source package, and sees
                        nothing of what gRPC does itself)
   --exposed            with --sanitize: only the programs that test code which untrusted bytes reach (the server, the
                        parsing of models and plans, serving); builds no others
+  --and-sanitized      also builds the benchmarks, and does what --sanitize asan-ubsan --exposed does, beside the tests
+                       (continuous integration)
   --fuzz [SECONDS]     the fuzzers of tests/fuzz instead, each for so long (60), from its corpus; what breaks one is kept
                        in build/fuzz/findings
   --tidy [all]         check formatting, the scripts and the Python code instead of testing, and run clang-tidy on the
                        C++ files that differ from the branch main (on main: from the commit before); all: on every one
 
-The first run takes about 25 minutes on 2 cores, most of it compiling; the next ones take minutes. Where nvcc is found
-the CUDA kernels are compiled too, which takes some minutes more, and their tests run where there is a GPU (else they
-skip). Sanitizers and benchmarks of the GPU: tests/gpu/run.sh. Root is asked for only to install missing packages.
+The first run compiles for most of its time. Where nvcc is found the CUDA kernels are compiled too, and their tests run
+where there is a GPU (else they skip). Sanitizers and benchmarks of the GPU: tests/gpu/run.sh. Root is asked for only to
+install missing packages.
 HELP
 }
 
-# The programs of --exposed, the slowest first.
+# The programs of --exposed.
 exposed_programs=(
-  batcher_test engine_test integration_service_test server_codec_test server_http_test server_acceptor_test
-  model_manager_test plan_store_test stream_session_test plan_tuner_test server_services_test server_metrics_test
-  server_sockets_test server_options_test engine_tensor_test model_loading_test model_repository_test model_table_test
+  engine_admission_test engine_serving_test engine_memory_test integration_service_test server_codec_test server_http_test
+  server_acceptor_test engine_tuner_test engine_streams_test engine_models_test server_services_test server_metrics_test
+  server_sockets_test server_options_test engine_tensor_test engine_model_test
 )
 # Tests of the above that --exposed leaves out: they measure rates, or run whole scans for minutes. The unsanitized tests
 # run them.
 exposed_left_out='*WhoCancelsThousands*:*WhoFloodsItIsCutOff*:*VehiclesWhoseDeadlinesPass*:*NobodyStarvesAmongAHundred*'
 exposed_left_out+=':*AsManyClientsAsPlaces*:*GoodputStaysAtCapacity*:*ManyTasksAtOnce*:*ThatGiveTheSameAnswer*'
+exposed_left_out+=':SweepsTest*:PlanSearchTest.*'
 
-preset=dev filter='' tidy='' exposed=false fuzz=''
+preset=dev filter='' tidy='' exposed=false and_sanitized=false fuzz='' programs=()
 while (($# > 0)); do
   case $1 in
     --filter | --sanitize)
@@ -48,7 +54,15 @@ while (($# > 0)); do
       if [[ $1 == --filter ]]; then filter=$2; else preset=$2; fi
       shift
       ;;
+    --program)
+      while (($# > 1)) && [[ $2 != --* ]]; do
+        programs+=("$2")
+        shift
+      done
+      ((${#programs[@]} > 0)) || die "--program needs a name; see --help"
+      ;;
     --exposed) exposed=true ;;
+    --and-sanitized) and_sanitized=true ;;
     --fuzz)
       fuzz=60
       if [[ ${2:-} =~ ^[0-9]+$ ]]; then
@@ -71,6 +85,7 @@ done
 [[ " dev asan-ubsan tsan " == *" $preset "* ]] || die "--sanitize takes asan-ubsan or tsan, not '$preset'"
 
 if $exposed && [[ $preset == dev || -n $filter ]]; then die "--exposed goes with --sanitize alone"; fi
+if $exposed; then programs=("${exposed_programs[@]}"); fi
 if [[ -n $tidy ]]; then
   exec "$ROOT/tests/tidy.sh" "$tidy"
 fi
@@ -88,72 +103,79 @@ sets=(build test python)
 [[ $preset != tsan ]] || sets+=(tsan)
 "$ROOT/deploy/install.sh" "${sets[@]}"
 note_gpu
+python=$BUILD/venv/bin/python
 
-step "2/4 Build the preset '$preset' (20 minutes the first time on 2 cores, then what changed)"
-targets=()
-if $exposed; then targets=("${exposed_programs[@]}"); fi
+step "2/4 Build the preset '$preset' (the first time takes minutes, then what changed)"
+targets=(${programs[@]+"${programs[@]}"})
+if $and_sanitized; then targets=(all benchmarks); fi
 build_preset "$preset" ${targets[@]+"${targets[@]}"}
+
+sanitized=$BUILD/logs/sanitized.log sanitized_group=''
+if $and_sanitized; then
+  set -m  # a process group of its own, which ends with this script
+  "${BASH_SOURCE[0]}" --sanitize asan-ubsan --exposed >"$sanitized" 2>&1 </dev/null &
+  sanitized_group=$!
+  set +m
+  trap 'kill -- "-$sanitized_group" 2>/dev/null || true' EXIT
+  quiet "the sanitized tests are built and run beside these: $sanitized"
+fi
 
 step "3/4 C++ tests (a few minutes)"
 rm -rf "$results"
 mkdir -p "$results"
-convert_spconv_outputs "$BUILD/venv/bin/python" "$BUILD/$preset"
+convert_spconv_outputs "$python" "$BUILD/$preset"
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1:history_size=4:suppressions=$ROOT/tests/tsan.supp}
-# run_exposed PROGRAM: runs it and writes PROGRAM.xml.
-run_exposed() {
-  local path
-  path=$(find "$BUILD/$preset/tests" -type f -name "$1")
-  logged "$BUILD/logs/$preset-$1.log" timeout 1800 "$path" --gtest_filter="-$exposed_left_out" \
-    --gtest_output="xml:$results/$1.xml" || true
-  quiet "$1"
+options=(--jobs "$(cores)" ${filter:+--filter "$filter"})
+if $exposed; then options+=(--leave-out "$exposed_left_out"); fi
+# Whole networks take 20 times as long under ThreadSanitizer.
+if [[ $preset == tsan ]]; then options+=(--test-seconds 1800); fi
+# The summary below judges the results. Where the programs could not run at all, no file says so.
+"$python" "$ROOT/tests/run_programs.py" "$BUILD/$preset" "$results/programs" "${options[@]}" \
+  ${programs[@]+"${programs[@]}"} </dev/null || expected+=("$results/programs that could not run")
+expected+=("$results/programs/"*.xml)
+
+# python_tests FOLDER [OPTIONS...]: runs the folder's tests.
+python_tests() {
+  local folder=$1
+  shift
+  # The package is tested as it is installed.
+  (cd "$ROOT/$folder" && PYTHONPATH=$ROOT/tests "$python" -m pytest -q -p no:cacheprovider \
+    ${filter:+-p pytest_filter "--name-regex=$filter"} --junitxml "$results/${folder//\//-}.xml" "$@" . </dev/null) || true
+  # (The calls below run in processes of their own, which cannot add to `expected`.)
 }
 
-# The summary below judges the results; exit statuses say less.
-if $exposed; then
-  # Not by ctest: it would also run what an earlier build left here.
-  for program in "${exposed_programs[@]}"; do
-    expected+=("$results/$program.xml")
-    while (($(jobs -rp | wc -l) >= $(cores))); do wait -n || true; done
-    run_exposed "$program" &
-  done
-  wait
-else
-  expected+=("$results/ctest.xml")
-  labels='^(unit|integration|gpu)$'
-  [[ $preset == dev ]] || labels='^(unit|integration)$'
-  ctest --test-dir "$BUILD/$preset" --label-regex "$labels" ${filter:+--tests-regex "$filter"} --parallel "$(cores)" \
-    --output-on-failure --output-junit "$results/ctest.xml" --no-tests=ignore </dev/null || true
-fi
-
-if [[ $preset == dev ]]; then
-  step "4/4 Python tests (15 minutes, most of it attacks, faults and machines that fail)"
+if [[ $preset == dev ]] && ((${#programs[@]} == 0)); then
+  step "4/4 Python tests (most of it attacks, faults and machines that fail)"
   export VOXSERVE_BINARY=$BUILD/dev/server/voxserve VOXSERVE_CLIENT_BINARY=$BUILD/dev/client/cpp/voxserve-client
-  python_tests() {
-    local folder
-    for folder in "$@"; do
-      # The package is tested as it is installed.
-      (cd "$ROOT/$folder" && PYTHONPATH=$ROOT/tests "$BUILD/venv/bin/python" -m pytest -q -p no:cacheprovider \
-        ${filter:+-p pytest_filter "--name-regex=$filter"} --junitxml "$results/${folder//\//-}.xml" . </dev/null) || true
-    done
-  }
-  # Most of these tests wait for servers, so two rows of folders run side by side. The last folder runs alone: its tests
-  # measure how soon a server ends while attacks load the machine.
+  # Most of these tests wait for servers, so two rows of folders run side by side.
   row=(client/python/tests tests/oracles tests/support tests/bench tests/deploy tests/faults tests/soak)
   row_beside=(tests/integration tests/machines)
-  set -m  # a process group of its own, which ends with this script
-  python_tests "${row[@]}" >"$BUILD/logs/python.log" 2>&1 &
+  set -m
+  for folder in "${row[@]}"; do python_tests "$folder"; done >"$BUILD/logs/python.log" 2>&1 &
   row_group=$!
   set +m
-  trap 'kill -- "-$row_group" 2>/dev/null || true' EXIT
-  python_tests "${row_beside[@]}"
-  wait
+  trap 'kill -- "-$row_group" ${sanitized_group:+"-$sanitized_group"} 2>/dev/null || true' EXIT
+  for folder in "${row_beside[@]}"; do python_tests "$folder"; done
+  wait "$row_group" || true
   cat "$BUILD/logs/python.log"
+fi
+
+status=0
+if $and_sanitized; then
+  step "The sanitized tests"
+  wait "$sanitized_group" || status=$?
+  cat "$sanitized"
+fi
+
+if [[ $preset == dev ]] && ((${#programs[@]} == 0)); then
+  # These tests measure how soon a server ends while attacks load the machine, so nothing runs beside them.
   python_tests tests/hostile
   for folder in "${row[@]}" "${row_beside[@]}" tests/hostile; do expected+=("$results/${folder//\//-}.xml"); done
 fi
 
 step "Summary"
 # Where a result file is missing, something broke before its first test: a failure too.
-"$BUILD/venv/bin/python" "$ROOT/tests/summary.py" "${expected[@]}"
+"$python" "$ROOT/tests/summary.py" "${expected[@]}" || status=$?
+exit "$status"

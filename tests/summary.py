@@ -1,32 +1,19 @@
-"""Adds up JUnit files of ctest and pytest: what failed, what was skipped and why, and the counts alone on the last line.
+"""Adds up JUnit files of GoogleTest and pytest: what failed, what was skipped and why, and the counts alone on the last
+line.
 
 Exit status 1 where a test failed, a file is missing or unreadable, or no test ran at all.
 """
 
 import collections
-import pathlib
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
 
 
-def is_skip_of_ctest(skipped: ElementTree.Element) -> bool:
-    return (skipped.get("message") or "").startswith("SKIP_")
-
-
-def skip_reason(case: ElementTree.Element, skipped: ElementTree.Element) -> str:
-    """Returns pytest's message. For a gtest case it returns what was streamed into GTEST_SKIP(), which ctest keeps as
-    output.
-    """
-    output = case.findtext("system-out") or ""
-    found = re.search(r": Skipped\n(.*?)\n*\[  SKIPPED \]", output, re.DOTALL)
-    if found and found.group(1).strip():
-        return " ".join(found.group(1).split())
-    message = skipped.get("message") or ""
-    if not message or is_skip_of_ctest(skipped):
-        lines = output.strip().splitlines()
-        return lines[-1] if lines else "no reason given"
-    return message
+def skip_reason(skipped: ElementTree.Element) -> str:
+    """Returns pytest's message, or what was streamed into GTEST_SKIP(), which GoogleTest writes below its place."""
+    message = re.sub(r"^\S+:\d+\n", "", skipped.get("message") or "")
+    return " ".join(message.split()) or "no reason given"
 
 
 def main(paths: list[str]) -> int:
@@ -35,23 +22,19 @@ def main(paths: list[str]) -> int:
     skipped: dict[str, list[str]] = collections.defaultdict(list)
     for path in paths:
         try:
-            cases = list(ElementTree.parse(path).iter("testcase"))
+            root = ElementTree.parse(path).getroot()
         except (OSError, ElementTree.ParseError) as error:
             failed.append(f"{path}: {error}")
             continue
-        for case in cases:
-            name = case.get("name", "")
-            if pathlib.Path(path).stem != "ctest":
-                name = f"{case.get('classname')}::{name}"
+        is_googletest = root.get("name") == "AllTests"
+        for case in root.iter("testcase"):
+            name = f"{case.get('classname')}{'.' if is_googletest else '::'}{case.get('name')}"
             skip = case.find("skipped")
-            if case.get("status") == "disabled":
+            if case.get("status") == "notrun":
                 skipped["disabled"].append(name)
-            elif case.get("status") == "notrun" and not (skip is not None and is_skip_of_ctest(skip)):
-                # ctest's word for a test that it could not start, an executable that was not built for one.
-                failed.append(f"{name}: {'not run' if skip is None else skip.get('message')}")
             elif skip is not None:
-                skipped[skip_reason(case, skip)].append(name)
-            elif case.find("failure") is not None or case.find("error") is not None or case.get("status") == "fail":
+                skipped[skip_reason(skip)].append(name)
+            elif case.find("failure") is not None or case.find("error") is not None:
                 failed.append(name)
             else:
                 passed += 1

@@ -5,7 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace voxserve::bench {
+namespace voxserve::bench::activity_summary_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -122,4 +122,4 @@ TEST(ToMarkdownTest, NumbersAreOfOneRun) {
 }
 
 }  // namespace
-}  // namespace voxserve::bench
+}  // namespace voxserve::bench::activity_summary_test

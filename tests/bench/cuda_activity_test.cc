@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 
-namespace voxserve::bench {
+namespace voxserve::bench::cuda_activity_test {
 namespace {
 
 TEST(CudaActivityTest, CountsWhatAProgramDoes) {
@@ -61,4 +61,4 @@ TEST(CudaActivityTest, CountsWhatAProgramDoes) {
 }
 
 }  // namespace
-}  // namespace voxserve::bench
+}  // namespace voxserve::bench::cuda_activity_test

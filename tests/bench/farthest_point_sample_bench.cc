@@ -16,9 +16,9 @@
 namespace voxserve::bench {
 namespace {
 
-using kernels::testing::DeviceClouds;
-using kernels::testing::PointClouds;
-using kernels::testing::Selection;
+using kernels::fixtures::DeviceClouds;
+using kernels::fixtures::PointClouds;
+using kernels::fixtures::Selection;
 
 constexpr int kNumRuns = 5;
 
@@ -48,10 +48,10 @@ bool Compare(const std::string& name, const PointClouds& clouds, kernels::Thread
 int Main() {
   kernels::ThreadPool pool(kernels::ThreadPool::AvailableCpus());
   std::string name = "semantickitti-00/000000";
-  std::vector<float> scan = kernels::testing::ReadKittiScan(support::SharedData() + "/" + name + ".bin");
+  std::vector<float> scan = kernels::fixtures::ReadKittiScan(support::SharedData() + "/" + name + ".bin");
   if (scan.empty()) {
     name = "pandaset_070";
-    scan = kernels::testing::ReadKittiScan(support::SourceDir() + "/deploy/scans/" + name + ".bin");
+    scan = kernels::fixtures::ReadKittiScan(support::SourceDir() + "/deploy/scans/" + name + ".bin");
   }
   const auto num_points = static_cast<int64_t>(scan.size() / 4);
   if (num_points < 20'000) {
@@ -73,11 +73,11 @@ int Main() {
   for (const int64_t num_selected : {int64_t{1000}, int64_t{10'000}}) {
     PointClouds clouds{.pitch = 4};
     for (int64_t first = 0; first < 6; ++first)
-      clouds.Add(kernels::testing::Thinned(scan, 10'000, first), num_selected);
+      clouds.Add(kernels::fixtures::Thinned(scan, 10'000, first), num_selected);
     is_same &= Compare(label(6, 10'000, num_selected), clouds, pool);
   }
   PointClouds lattice;
-  lattice.Add(kernels::testing::Lattice(50, 3), 4096);
+  lattice.Add(kernels::fixtures::Lattice(50, 3), 4096);
   is_same &= Compare("a lattice of 50 x 50 x 50 to 4096", lattice, pool);
   if (!is_same) std::fprintf(stderr, "the selected points are not the serial algorithm's\n");
   return is_same ? 0 : 1;

@@ -22,8 +22,8 @@ namespace voxserve::bench {
 namespace {
 
 using kernels::cuda::FarthestPointLayout;
-using kernels::testing::DeviceClouds;
-using kernels::testing::PointClouds;
+using kernels::fixtures::DeviceClouds;
+using kernels::fixtures::PointClouds;
 using support::Device;
 using support::DeviceArray;
 using support::ExpectCudaSuccess;
@@ -48,7 +48,7 @@ Case CaseOf(const std::vector<float>& scan, int batch, int64_t num_points, int64
             kernels::ThreadPool& pool) {
   PointClouds clouds{.pitch = 4};
   for (int sample = 0; sample < batch; ++sample) {
-    clouds.Add(kernels::testing::Thinned(scan, num_points, sample), num_selected);
+    clouds.Add(kernels::fixtures::Thinned(scan, num_points, sample), num_selected);
   }
   return CaseOf(std::to_string(batch) + " x " + std::to_string(num_points) + " to " + std::to_string(num_selected),
                 std::move(clouds), pool);
@@ -131,10 +131,10 @@ int Main(int argc, char** argv) {
   const bool shows_layouts = argc == 2 && std::string(argv[1]) == "--layouts";
   if (argc > 1 && !shows_layouts) Fail("farthest_point_sample_cuda_bench [--layouts]");
   std::string name = "semantickitti-00/000000";
-  std::vector<float> scan = kernels::testing::ReadKittiScan(support::SharedData() + "/" + name + ".bin");
+  std::vector<float> scan = kernels::fixtures::ReadKittiScan(support::SharedData() + "/" + name + ".bin");
   if (scan.empty()) {
     name = "pandaset_070";
-    scan = kernels::testing::ReadKittiScan(support::SourceDir() + "/deploy/scans/" + name + ".bin");
+    scan = kernels::fixtures::ReadKittiScan(support::SourceDir() + "/deploy/scans/" + name + ".bin");
   }
   const auto num_points = static_cast<int64_t>(scan.size() / 4);
   if (num_points < 20'000) Fail("no scan of 20,000 points or more here");
@@ -153,7 +153,7 @@ int Main(int argc, char** argv) {
     return 0;
   }
   PointClouds lattice{.pitch = 4};
-  lattice.Add(kernels::testing::Lattice(50, lattice.pitch), 4096);
+  lattice.Add(kernels::fixtures::Lattice(50, lattice.pitch), 4096);
   PrintComparison({CaseOf(scan, 1, 10'000, 1000, pool), CaseOf(scan, 6, 10'000, 1000, pool),
                    CaseOf(scan, 6, 10'000, 10'000, pool), CaseOf(scan, 1, num_points, 4096, pool),
                    CaseOf(scan, 1, num_points, 16'384, pool), CaseOf(scan, 8, num_points, 4096, pool),

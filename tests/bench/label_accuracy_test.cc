@@ -11,7 +11,7 @@
 #include "tests/support/model_folder.h"
 #include "tests/support/paths.h"
 
-namespace voxserve::bench {
+namespace voxserve::bench::label_accuracy_test {
 namespace {
 
 TEST(ConfusionTest, CountsByClass) {
@@ -82,7 +82,7 @@ class PandaSetFolderTest : public ::testing::Test {
 
   static constexpr const char* kVariable = "VOXSERVE_SHARED_DATA";
   const std::string before_ = support::SharedData();
-  testing::TemporaryFolder folder_;
+  support::TemporaryFolder folder_;
 };
 
 TEST_F(PandaSetFolderTest, NamesWhatIsMissing) {
@@ -92,10 +92,10 @@ TEST_F(PandaSetFolderTest, NamesWhatIsMissing) {
 }
 
 TEST_F(PandaSetFolderTest, RefusesOtherSizes) {
-  testing::WriteFile(folder_.path() / "pandaset-002" / "63.bin", std::string(20, '\0'));
-  testing::WriteFile(folder_.path() / "pandaset-002" / "63.label", std::string(8, '\0'));
+  support::WriteFile(folder_.path() / "pandaset-002" / "63.bin", std::string(20, '\0'));
+  support::WriteFile(folder_.path() / "pandaset-002" / "63.label", std::string(8, '\0'));
   EXPECT_EQ(ReadPandaSetFrame("63").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace
-}  // namespace voxserve::bench
+}  // namespace voxserve::bench::label_accuracy_test

@@ -13,7 +13,7 @@
 #include "tests/support/model_folder.h"
 #include "tests/support/values_file.h"
 
-namespace voxserve::bench {
+namespace voxserve::bench::varied_scans_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -132,7 +132,7 @@ TEST(WithTimeTest, AddsAField) {
 }
 
 TEST(WriteFloatsTest, WritesTheFieldsInTheirUnits) {
-  const testing::TemporaryFolder folder;
+  const support::TemporaryFolder folder;
   const std::string path = folder.path() / "points.bin";
   ASSERT_TRUE(WriteFloats(Halves(), {"y", "x"}, path).ok());
   const absl::StatusOr<std::vector<float>> values = support::ReadValues<float>(path);
@@ -159,4 +159,4 @@ TEST(RealScanNamedTest, KnowsItsNames) {
 }
 
 }  // namespace
-}  // namespace voxserve::bench
+}  // namespace voxserve::bench::varied_scans_test

@@ -18,7 +18,7 @@
 #include "tests/support/npz.h"
 #include "tests/support/paths.h"
 
-namespace voxserve {
+namespace voxserve::golden_test {
 namespace {
 
 // One way to compute, and its largest allowed error of a logit. A label must be the golden one if the golden logits of
@@ -275,4 +275,4 @@ TEST(GoldenDeterminismTest, ConcurrentLoadDoesNotChangeABit) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::golden_test

@@ -13,7 +13,7 @@
 #include "tests/engine/golden_scan.h"
 #include "tests/support/real_scans.h"
 
-namespace voxserve {
+namespace voxserve::mixed_scans_test {
 namespace {
 
 struct MixedScans {
@@ -102,4 +102,4 @@ INSTANTIATE_TEST_SUITE_P(Variants, MixedScansTest,
                          [](const auto& param_info) { return param_info.param.name; });
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::mixed_scans_test

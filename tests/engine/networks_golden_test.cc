@@ -22,7 +22,7 @@
 #include "tests/support/npz.h"
 #include "tests/support/paths.h"
 
-namespace voxserve {
+namespace voxserve::networks_golden_test {
 namespace {
 
 constexpr size_t kFields = 4;  // x, y, z, intensity
@@ -185,4 +185,4 @@ INSTANTIATE_TEST_SUITE_P(AllVariants, NetworksGoldenTest, testing::ValuesIn(Vari
                          [](const auto& param_info) { return param_info.param.variant.name; });
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::networks_golden_test

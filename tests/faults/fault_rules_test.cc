@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 
-namespace voxserve {
+namespace voxserve::fault_rules_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -79,4 +79,4 @@ TEST(FaultRulesTest, WrongRulesAreNamed) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::fault_rules_test

@@ -12,8 +12,8 @@ tests/gpu/run.sh [BUILD] [--out FILE] [--only tests|sanitizer|bench] [--programs
 
 Runs a build's GPU programs on a machine with an NVIDIA GPU, and prints one report in Markdown:
 
-  tests      the GoogleTest programs under BUILD/tests that are labelled gpu (BUILD/tests/gpu_programs.txt), and the
-             tests of the other programs whose names contain CUDA
+  tests      the GoogleTest programs that need a GPU (BUILD/tests/programs.txt), and the tests of the other programs
+             whose names contain CUDA
   sanitizer  compute-sanitizer's memcheck, racecheck and synccheck over the tests of the kernels
   bench      the benchmarks whose names contain "cuda", bench/accuracy_bench, and digests of networks' answers on a
              GPU, which must be equal in two processes (bench/digest_bench)
@@ -32,7 +32,7 @@ HELP
 }
 
 # Each program may run for this many seconds.
-test_limit=300 sanitizer_limit=300 bench_limit=300
+test_limit=600 sanitizer_limit=900 bench_limit=300
 cuda_tests='*Cuda*:*CUDA*:*Gpu*'
 # The sanitizer leaves out tests of whole scans, which take minutes under it and find nothing that small tests do not.
 # racecheck leaves out more tests: it is much slower, since it runs one launch at a time.
@@ -93,7 +93,7 @@ matching() {
 
 # selection PROGRAM: prints the GoogleTest filter that selects the program's tests that need a GPU.
 selection() {
-  if grep -qx "$(basename "$1")" "$build/tests/gpu_programs.txt" 2>/dev/null; then echo '*'; else echo "$cuda_tests"; fi
+  if grep -qx "tests/$1 .* gpu" "$build/tests/programs.txt" 2>/dev/null; then echo '*'; else echo "$cuda_tests"; fi
 }
 
 # limited SECONDS LOG COMMAND...: runs the command with a time limit and sets `status` and `seconds`. Its output is

@@ -21,7 +21,7 @@
 #include "tests/integration/fake_server.h"
 #include "voxserve/v1/admin.grpc.pb.h"
 
-namespace voxserve {
+namespace voxserve::admin_service_test {
 namespace {
 
 using grpc::StatusCode;
@@ -445,4 +445,4 @@ TEST_F(AdminServiceTest, ThePortServesHealthAndNoInference) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::admin_service_test

@@ -10,7 +10,7 @@
 #include "tests/integration/unreading_client.h"
 #include "tests/support/await_true.h"
 
-namespace voxserve {
+namespace voxserve::cancelled_calls_test {
 namespace {
 
 constexpr char kClosed[] = R"(voxserve_calls_ended_early_total{reason="UNFINISHED_CALLS"})";
@@ -130,4 +130,4 @@ TEST_F(CancelledCallsTest, WhoCancelsThousandsAtOnceLosesTheConnection) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::cancelled_calls_test

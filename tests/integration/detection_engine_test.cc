@@ -15,7 +15,7 @@
 #include "tests/integration/engine_server.h"
 #include "tests/integration/vehicle.h"
 
-namespace voxserve {
+namespace voxserve::detection_engine_test {
 namespace {
 
 using grpc::StatusCode;
@@ -27,8 +27,8 @@ constexpr int kIgnored = 255;
 // Returns a model that makes a car from each point that is alone in its square metre. The car is 4 x 2 x 1.5 m large.
 // It stands in the middle of the square, at the point's height. Its score is sigmoid(10 * intensity - 5), and its speed
 // along x is the point's age in seconds. The range is -16 to 16 m in x and y and -4 to 4 m in z.
-testing::TestModel SquareModel() {
-  testing::TestModel model;
+support::TestModel SquareModel() {
+  support::TestModel model;
   model.graph = R"(name: "squares"
 nodes {
   name: "voxels"
@@ -67,24 +67,24 @@ nodes { name: "kept" inputs: ["found"] nms { iou_threshold: 0.1 max_boxes_out: 8
 outputs { kind: KIND_BOXES node: "kept" }
 )";
   model.weights = {
-      {"heatmap.weight", testing::FloatTensor({1, 3}, {0, 10, 0})},
-      {"heatmap.bias", testing::FloatTensor({1}, {-5})},
-      {"center.weight", testing::FloatTensor({2, 3}, {0, 0, 0, 0, 0, 0})},
-      {"center.bias", testing::FloatTensor({2}, {0.5f, 0.5f})},
-      {"height.weight", testing::FloatTensor({1, 3}, {1, 0, 0})},
-      {"dim.weight", testing::FloatTensor({3, 3}, {0, 0, 0, 0, 0, 0, 0, 0, 0})},
-      {"dim.bias", testing::FloatTensor({3}, {std::log(4.0f), std::log(2.0f), std::log(1.5f)})},
-      {"rot.weight", testing::FloatTensor({2, 3}, {0, 0, 0, 0, 0, 0})},
-      {"rot.bias", testing::FloatTensor({2}, {1, 0})},
-      {"vel.weight", testing::FloatTensor({2, 3}, {0, 0, 1, 0, 0, 0})},
+      {"heatmap.weight", support::FloatTensor({1, 3}, {0, 10, 0})},
+      {"heatmap.bias", support::FloatTensor({1}, {-5})},
+      {"center.weight", support::FloatTensor({2, 3}, {0, 0, 0, 0, 0, 0})},
+      {"center.bias", support::FloatTensor({2}, {0.5f, 0.5f})},
+      {"height.weight", support::FloatTensor({1, 3}, {1, 0, 0})},
+      {"dim.weight", support::FloatTensor({3, 3}, {0, 0, 0, 0, 0, 0, 0, 0, 0})},
+      {"dim.bias", support::FloatTensor({3}, {std::log(4.0f), std::log(2.0f), std::log(1.5f)})},
+      {"rot.weight", support::FloatTensor({2, 3}, {0, 0, 0, 0, 0, 0})},
+      {"rot.bias", support::FloatTensor({2}, {1, 0})},
+      {"vel.weight", support::FloatTensor({2, 3}, {0, 0, 1, 0, 0, 0})},
   };
   model.config = "classes { id: 1 name: \"car\" }";
   return model;
 }
 
 // Returns SquareModel with a second output, a label for each point: 0 below z = 0.5 m, else 1.
-testing::TestModel LabellingSquareModel() {
-  testing::TestModel model = SquareModel();
+support::TestModel LabellingSquareModel() {
+  support::TestModel model = SquareModel();
   model.graph += R"(
 nodes { name: "classes" inputs: ["voxels"] linear { out_channels: 2 bias: true } }
 nodes { name: "best" inputs: ["classes"] argmax {} }
@@ -93,8 +93,8 @@ nodes { name: "scores" inputs: ["classes", "voxels"] voxel_to_point {} }
 outputs { kind: KIND_LABELS node: "labels" }
 outputs { kind: KIND_SCORES node: "scores" }
 )";
-  model.weights["classes.weight"] = testing::FloatTensor({2, 3}, {0, 0, 0, 1, 0, 0});
-  model.weights["classes.bias"] = testing::FloatTensor({2}, {0.5f, 0});
+  model.weights["classes.weight"] = support::FloatTensor({2, 3}, {0, 0, 0, 1, 0, 0});
+  model.weights["classes.bias"] = support::FloatTensor({2}, {0.5f, 0});
   return model;
 }
 
@@ -129,14 +129,14 @@ void ExpectThreeCars(const v1::Detections& found) {
 
 class DetectionEngineTest : public EngineServerTest {
  protected:
-  void StartWith(const testing::TestModel& model) {
+  void StartWith(const support::TestModel& model) {
     model.WriteTo(folder_.path() / "squares");
     Start(folder_.path().string());
   }
 };
 
 TEST_F(DetectionEngineTest, TensorsStandBesideBoxesAndLabelsWhereTheyAreNamed) {
-  testing::TestModel model = LabellingSquareModel();
+  support::TestModel model = LabellingSquareModel();
   model.graph += "outputs { kind: KIND_TENSOR node: \"heatmap\" name: \"heat\" }\n";
   model.graph += "outputs { kind: KIND_TENSOR node: \"scores\" name: \"logits\" }\n";
   StartWith(model);
@@ -212,8 +212,8 @@ TEST_F(DetectionEngineTest, PointsThatAreNoneMakeNoBoxes) {
 }
 
 TEST_F(DetectionEngineTest, ANetworkWhoseEmptyImageIsFullOfBoxesFindsNoneInNothing) {
-  testing::TestModel model = SquareModel();
-  model.weights["heatmap.bias"] = testing::FloatTensor({1}, {5});
+  support::TestModel model = SquareModel();
+  model.weights["heatmap.bias"] = support::FloatTensor({1}, {5});
   StartWith(model);
   const float nan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_EQ(InferOk(Request("squares", {nan, 0, 0, 0})).detections().boxes_size(), 0);
@@ -338,4 +338,4 @@ TEST_F(DetectionEngineTest, BoxesAreOfAllSweepsInTheNewestOnesCoordinates) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::detection_engine_test

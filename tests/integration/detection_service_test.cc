@@ -8,7 +8,7 @@
 
 #include "tests/integration/infer_stream_fixture.h"
 
-namespace voxserve {
+namespace voxserve::detection_service_test {
 namespace {
 
 using grpc::StatusCode;
@@ -132,4 +132,4 @@ TEST_F(DetectionServiceTest, BoxesBeyondTheMessageLimitAreRefused) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::detection_service_test

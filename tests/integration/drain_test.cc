@@ -15,7 +15,7 @@
 #include "tests/integration/fake_server.h"
 #include "tests/support/await_true.h"
 
-namespace voxserve {
+namespace voxserve::drain_test {
 namespace {
 
 using grpc::StatusCode;
@@ -200,4 +200,4 @@ TEST_F(DrainTest, AnEngineThatCannotStartIsTheServersError) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::drain_test

@@ -61,7 +61,7 @@ class EngineServerTest : public ServerTest {
     return status.error_message();
   }
 
-  testing::TemporaryFolder folder_;
+  support::TemporaryFolder folder_;
 };
 
 }  // namespace voxserve

@@ -17,7 +17,7 @@
 #include "tests/integration/vehicle.h"
 #include "tests/support/paths.h"
 
-namespace voxserve {
+namespace voxserve::engine_service_test {
 namespace {
 
 using grpc::StatusCode;
@@ -29,8 +29,8 @@ constexpr int kIgnored = 255;
 
 // Returns a model whose scores are {0.5, z, 10 * intensity - 1} for a point that is the only one in its voxel. The
 // range is -16 to 16 m in x and y and -4 to 4 m in z. Voxels are 1 m wide.
-testing::TestModel HeightModel() {
-  testing::TestModel model;
+support::TestModel HeightModel() {
+  support::TestModel model;
   model.graph = R"(name: "height"
 nodes {
   name: "voxels"
@@ -52,8 +52,8 @@ nodes { name: "scores" inputs: ["head", "voxels"] voxel_to_point {} }
 outputs { kind: KIND_LABELS node: "labels" }
 outputs { kind: KIND_SCORES node: "scores" }
 )";
-  model.weights = {{"head.weight", testing::FloatTensor({3, 2}, {0, 0, 1, 0, 0, 10})},
-                   {"head.bias", testing::FloatTensor({3}, {0.5f, 0, -1})}};
+  model.weights = {{"head.weight", support::FloatTensor({3, 2}, {0, 0, 1, 0, 0, 10})},
+                   {"head.bias", support::FloatTensor({3}, {0.5f, 0, -1})}};
   return model;
 }
 
@@ -64,7 +64,7 @@ int LabelOf(float z, float intensity) {
 
 class EngineServiceTest : public EngineServerTest {
  protected:
-  void StartWith(const testing::TestModel& model) {
+  void StartWith(const support::TestModel& model) {
     model.WriteTo(folder_.path() / "height");
     Start(folder_.path().string());
   }
@@ -289,7 +289,7 @@ TEST_F(EngineServiceTest, PointsThatCannotBeServedAreCountedAndTheRestIsServed) 
 }
 
 TEST_F(EngineServiceTest, TooManyPointsNameTheLimit) {
-  testing::TestModel model = HeightModel();
+  support::TestModel model = HeightModel();
   model.config = "max_points: 10";
   StartWith(model);
   EXPECT_EQ(Labels(InferOk(RequestOf("height", 10))).size(), 10u);
@@ -299,10 +299,10 @@ TEST_F(EngineServiceTest, TooManyPointsNameTheLimit) {
 }
 
 TEST_F(EngineServiceTest, TooManyVoxelsFollowTheModelsPolicy) {
-  testing::TestModel rejecting = HeightModel();
+  support::TestModel rejecting = HeightModel();
   rejecting.config = "max_voxels: 2";
   rejecting.WriteTo(folder_.path() / "rejecting");
-  testing::TestModel nearest = HeightModel();
+  support::TestModel nearest = HeightModel();
   nearest.config = "max_voxels: 2 voxel_overflow_policy: VOXEL_OVERFLOW_POLICY_NEAREST_FIRST";
   nearest.WriteTo(folder_.path() / "nearest");
   Start(folder_.path().string());
@@ -338,7 +338,7 @@ TEST_F(EngineServiceTest, UnknownModelsAndVersionsListWhatIsThere) {
 }
 
 TEST_F(EngineServiceTest, ScoresOfAModelThatHasNone) {
-  testing::TestModel model = HeightModel();
+  support::TestModel model = HeightModel();
   model.Replace("nodes { name: \"scores\" inputs: [\"head\", \"voxels\"] voxel_to_point {} }\n", "")
       .Replace("outputs { kind: KIND_SCORES node: \"scores\" }\n", "");
   StartWith(model);
@@ -349,7 +349,7 @@ TEST_F(EngineServiceTest, ScoresOfAModelThatHasNone) {
 }
 
 TEST_F(EngineServiceTest, ABrokenVersionLeavesTheOthersInService) {
-  testing::TestModel broken = HeightModel();
+  support::TestModel broken = HeightModel();
   broken.weights.erase("head.bias");
   broken.Replace("name: \"best\" inputs: [\"head\"]", "name: \"best\" inputs: [\"haed\"]");
   broken.WriteTo(folder_.path() / "height", 2);
@@ -374,7 +374,7 @@ TEST_F(EngineServiceTest, ABrokenVersionLeavesTheOthersInService) {
 }
 
 TEST_F(EngineServiceTest, WithNothingToServeItIsNotReady) {
-  testing::TestModel broken = HeightModel();
+  support::TestModel broken = HeightModel();
   broken.weights.clear();
   StartWith(broken);
   EXPECT_EQ(Body("/healthz"), "ok\n");
@@ -413,4 +413,4 @@ TEST_F(EngineServiceTest, LabelsAndScoresOfAGoldenScanAreThoseOfOtherEngines) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::engine_service_test

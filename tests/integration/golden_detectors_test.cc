@@ -20,7 +20,7 @@
 #include "tests/support/npz.h"
 #include "tests/support/paths.h"
 
-namespace voxserve {
+namespace voxserve::golden_detectors_test {
 namespace {
 
 // A model of tests/golden/networks, and the name of the array in networks.npz that has its boxes.
@@ -130,4 +130,4 @@ INSTANTIATE_TEST_SUITE_P(Detectors, GoldenDetectorsTest,
                          });
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::golden_detectors_test

@@ -11,7 +11,7 @@
 #include "absl/time/clock.h"
 #include "tests/integration/infer_stream_fixture.h"
 
-namespace voxserve {
+namespace voxserve::half_open_calls_test {
 namespace {
 
 using grpc::StatusCode;
@@ -229,4 +229,4 @@ TEST_F(HalfOpenCallsTest, UnknownMethodsAreUnimplemented) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::half_open_calls_test

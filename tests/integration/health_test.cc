@@ -10,7 +10,7 @@
 
 #include "tests/integration/fake_server.h"
 
-namespace voxserve {
+namespace voxserve::health_test {
 namespace {
 
 using grpc::health::v1::HealthCheckRequest;
@@ -102,4 +102,4 @@ TEST_F(HealthTest, WatchSeesEveryTransition) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::health_test

@@ -12,7 +12,7 @@
 #include "tests/integration/infer_stream_fixture.h"
 #include "tests/integration/raw_tcp.h"
 
-namespace voxserve {
+namespace voxserve::infer_stream_end_test {
 namespace {
 
 using grpc::StatusCode;
@@ -254,4 +254,4 @@ TEST_F(InferStreamTest, VehiclesThatVanishLeaveNothingBehind) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::infer_stream_end_test

@@ -15,7 +15,7 @@
 #include "tests/integration/infer_stream_fixture.h"
 #include "tests/support/fake_pinned_memory.h"
 
-namespace voxserve {
+namespace voxserve::infer_stream_test {
 namespace {
 
 using grpc::StatusCode;
@@ -469,4 +469,4 @@ TEST_F(InferStreamTest, SweepsLeavePinnedMemoryToRequests) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::infer_stream_test

@@ -15,7 +15,7 @@
 #include "tests/integration/raw_tcp.h"
 #include "tests/support/fake_pinned_memory.h"
 
-namespace voxserve {
+namespace voxserve::inference_service_test {
 namespace {
 
 using grpc::StatusCode;
@@ -481,4 +481,4 @@ TEST_F(InferenceServiceTest, ReflectionNamesTheService) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::inference_service_test

@@ -25,7 +25,7 @@
 
 extern char** environ;
 
-namespace voxserve {
+namespace voxserve::killed_clients_test {
 namespace {
 
 constexpr int kNumPoints = 128 * 1024;
@@ -181,4 +181,4 @@ TEST_F(KilledClientsTest, InTheMiddleOfAStreamsFrame) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::killed_clients_test

@@ -20,7 +20,7 @@
 #include "tests/support/paths.h"
 #include "voxserve/v1/admin.grpc.pb.h"
 
-namespace voxserve {
+namespace voxserve::minkunet_service_test {
 namespace {
 
 using grpc::StatusCode;
@@ -40,7 +40,7 @@ class MinkunetServiceTest : public ServerTest {
     std::filesystem::create_directory_symlink(support::SourceDir() + "/deploy/models/minkunet/1",
                                               folder_.path() / "minkunet" / "1");
     std::ofstream(folder_.path() / "minkunet" / "config.textproto") << "batching { max_batch_requests: 1 }";
-    if (with_small_model) testing::SmallModel().WriteTo(folder_.path() / "small");
+    if (with_small_model) support::SmallModel().WriteTo(folder_.path() / "small");
     options.model_repository = folder_.path().string();
     options.num_threads = 1;
     ASSERT_NO_FATAL_FAILURE(StartServer(server_options, [&](EngineObserver* observer, MemoryBudget* memory_budget) {
@@ -103,7 +103,7 @@ class MinkunetServiceTest : public ServerTest {
     EXPECT_EQ(MetricOf(R"(voxserve_frames_total{model="minkunet"})"), 6 - num_refused);
   }
 
-  testing::TemporaryFolder folder_;
+  support::TemporaryFolder folder_;
   std::unique_ptr<AsyncInfer> busy_[3];
 };
 
@@ -123,7 +123,7 @@ TEST_F(MinkunetServiceTest, AModelThatIsLoadedLaterHasAQueueOfItsOwn) {
   options.max_queue_requests = kQueue;
   Start({.max_queue_requests = kQueue}, options, /*with_small_model=*/false);
   EXPECT_EQ(ReasonOf(Send("small", 10)->Wait()), "MODEL_NOT_FOUND");
-  testing::SmallModel().WriteTo(folder_.path() / "small");
+  support::SmallModel().WriteTo(folder_.path() / "small");
   grpc::ClientContext context;
   v1::LoadModelRequest request;
   request.set_model("small");
@@ -222,4 +222,4 @@ TEST_F(MinkunetServiceTest, PointsBeyondTheKeysLimitsAreOutOfRange) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::minkunet_service_test

@@ -16,7 +16,7 @@
 #include "open_inference.grpc.pb.h"
 #include "tests/integration/fake_server.h"
 
-namespace voxserve {
+namespace voxserve::open_inference_service_test {
 namespace {
 
 using grpc::StatusCode;
@@ -541,4 +541,4 @@ TEST_F(OpenInferenceAdminTest, TheOperatorsPortTellsButDoesNotInfer) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::open_inference_service_test

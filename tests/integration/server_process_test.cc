@@ -22,7 +22,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/raw_connection.h"
 
-namespace voxserve {
+namespace voxserve::server_process_test {
 namespace {
 
 using testing::AnyOf;
@@ -298,4 +298,4 @@ TEST_F(ServerProcessTest, OnePortServesOneServer) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::server_process_test

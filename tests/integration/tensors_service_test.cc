@@ -22,7 +22,7 @@
 #include "tests/integration/engine_server.h"
 #include "tests/integration/vehicle.h"
 
-namespace voxserve {
+namespace voxserve::tensors_service_test {
 namespace {
 
 using grpc::StatusCode;
@@ -79,9 +79,9 @@ class TensorsServiceTest : public EngineServerTest {
  protected:
   void SetUp() override {
     EngineServerTest::SetUp();
-    testing::TestModel model;
+    support::TestModel model;
     model.graph = kVoxels;
-    model.weights = {{"head.weight", testing::FloatTensor({1, 2}, {2, -1})}};
+    model.weights = {{"head.weight", support::FloatTensor({1, 2}, {2, -1})}};
     model.WriteTo(folder_.path() / "tensors");
     Start(folder_.path().string());
     auto caller = client::Client::Create({.address = absl::StrCat("localhost:", server_->grpc_port())});
@@ -261,4 +261,4 @@ TEST(VoxelsTest, WhatCannotBeVoxelsIsRefused) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::tensors_service_test

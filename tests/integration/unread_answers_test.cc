@@ -11,7 +11,7 @@
 #include "tests/integration/unreading_client.h"
 #include "tests/support/await_true.h"
 
-namespace voxserve {
+namespace voxserve::unread_answers_test {
 namespace {
 
 using grpc::StatusCode;
@@ -132,4 +132,4 @@ TEST_F(UnreadAnswersTest, TheirBytesAreBounded) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::unread_answers_test

@@ -14,12 +14,12 @@
 #include "tests/support/npz.h"
 #include "tests/support/paths.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::real_scans_test {
 namespace {
 
+using fixtures::RunOutputCoordinates;
+using fixtures::VoxelizeBuffers;
 using ::testing::ElementsAre;
-using testing::RunOutputCoordinates;
-using testing::VoxelizeBuffers;
 
 std::string Scan063() { return support::SourceDir() + "/tests/golden/pandaset_063.bin"; }
 std::string Scan070() { return support::SourceDir() + "/deploy/scans/pandaset_070.bin"; }
@@ -104,4 +104,4 @@ TEST(RealScansTest, GoldenScanHasItsPublishedCoordinatesInOrder) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::real_scans_test

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace voxserve {
+namespace voxserve::host_gpu_test {
 namespace {
 
 class HostGpuTest : public testing::Test {
@@ -41,4 +41,4 @@ TEST_F(HostGpuTest, FindsTheDriversList) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::host_gpu_test

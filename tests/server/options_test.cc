@@ -9,7 +9,7 @@
 #include "absl/flags/reflection.h"
 #include "engine/runtime/available_memory.h"
 
-namespace voxserve {
+namespace voxserve::options_test {
 namespace {
 
 using testing::HasSubstr;
@@ -308,4 +308,4 @@ TEST_F(OptionsTest, HelpTeachesEveryFlag) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::options_test

@@ -6,7 +6,7 @@
 
 #include "tests/support/paths.h"
 
-namespace voxserve::support {
+namespace voxserve::support::array_tree_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -54,4 +54,4 @@ TEST(ArrayTreeFileTest, MissingFileIsNotFound) {
 }
 
 }  // namespace
-}  // namespace voxserve::support
+}  // namespace voxserve::support::array_tree_test

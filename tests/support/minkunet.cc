@@ -122,7 +122,7 @@ class NetworkWriter {
   }
 
   // Adds the classifier and the outputs (labels and scores of points), and returns the complete model.
-  testing::TestModel Finish(const std::string& input) {
+  support::TestModel Finish(const std::string& input) {
     const std::string scores = Linear("classifier", input, options_.num_classes, /*bias=*/true);
     Append("argmax", {scores}, "argmax {}", 1);
     Append("labels", {"argmax", "voxels"}, "voxel_to_point {}", 1);
@@ -161,19 +161,19 @@ class NetworkWriter {
     for (const int64_t length : shape) size *= static_cast<size_t>(length);
     std::vector<float> values(size);
     for (float& value : values) value = static_cast<float>(distribution(random_));
-    model_.weights[name] = testing::FloatTensor(std::move(shape), values);
+    model_.weights[name] = support::FloatTensor(std::move(shape), values);
   }
 
   std::mt19937 random_;
   const NetworkOptions options_;
-  testing::TestModel model_;
+  support::TestModel model_;
   std::map<std::string, int> channels_;        // by the node's name
   std::map<std::string, KernelSize> kernels_;  // by the node's name; strided convolutions only
 };
 
 }  // namespace
 
-testing::TestModel MinkUNet(const NetworkOptions& options) {
+support::TestModel MinkUNet(const NetworkOptions& options) {
   NetworkWriter net("MinkUNet", options);
   std::array<int, 9> channels = {32, 32, 64, 128, 256, 256, 128, 96, 96};
   for (int& count : channels) count = net.Channels(count);
@@ -198,7 +198,7 @@ testing::TestModel MinkUNet(const NetworkOptions& options) {
   return net.Finish(x);
 }
 
-testing::TestModel SparseResNet21D(const NetworkOptions& options) {
+support::TestModel SparseResNet21D(const NetworkOptions& options) {
   struct Stage {
     int num_blocks;
     int channels;
@@ -236,8 +236,8 @@ testing::TestModel SparseResNet21D(const NetworkOptions& options) {
   return net.Finish(x);
 }
 
-absl::StatusOr<Graph> LoadNetwork(const testing::TestModel& model) {
-  const testing::TemporaryFolder folder;
+absl::StatusOr<Graph> LoadNetwork(const support::TestModel& model) {
+  const support::TemporaryFolder folder;
   model.WriteTo(folder.path());
   return LoadGraph(folder.path() / "1");
 }

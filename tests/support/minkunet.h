@@ -30,15 +30,15 @@ struct NetworkOptions {
 // Returns MinkUNet as spvnas (https://github.com/mit-han-lab/spvnas) defines it: TorchSparse's SparseResUNet42 with a
 // linear classifier. It has 42 convolutions over neighbours, and a 1 x 1 x 1 shortcut in each residual block that
 // changes the number of channels (7 at width 1). Nodes have the names that deploy/models/minkunet uses.
-testing::TestModel MinkUNet(const NetworkOptions& options);
+support::TestModel MinkUNet(const NetworkOptions& options);
 
 // Returns TorchSparse's SparseResNet21D, the backbone of its MLSys paper, with strided convolutions of kernel 3 and
 // stride 2 under RULE_EXPAND. The backbone computes no labels, but a model must have some. Inverse convolutions with 8
 // channels therefore bring the backbone's result back to the voxels. They reuse the rulebooks (kernel maps) of the
 // strided convolutions, so the network has no more rulebooks than the backbone.
-testing::TestModel SparseResNet21D(const NetworkOptions& options);
+support::TestModel SparseResNet21D(const NetworkOptions& options);
 
 // Writes the model to a temporary folder and loads it from there.
-absl::StatusOr<Graph> LoadNetwork(const testing::TestModel& model);
+absl::StatusOr<Graph> LoadNetwork(const support::TestModel& model);
 
 }  // namespace voxserve::support

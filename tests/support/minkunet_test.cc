@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace voxserve::support {
+namespace voxserve::support::minkunet_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -91,4 +91,4 @@ TEST(SparseResNet21DTest, IsThePublishedNetworkAndAWayBack) {
 }
 
 }  // namespace
-}  // namespace voxserve::support
+}  // namespace voxserve::support::minkunet_test

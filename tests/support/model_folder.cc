@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace voxserve::testing {
+namespace voxserve::support {
 namespace {
 
 [[noreturn]] void Stop(const std::string& why) {
@@ -131,4 +131,4 @@ TestModel SmallModel() {
   return model;
 }
 
-}  // namespace voxserve::testing
+}  // namespace voxserve::support

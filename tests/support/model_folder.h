@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace voxserve::testing {
+namespace voxserve::support {
 
 // Creates a folder among the system's temporary files and deletes it, with its content, in the destructor.
 class TemporaryFolder {
@@ -61,4 +61,4 @@ struct TestModel {
 // range of 32 x 32 x 8 voxels, and predicts three classes.
 TestModel SmallModel();
 
-}  // namespace voxserve::testing
+}  // namespace voxserve::support

@@ -8,7 +8,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/zip.h"
 
-namespace voxserve::support {
+namespace voxserve::support::npz_test {
 namespace {
 
 std::string Dir() { return SourceDir() + "/tests/support/testdata/"; }
@@ -121,4 +121,4 @@ TEST(NpzTest, AskingForTheWrongTypeEndsTheTest) {
 }
 
 }  // namespace
-}  // namespace voxserve::support
+}  // namespace voxserve::support::npz_test

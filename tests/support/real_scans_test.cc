@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 
-namespace voxserve::support {
+namespace voxserve::support::real_scans_test {
 namespace {
 
 class RealScansTest : public ::testing::TestWithParam<RealScan> {};
@@ -45,4 +45,4 @@ INSTANTIATE_TEST_SUITE_P(Files, RealScansTest,
                          });
 
 }  // namespace
-}  // namespace voxserve::support
+}  // namespace voxserve::support::real_scans_test

@@ -1,4 +1,4 @@
-"""Tests the summary that tests/run.sh prints, on result files like those of ctest 3.25 and pytest."""
+"""Tests the summary that tests/run.sh prints, on result files like those of GoogleTest 1.12 and pytest."""
 
 import pathlib
 import subprocess
@@ -6,24 +6,23 @@ import sys
 
 SUMMARY = pathlib.Path(__file__).parent.parent / "summary.py"
 
-CTEST = """<?xml version="1.0" encoding="UTF-8"?>
-<testsuite name="Linux-c++" tests="5" failures="1" disabled="0" skipped="2" hostname="" time="1">
-  <testcase name="A.Passes" classname="A.Passes" time="0.1" status="run"><system-out>ok</system-out></testcase>
-  <testcase name="A.Fails" classname="A.Fails" time="0.1" status="fail"><failure message="Failed"/></testcase>
-  <testcase name="A.Skips" classname="A.Skips" time="0.1" status="notrun">
-    <skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>
-    <system-out>[ RUN      ] A.Skips
-/src/a_test.cc:12: Skipped
+GOOGLETEST = """<?xml version="1.0" encoding="UTF-8"?>
+<testsuites tests="5" failures="1" disabled="1" errors="0" time="1" timestamp="2026-01-01T00:00:00" name="AllTests">
+  <testsuite name="A" tests="5" failures="1" disabled="1" skipped="1" errors="0" time="1">
+    <testcase name="Passes" status="run" result="completed" time="0.1" classname="A" />
+    <testcase name="Fails" status="run" result="completed" time="0.1" classname="A">
+      <failure message="a_test.cc:9&#x0A;Failure" type=""><![CDATA[a_test.cc:9
+Failure]]></failure>
+    </testcase>
+    <testcase name="Skips" status="run" result="skipped" time="0.1" classname="A">
+      <skipped message="/src/a_test.cc:12&#x0A;no scan at&#x0A;/nowhere&#x0A;"><![CDATA[/src/a_test.cc:12
 no scan at
 /nowhere
-
-[  SKIPPED ] A.Skips (0 ms)
-[  SKIPPED ] 1 test, listed below:
-</system-out></testcase>
-  <testcase name="a_test_NOT_BUILT" classname="a_test_NOT_BUILT" time="0" status="notrun">
-    <skipped message="Unable to find executable"/></testcase>
-  <testcase name="A.Off" classname="A.Off" time="0" status="disabled"><skipped message="Disabled"/></testcase>
-</testsuite>
+]]></skipped>
+    </testcase>
+    <testcase name="DISABLED_Off" status="notrun" result="suppressed" time="0" classname="A" />
+  </testsuite>
+</testsuites>
 """
 PYTEST = """<?xml version="1.0" encoding="utf-8"?>
 <testsuites><testsuite name="pytest" errors="1" failures="1" skipped="1" tests="4">
@@ -33,7 +32,7 @@ PYTEST = """<?xml version="1.0" encoding="utf-8"?>
   <testcase classname="test_a" name="test_skips" time="0"><skipped type="pytest.skip" message="no server">x</skipped></testcase>
 </testsuite></testsuites>
 """  # fmt: skip
-PASSING = '<testsuite><testcase name="A.Passes" status="run"/></testsuite>'
+PASSING = '<testsuites name="AllTests"><testcase classname="A" name="Passes" status="run"/></testsuites>'
 
 
 def summarize(*paths):
@@ -48,24 +47,24 @@ def write(folder, name, text):
 
 
 def test_counts_and_reasons_of_both(tmp_path):
-    code, lines = summarize(write(tmp_path, "ctest.xml", CTEST), write(tmp_path, "python.xml", PYTEST))
+    code, lines = summarize(write(tmp_path, "programs.xml", GOOGLETEST), write(tmp_path, "python.xml", PYTEST))
     assert code == 1
-    assert lines[-1] == "2 passed, 4 failed, 3 skipped"
+    assert lines[-1] == "2 passed, 3 failed, 3 skipped"
     reason = lines.index("  no scan at /nowhere")
     assert lines[reason + 1] == "    A.Skips"
     assert lines[lines.index("  no server") + 1] == "    test_a::test_skips"
-    assert lines[lines.index("  disabled") + 1] == "    A.Off"
-    failures = lines[lines.index("failed, 4:") + 1 : -1]
-    assert failures == ["  A.Fails", "  a_test_NOT_BUILT: Unable to find executable", "  test_a::test_fails", "  ::test_b"]
+    assert lines[lines.index("  disabled") + 1] == "    A.DISABLED_Off"
+    failures = lines[lines.index("failed, 3:") + 1 : -1]
+    assert failures == ["  A.Fails", "  test_a::test_fails", "  ::test_b"]
 
 
 def test_all_passed(tmp_path):
-    assert summarize(write(tmp_path, "ctest.xml", PASSING)) == (0, ["1 passed, 0 failed, 0 skipped"])
+    assert summarize(write(tmp_path, "programs.xml", PASSING)) == (0, ["1 passed, 0 failed, 0 skipped"])
 
 
 def test_a_missing_or_broken_file_is_a_failure(tmp_path):
-    good = write(tmp_path, "ctest.xml", PASSING)
-    for bad in (tmp_path / "none.xml", write(tmp_path, "cut.xml", CTEST[:300])):
+    good = write(tmp_path, "programs.xml", PASSING)
+    for bad in (tmp_path / "none.xml", write(tmp_path, "cut.xml", GOOGLETEST[:300])):
         code, lines = summarize(good, bad)
         assert code == 1
         assert lines[-1] == "1 passed, 1 failed, 0 skipped"
@@ -73,6 +72,6 @@ def test_a_missing_or_broken_file_is_a_failure(tmp_path):
 
 
 def test_no_test_at_all_is_a_failure(tmp_path):
-    code, lines = summarize(write(tmp_path, "ctest.xml", "<testsuite/>"))
+    code, lines = summarize(write(tmp_path, "programs.xml", "<testsuites/>"))
     assert code == 1
     assert lines == ["no test ran", "0 passed, 0 failed, 0 skipped"]

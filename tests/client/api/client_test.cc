@@ -13,7 +13,7 @@
 #include "tests/client/fake_server.h"
 #include "tests/support/await_true.h"
 
-namespace voxserve::client {
+namespace voxserve::client::client_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -374,4 +374,4 @@ TEST(ErrorTest, AStatusWithoutDetailsHasNoReason) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::client_test

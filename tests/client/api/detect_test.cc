@@ -10,7 +10,7 @@
 #include "tests/client/api/clouds.h"
 #include "tests/client/fake_server.h"
 
-namespace voxserve::client {
+namespace voxserve::client::detect_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -172,4 +172,4 @@ TEST(DetectStreamTest, AModelWithoutLabelsNamesTheOtherCallFrameByFrame) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::detect_test

@@ -21,7 +21,7 @@
 #include "tests/client/fake_server.h"
 #include "tests/support/await_true.h"
 
-namespace voxserve::client {
+namespace voxserve::client::failover_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -422,4 +422,4 @@ TEST(ReopeningTest, OnlyWhereAnotherServerMayHelp) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::failover_test

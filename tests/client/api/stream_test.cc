@@ -11,7 +11,7 @@
 #include "tests/client/api/clouds.h"
 #include "tests/client/fake_server.h"
 
-namespace voxserve::client {
+namespace voxserve::client::stream_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -424,4 +424,4 @@ TEST_F(StreamTest, ManyThreadsMaySend) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::stream_test

@@ -10,7 +10,7 @@
 #include "client/cpp/api/error.h"
 #include "client/cpp/api/response.h"
 
-namespace voxserve::client {
+namespace voxserve::client::tensor_response_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -89,4 +89,4 @@ TEST(TensorResponseTest, AMissingOneAndOneThatStandsTwiceAreMalformed) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::tensor_response_test

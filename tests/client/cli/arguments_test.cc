@@ -4,7 +4,7 @@
 #include "client/cpp/cli/commands.h"
 #include "gmock/gmock.h"
 
-namespace voxserve::client {
+namespace voxserve::client::arguments_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -80,4 +80,4 @@ TEST(HelpTest, NamesEveryFlagOfEveryCommandWithItsHelp) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::arguments_test

@@ -5,7 +5,7 @@
 #include "client/cpp/cli/report.h"
 #include "gmock/gmock.h"
 
-namespace voxserve::client {
+namespace voxserve::client::box_report_test {
 namespace {
 
 using ::testing::ContainsRegex;
@@ -78,4 +78,4 @@ TEST(BoxReportTest, JsonHasEveryBox) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::box_report_test

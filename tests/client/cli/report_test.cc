@@ -6,7 +6,7 @@
 #include "client/cpp/cli/progress_bar.h"
 #include "gmock/gmock.h"
 
-namespace voxserve::client {
+namespace voxserve::client::report_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -136,4 +136,4 @@ TEST(ProgressTest, ShowsRateAndWhatIsLeft) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::report_test

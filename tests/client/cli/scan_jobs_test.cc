@@ -5,7 +5,7 @@
 #include "gmock/gmock.h"
 #include "tests/client/temporary_folder.h"
 
-namespace voxserve::client {
+namespace voxserve::client::scan_jobs_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -101,4 +101,4 @@ TEST_F(ScanJobsTest, FilesOfTensorsAreCheckedToo) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::scan_jobs_test

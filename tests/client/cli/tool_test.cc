@@ -16,7 +16,7 @@
 #include "tests/client/fake_server.h"
 #include "tests/client/temporary_folder.h"
 
-namespace voxserve::client {
+namespace voxserve::client::tool_test {
 namespace {
 
 using ::testing::ContainsRegex;
@@ -418,4 +418,4 @@ TEST_F(ToolTest, HelpMentionsEveryCommandAndFlag) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::tool_test

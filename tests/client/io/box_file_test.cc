@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "tests/client/temporary_folder.h"
 
-namespace voxserve::client {
+namespace voxserve::client::box_file_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -79,4 +79,4 @@ TEST(BoxFileTest, KnowsItsExtensionsAlone) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::box_file_test

@@ -2,7 +2,7 @@
 
 #include "gmock/gmock.h"
 
-namespace voxserve::client {
+namespace voxserve::client::field_spec_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -67,4 +67,4 @@ TEST(FieldSpecTest, DescribesFieldsInItsOwnSyntax) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::field_spec_test

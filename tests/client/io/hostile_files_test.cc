@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "tests/client/temporary_folder.h"
 
-namespace voxserve::client {
+namespace voxserve::client::hostile_files_test {
 namespace {
 
 using Reader = std::function<absl::StatusOr<PointCloud>(std::string)>;
@@ -145,4 +145,4 @@ TEST(HostileFilesTest, NoErrorCutsACharacter) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::hostile_files_test

@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "tests/client/temporary_folder.h"
 
-namespace voxserve::client {
+namespace voxserve::client::label_file_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -65,4 +65,4 @@ TEST(LabelFileTest, RefusesFloatsAndUnknownExtensions) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::label_file_test

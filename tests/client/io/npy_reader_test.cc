@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "tests/client/temporary_folder.h"
 
-namespace voxserve::client {
+namespace voxserve::client::npy_reader_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -160,4 +160,4 @@ TEST(NpyReaderTest, MakesTheHeaderThatNumpyMakes) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::npy_reader_test

@@ -11,7 +11,7 @@
 #include "tests/client/temporary_folder.h"
 #include "tests/support/paths.h"
 
-namespace voxserve::client {
+namespace voxserve::client::pcd_reader_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -209,4 +209,4 @@ TEST(PcdReaderTest, ReadsARealDrive) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::pcd_reader_test

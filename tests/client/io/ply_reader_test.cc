@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "tests/client/temporary_folder.h"
 
-namespace voxserve::client {
+namespace voxserve::client::ply_reader_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -110,4 +110,4 @@ TEST(PlyReaderTest, RefusesHugeCountsWithoutAllocatingForThem) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::ply_reader_test

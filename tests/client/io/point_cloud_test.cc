@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "tests/client/temporary_folder.h"
 
-namespace voxserve::client {
+namespace voxserve::client::point_cloud_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -123,4 +123,4 @@ TEST(PointCloudTest, RefusesLayoutsThatDoNotFitTheBytes) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::point_cloud_test

@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "tests/client/temporary_folder.h"
 
-namespace voxserve::client {
+namespace voxserve::client::pose_file_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -71,4 +71,4 @@ TEST_F(PoseFileTest, RefusesWhatIsNoPose) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::pose_file_test

@@ -9,7 +9,7 @@
 #include "tests/client/temporary_folder.h"
 #include "tests/support/paths.h"
 
-namespace voxserve::client {
+namespace voxserve::client::raw_reader_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -110,4 +110,4 @@ TEST(RawReaderTest, ReadsRealScans) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::raw_reader_test

@@ -9,7 +9,7 @@
 #include "client/cpp/io/npy_header.h"
 #include "tests/client/temporary_folder.h"
 
-namespace voxserve::client {
+namespace voxserve::client::tensor_file_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -79,4 +79,4 @@ TEST(TensorFileTest, AFileThatIsThereIsReplaced) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::tensor_file_test

@@ -6,7 +6,7 @@
 #include "client/cpp/view/count_text.h"
 #include "gmock/gmock.h"
 
-namespace voxserve::client {
+namespace voxserve::client::annotated_scan_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -84,4 +84,4 @@ TEST(CountTextTest, SeparatesThousands) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::annotated_scan_test

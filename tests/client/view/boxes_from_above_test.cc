@@ -7,7 +7,7 @@
 #include "client/cpp/view/preview.h"
 #include "gmock/gmock.h"
 
-namespace voxserve::client {
+namespace voxserve::client::boxes_from_above_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -225,4 +225,4 @@ TEST(BoxesFromAboveTest, BoxesLieOverLabelsOfAnotherModel) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::boxes_from_above_test

@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "tests/client/temporary_folder.h"
 
-namespace voxserve::client {
+namespace voxserve::client::picture_test {
 namespace {
 
 struct DecodedPng {
@@ -194,4 +194,4 @@ TEST(StrokeFontTest, WidthsAddUp) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::picture_test

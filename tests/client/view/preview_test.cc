@@ -3,7 +3,7 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 
-namespace voxserve::client {
+namespace voxserve::client::preview_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -70,4 +70,4 @@ TEST(PreviewTest, ShowsTheSensorAloneWhereThereAreNoPoints) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::preview_test

@@ -19,17 +19,17 @@
 #include "engine/tuner/plan_store.h"
 #include "tests/support/model_folder.h"
 
-namespace voxserve::tune {
+namespace voxserve::tune::tune_test {
 namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-using voxserve::testing::SmallModel;
-using voxserve::testing::TemporaryFolder;
-using voxserve::testing::TestModel;
-using voxserve::testing::WriteFile;
+using voxserve::support::SmallModel;
+using voxserve::support::TemporaryFolder;
+using voxserve::support::TestModel;
+using voxserve::support::WriteFile;
 
 // Returns a scan file in KITTI's layout: per point float32 x, y, z and intensity.
 std::string KittiFile(int num_points) {
@@ -228,4 +228,4 @@ TEST(TuneReport, ShowsEveryBucket) {
 }
 
 }  // namespace
-}  // namespace voxserve::tune
+}  // namespace voxserve::tune::tune_test

@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-namespace voxserve {
+namespace voxserve::cut_text_test {
 namespace {
 
 TEST(CutTextTest, AShortTextStaysWhole) {
@@ -33,4 +33,4 @@ TEST(CutTextTest, BytesThatAreNoCharactersAreCutAsTheyCome) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::cut_text_test

@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "engine/base/logging.h"
 
-namespace voxserve {
+namespace voxserve::json_log_test {
 namespace {
 
 using nlohmann::json;
@@ -149,4 +149,4 @@ TEST(TextLogTest, HasTheSameFields) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::json_log_test

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace voxserve {
+namespace voxserve::log_limiter_test {
 namespace {
 
 class LogLimiterTest : public testing::Test {
@@ -62,4 +62,4 @@ TEST_F(LogLimiterTest, ThreadsLoseNoCount) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::log_limiter_test

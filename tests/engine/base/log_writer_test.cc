@@ -21,7 +21,7 @@
 #include "absl/time/clock.h"
 #include "engine/base/logging.h"
 
-namespace voxserve {
+namespace voxserve::log_writer_test {
 namespace {
 
 using testing::EndsWith;
@@ -249,4 +249,4 @@ TEST_F(LogWriterTest, LinesThatADiskHadNoRoomForAreCountedOnceItHas) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::log_writer_test

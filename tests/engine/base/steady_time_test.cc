@@ -8,7 +8,7 @@
 
 #include "absl/time/clock.h"
 
-namespace voxserve {
+namespace voxserve::steady_time_test {
 namespace {
 
 constexpr absl::Duration kShort = absl::Milliseconds(20);
@@ -84,4 +84,4 @@ TEST(SteadyNotificationTest, TellsWhetherItWasNotified) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::steady_time_test

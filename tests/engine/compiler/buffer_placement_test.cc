@@ -13,7 +13,7 @@
 #include "engine/runtime/aligned_bytes.h"
 #include "tests/support/minkunet.h"
 
-namespace voxserve {
+namespace voxserve::buffer_placement_test {
 namespace {
 
 constexpr int64_t kUnit = kArrayAlignment;  // bytes of a row in these tests
@@ -146,4 +146,4 @@ TEST(BufferPlacementTest, NothingThatIsAliveTogetherOverlaps) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::buffer_placement_test

@@ -8,7 +8,7 @@
 
 #include "engine/compiler/program.h"
 
-namespace voxserve {
+namespace voxserve::plan_table_test {
 namespace {
 
 constexpr kernels::ConvBlock kBlock = {.rows = 64, .columns = 32, .split_k = 1};
@@ -142,4 +142,4 @@ TEST(PlanTableTest, PoolsReadNeighboursWhateverThePlan) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::plan_table_test

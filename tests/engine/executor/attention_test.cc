@@ -7,7 +7,7 @@
 
 #include "tests/engine/executor/program_comparison.h"
 
-namespace voxserve {
+namespace voxserve::attention_test {
 namespace {
 
 using kernels::PoolReduce;
@@ -84,4 +84,4 @@ TEST_P(AttentionNetworkTest, BatchWithoutASite) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::attention_test

@@ -22,7 +22,7 @@
 #include "tests/engine/executor/operator_networks.h"
 #include "voxserve/model/v1/model.pb.h"
 
-namespace voxserve {
+namespace voxserve::batch_mates_test {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -35,7 +35,7 @@ using google::protobuf::Message;
 const google::protobuf::OneofDescriptor& Operators() { return *model::v1::Node::descriptor()->FindOneofByName("op"); }
 
 // Returns the nodes that some output depends on.
-std::vector<model::v1::Node> ComputedNodes(const testing::TestModel& model) {
+std::vector<model::v1::Node> ComputedNodes(const support::TestModel& model) {
   model::v1::Model proto;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(model.graph, &proto));
   std::set<std::string> wanted;
@@ -55,7 +55,7 @@ std::vector<model::v1::Node> ComputedNodes(const testing::TestModel& model) {
 
 // Returns false for an operator that the file format has but the loader does not support.
 bool IsKnownToTheLoader(const FieldDescriptor& op) {
-  const testing::TestModel model{.graph = absl::StrCat("nodes { name: \"one\" ", op.name(), " {} }")};
+  const support::TestModel model{.graph = absl::StrCat("nodes { name: \"one\" ", op.name(), " {} }")};
   return !absl::StrContains(LoadTestGraph(model).status().message(), "\"one\": has no operator");
 }
 
@@ -302,4 +302,4 @@ TEST_P(BatchMatesTest, ASampleKeepsTheVoxelsThatItKeepsAlone) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::batch_mates_test

@@ -12,7 +12,7 @@
 
 #include "engine/executor/site_forecast.h"
 
-namespace voxserve {
+namespace voxserve::capacity_cache_test {
 namespace {
 
 constexpr uint64_t kProgram = 1;
@@ -164,4 +164,4 @@ TEST(CapacityCacheTest, ADriveHasFewCapacities) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::capacity_cache_test

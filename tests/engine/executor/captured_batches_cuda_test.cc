@@ -19,7 +19,7 @@
 #include "tests/engine/executor/same_bytes.h"
 #include "tests/engine/executor/small_minkunet_fixture.h"
 
-namespace voxserve {
+namespace voxserve::captured_batches_cuda_test {
 namespace {
 
 class CapturedBatchesCudaTest : public SmallMinkUNetTest {
@@ -384,4 +384,4 @@ TEST_F(CapturedWorkTest, WorkOfNothingCanBeLaunched) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::captured_batches_cuda_test

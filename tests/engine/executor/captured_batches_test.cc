@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace voxserve {
+namespace voxserve::captured_batches_test {
 namespace {
 
 using Way = CapturedBatches::Way;
@@ -223,4 +223,4 @@ TEST_F(CapturedBatchesTest, WhatTheBudgetHasNoRoomForRunsAsItIs) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::captured_batches_test

@@ -16,7 +16,7 @@
 #include "tests/engine/executor/random_points.h"
 #include "tests/engine/executor/same_bytes.h"
 
-namespace voxserve {
+namespace voxserve::captured_operators_cuda_test {
 namespace {
 
 InferTask TaskOf(uint32_t seed, int num_points, const Program& program, bool asks_for_all) {
@@ -75,4 +75,4 @@ TEST(CapturedOperatorsTest, ReplaysAreWhatTheirBatchesAreWithout) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::captured_operators_cuda_test

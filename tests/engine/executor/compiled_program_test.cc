@@ -12,7 +12,7 @@
 #include "engine/compiler/compiler.h"
 #include "tests/engine/executor/program_comparison.h"
 
-namespace voxserve {
+namespace voxserve::compiled_program_test {
 namespace {
 
 int CountSteps(const Graph& graph) { return static_cast<int>(Compile(graph, Plan(), {}).steps.size()); }
@@ -256,4 +256,4 @@ INSTANTIATE_TEST_SUITE_P(Seeds, RandomGraphTest, testing::Combine(support::AllDe
                          });
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::compiled_program_test

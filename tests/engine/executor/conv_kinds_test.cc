@@ -19,7 +19,7 @@
 #include "kernels/coordinates/coordinate_key.h"
 #include "tests/engine/executor/conv_network_run.h"
 
-namespace voxserve {
+namespace voxserve::conv_kinds_test {
 namespace {
 
 constexpr Place kOnes = {1, 1, 1, 1};
@@ -212,7 +212,7 @@ TEST_P(ConvLimitsTest, GeneratedSitesBeyondTheKeyRefuseTheirSampleAlone) {
   ConvNetwork network(3, 1, std::nullopt, 1);
   const Place twos = {2, 2, 2, 1};
   const std::string fine = network.Generative("voxels", {.kernel_size = twos, .stride = twos}, 2);
-  const testing::TestModel model =
+  const support::TestModel model =
       network.Finish(network.Onto(fine, "voxels", {.kernel_size = twos, .stride = twos}, 2));
   const absl::StatusOr<Graph> graph = LoadTestGraph(model);
   ASSERT_TRUE(graph.ok()) << graph.status();
@@ -236,4 +236,4 @@ TEST_P(ConvLimitsTest, GeneratedSitesBeyondTheKeyRefuseTheirSampleAlone) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::conv_kinds_test

@@ -182,7 +182,7 @@ class ConvNetwork {
 
   // Ends the network and returns the model file. The outputs are the scores and labels of node `head`, which must be on
   // the voxels' sites.
-  testing::TestModel Finish(const std::string& head) {
+  support::TestModel Finish(const std::string& head) {
     head_ = head;
     absl::StrAppend(&model_.graph, "nodes { name: \"best\" inputs: \"", head, "\" argmax {} }\n",
                     "nodes { name: \"labels\" inputs: [\"best\", \"voxels\"] voxel_to_point {} }\n",
@@ -332,7 +332,7 @@ class ConvNetwork {
       absl::StrAppend(&model_.graph, "pool { reduce: ", NameOf(*conv.reduce), " ", text, " } }\n");
     } else {
       absl::StrAppend(&model_.graph, "sparse_conv { ", text, " out_channels: ", conv.out_channels, " } }\n");
-      model_.weights[name + ".weight"] = testing::FloatTensor(
+      model_.weights[name + ".weight"] = support::FloatTensor(
           {static_cast<int64_t>(conv.deltas.size()), Channels(input) / conv.groups, conv.out_channels}, conv.weight);
     }
     channels_[name] = conv.out_channels;
@@ -344,7 +344,7 @@ class ConvNetwork {
   const std::optional<Place> shape_;
   std::mt19937 random_;
   bool uses_halves_ = false;
-  testing::TestModel model_;
+  support::TestModel model_;
   std::vector<Node> nodes_;
   std::map<std::string, int> channels_;
   std::map<std::string, Place> shapes_;  // the output shapes of Padded and Transposed

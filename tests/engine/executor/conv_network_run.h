@@ -36,7 +36,7 @@ inline void ExpectWhatIsDefined(support::Device device, ConvNetwork& network, co
   for (const Rows& voxels : samples) {
     expected.push_back({.cloud = CloudOf(voxels, network.dimension(), network.Channels("voxels"))});
   }
-  const testing::TestModel model = network.Finish(head);
+  const support::TestModel model = network.Finish(head);
   for (size_t i = 0; i < samples.size(); ++i) {
     for (const auto& [site, row] : network.Evaluate(samples[i])) {
       expected[i].scores.insert(expected[i].scores.end(), row.begin(), row.end());

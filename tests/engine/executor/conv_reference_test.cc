@@ -12,7 +12,7 @@
 #include "kernels/coordinates/output_coordinates.h"
 #include "tests/engine/executor/spconv_cases.h"
 
-namespace voxserve {
+namespace voxserve::conv_reference_test {
 namespace {
 
 // Returns the case's convolution. If `weight` is null, the convolution has deltas but no weights, as a pool needs.
@@ -92,4 +92,4 @@ TEST(ConvReferenceTest, IsWhatSpconvMakes) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::conv_reference_test

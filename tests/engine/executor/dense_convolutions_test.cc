@@ -14,7 +14,7 @@
 #include "tests/support/npz.h"
 #include "tests/support/paths.h"
 
-namespace voxserve {
+namespace voxserve::dense_convolutions_test {
 namespace {
 
 using Arrays = std::map<std::string, support::NpyArray>;
@@ -46,13 +46,13 @@ TEST_P(DenseConvolutionsTest, EveryKindIsTheDenseOneAtItsSites) {
     if (!absl::EndsWith(name, "/model")) continue;
     const std::string prefix = name.substr(0, name.size() - std::string("model").size());
     SCOPED_TRACE(prefix);
-    testing::TestModel model{.graph = model_text.bytes};
+    support::TestModel model{.graph = model_text.bytes};
     std::vector<ScoredCloud> samples;
     for (auto array = arrays->lower_bound(prefix); array != arrays->end() && absl::StartsWith(array->first, prefix);
          ++array) {
       const std::string part = array->first.substr(prefix.size());
       if (absl::EndsWith(part, ".weight") || absl::EndsWith(part, ".bias")) {
-        model.weights[part] = testing::FloatTensor(array->second.shape, array->second.values<float>());
+        model.weights[part] = support::FloatTensor(array->second.shape, array->second.values<float>());
       } else if (absl::StartsWith(part, "sites")) {
         samples.push_back(ReadSample(*arrays, prefix, static_cast<int>(samples.size())));
       }
@@ -65,4 +65,4 @@ TEST_P(DenseConvolutionsTest, EveryKindIsTheDenseOneAtItsSites) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::dense_convolutions_test

@@ -23,7 +23,7 @@
 #include "tests/engine/device_runner.h"
 #include "tests/engine/executor/graph_interpreter.h"
 
-namespace voxserve {
+namespace voxserve::detection_network_test {
 namespace {
 
 using kernels::CenterHeadConvention;
@@ -387,4 +387,4 @@ TEST(DetectionProgramTest, ImagesStayFloat32WhereDecodersAloneReadThem) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::detection_network_test

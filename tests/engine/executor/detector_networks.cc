@@ -9,7 +9,7 @@
 namespace voxserve {
 namespace {
 
-using testing::TestModel;
+using support::TestModel;
 
 // Each branch of a head, with its number of channels.
 constexpr std::pair<const char*, int> kBranches[] = {{"heatmap", 2}, {"center", 2}, {"height", 1},

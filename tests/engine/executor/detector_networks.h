@@ -7,10 +7,10 @@
 namespace voxserve {
 
 // Returns a network like VoxelNeXt, which decodes boxes from the rows of sites, without a dense image.
-testing::TestModel SiteDetector();
+support::TestModel SiteDetector();
 
 // Returns a network like CenterPoint on pillars (voxels as high as the scene). It has two layers on the points of a
 // pillar. A pillar has three slots for points; an empty slot counts as a point in the first pooling.
-testing::TestModel PillarDetector();
+support::TestModel PillarDetector();
 
 }  // namespace voxserve

@@ -13,7 +13,7 @@
 #include "tests/engine/golden_scan.h"
 #include "tests/engine/program_fixture.h"
 
-namespace voxserve {
+namespace voxserve::executor_test {
 namespace {
 
 using testing::IsEmpty;
@@ -191,4 +191,4 @@ TEST_P(ExecutorTest, EachSizeRunsByThePlanOfItsBucket) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::executor_test

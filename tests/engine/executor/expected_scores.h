@@ -19,8 +19,8 @@
 namespace voxserve {
 
 // Writes the model to a temporary folder and loads it from there, as the server loads a model of its repository.
-inline absl::StatusOr<Graph> LoadTestGraph(const testing::TestModel& model) {
-  const testing::TemporaryFolder folder;
+inline absl::StatusOr<Graph> LoadTestGraph(const support::TestModel& model) {
+  const support::TemporaryFolder folder;
   model.WriteTo(folder.path());
   return LoadGraph(folder.path() / "1");
 }
@@ -66,7 +66,7 @@ struct ScoredCloud {
 
 // Expects the scores of all samples, which run as one batch, for every variant of the device. A score may differ by
 // 1e-4 (in float16 1e-2) times the largest magnitude of an expected score, or times 1 if that is larger.
-inline void ExpectScores(support::Device device, const testing::TestModel& model,
+inline void ExpectScores(support::Device device, const support::TestModel& model,
                          const std::vector<ScoredCloud>& samples) {
   SCOPED_TRACE(model.graph);
   const absl::StatusOr<Graph> graph = LoadTestGraph(model);

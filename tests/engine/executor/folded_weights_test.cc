@@ -9,7 +9,7 @@
 #include "tests/engine/executor/expected_scores.h"
 #include "tests/support/model_folder.h"
 
-namespace voxserve {
+namespace voxserve::folded_weights_test {
 namespace {
 
 class FoldedWeightsTest : public ::testing::TestWithParam<support::Device> {};
@@ -19,17 +19,17 @@ TEST_P(FoldedWeightsTest, ThoseThatAreNotFiniteAreRefusedByName) {
   SKIP_WITHOUT(GetParam());
   const auto runner = DeviceRunner::Create({.device = GetParam()});
   ASSERT_TRUE(runner.ok()) << runner.status();
-  testing::TestModel good = testing::SmallModel();
+  support::TestModel good = support::SmallModel();
   good.Replace("[\"sum\", \"conv\"]", "[\"sum\", \"relu\"]");  // only the norm reads the convolution, so it is folded
-  testing::TestModel large_weight = good, large_mean = good;
-  for (testing::TestModel* const model : {&large_weight, &large_mean}) {
-    model->weights["norm.weight"] = testing::FloatTensor({4}, {1, 1, 10, 1});
+  support::TestModel large_weight = good, large_mean = good;
+  for (support::TestModel* const model : {&large_weight, &large_mean}) {
+    model->weights["norm.weight"] = support::FloatTensor({4}, {1, 1, 10, 1});
   }
-  large_weight.weights["conv.weight"] = testing::FloatTensor({27, 2, 4}, std::vector<float>(27 * 2 * 4, 3e37f));
-  large_mean.weights["norm.running_mean"] = testing::FloatTensor({4}, {1, 1, 3e38f, 1});
+  large_weight.weights["conv.weight"] = support::FloatTensor({27, 2, 4}, std::vector<float>(27 * 2 * 4, 3e37f));
+  large_mean.weights["norm.running_mean"] = support::FloatTensor({4}, {1, 1, 3e38f, 1});
   for (const Variant& variant : VariantsOf(GetParam())) {
     SCOPED_TRACE(variant.name);
-    const auto check = [&](const testing::TestModel& model) -> absl::Status {
+    const auto check = [&](const support::TestModel& model) -> absl::Status {
       const absl::StatusOr<Graph> graph = LoadTestGraph(model);
       EXPECT_TRUE(graph.ok()) << graph.status();
       if (!graph.ok()) return absl::OkStatus();
@@ -37,7 +37,7 @@ TEST_P(FoldedWeightsTest, ThoseThatAreNotFiniteAreRefusedByName) {
       return program.ok() ? program->Check() : program.status();
     };
     EXPECT_TRUE(check(good).ok()) << check(good);
-    for (const testing::TestModel* const model : {&large_weight, &large_mean}) {
+    for (const support::TestModel* const model : {&large_weight, &large_mean}) {
       const absl::Status refused = check(*model);
       EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
       EXPECT_EQ(ReasonOf(refused), error_reason::kBadModel) << refused;
@@ -47,4 +47,4 @@ TEST_P(FoldedWeightsTest, ThoseThatAreNotFiniteAreRefusedByName) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::folded_weights_test

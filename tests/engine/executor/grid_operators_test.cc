@@ -11,7 +11,7 @@
 #include "engine/ops/image/conv2d.h"
 #include "tests/engine/executor/program_comparison.h"
 
-namespace voxserve {
+namespace voxserve::grid_operators_test {
 namespace {
 
 using kernels::ActivationFunction;
@@ -303,4 +303,4 @@ TEST(GridOperatorsCudaTest, MapsThatAreMadeOnTheCpu) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::grid_operators_test

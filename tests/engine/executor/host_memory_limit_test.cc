@@ -18,7 +18,7 @@
 #include "tests/engine/golden_scan.h"
 #include "tests/support/real_scans.h"
 
-namespace voxserve {
+namespace voxserve::host_memory_limit_test {
 namespace {
 
 using testing::HasSubstr;
@@ -253,4 +253,4 @@ TEST_F(HostMemoryLimitTest, RandomSizesNeverExceedASmallLimit) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::host_memory_limit_test

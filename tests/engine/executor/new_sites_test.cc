@@ -15,7 +15,7 @@
 #include "tests/engine/executor/conv_network_run.h"
 #include "tests/engine/executor/program_comparison.h"
 
-namespace voxserve {
+namespace voxserve::new_sites_test {
 namespace {
 
 constexpr Place kOnes = {1, 1, 1, 1};
@@ -271,9 +271,9 @@ TEST_P(NewSiteLimitsTest, SitesBeyondTheKeyRefuseTheirSampleAlone) {
   const std::string score = network.Submanifold("voxels", {.kernel_size = {1, 1, 1, 1}}, 1);
   const std::string kept = network.Prune("voxels", score, -1000);
   const std::string fine = network.Generative(kept, {.kernel_size = twos, .stride = twos}, 2);
-  const testing::TestModel model =
+  const support::TestModel model =
       network.Finish(network.Onto(fine, "voxels", {.kernel_size = twos, .stride = twos}, 2));
-  const testing::TemporaryFolder folder;
+  const support::TemporaryFolder folder;
   model.WriteTo(folder.path());
   const absl::StatusOr<Graph> graph = LoadGraph(folder.path() / "1");
   ASSERT_TRUE(graph.ok()) << graph.status();
@@ -361,4 +361,4 @@ TEST(NewSitesCudaTest, PrunesWithoutCapacities) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::new_sites_test

@@ -14,7 +14,7 @@
 #include "tests/engine/device_runner.h"
 #include "tests/engine/executor/graph_builder.h"
 
-namespace voxserve {
+namespace voxserve::not_finite_test {
 namespace {
 
 using Precision = ModelConfig::Precision;
@@ -199,4 +199,4 @@ TEST_P(NotFiniteTest, CandidatesOfBoxesAreCountedByCloudAndNoBoxes) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::not_finite_test

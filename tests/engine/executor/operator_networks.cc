@@ -9,7 +9,7 @@
 namespace voxserve {
 namespace {
 
-using testing::TestModel;
+using support::TestModel;
 
 constexpr char kLabelsAndScores[] = R"(
 nodes { name: "best" inputs: "head" argmax {} }

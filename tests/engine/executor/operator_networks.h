@@ -11,7 +11,7 @@ namespace voxserve {
 
 struct OperatorNetwork {
   std::string name;
-  testing::TestModel model;
+  support::TestModel model;
 };
 
 // Returns the networks. Their clouds must have the fields x, y, z and f, with positions between 0 and (6, 5, 4) metres

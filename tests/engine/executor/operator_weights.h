@@ -19,7 +19,7 @@ inline constexpr char kFeatures[] =
 // Adds random tensors to a model, which must outlive this object. The same calls give the same values.
 class Weights {
  public:
-  explicit Weights(testing::TestModel* model) : model_(*model), random_(1) {}
+  explicit Weights(support::TestModel* model) : model_(*model), random_(1) {}
 
   // Adds "<node>.weight". `inputs` is the number of input values that are summed for an output; the weights shrink with
   // it, so that results are about as large as inputs.
@@ -48,11 +48,11 @@ class Weights {
     std::uniform_real_distribution<float> value(low * factor, high * factor);
     std::vector<float> values(static_cast<size_t>(count));
     for (float& v : values) v = value(random_);
-    model_.weights[name] = testing::FloatTensor(std::move(shape), values);
+    model_.weights[name] = support::FloatTensor(std::move(shape), values);
     return *this;
   }
 
-  testing::TestModel& model_;
+  support::TestModel& model_;
   std::mt19937 random_;
 };
 

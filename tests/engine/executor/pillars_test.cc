@@ -16,10 +16,10 @@
 #include "absl/strings/str_cat.h"
 #include "tests/engine/executor/expected_scores.h"
 
-namespace voxserve {
+namespace voxserve::pillars_test {
 namespace {
 
-using testing::TestModel;
+using support::TestModel;
 using Point = std::array<float, 4>;  // x, y, z, f
 using Cell = std::array<int, 3>;
 using Row = std::vector<double>;
@@ -196,4 +196,4 @@ TEST_P(PillarsTest, EmptySlotsCountWhereThereAreSome) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::pillars_test

@@ -15,7 +15,7 @@
 #include "tests/engine/program_fixture.h"
 #include "tests/support/minkunet.h"
 
-namespace voxserve {
+namespace voxserve::pinned_clouds_test {
 namespace {
 
 PointCloud Street(int64_t num_points, uint32_t seed) {
@@ -141,4 +141,4 @@ TEST_P(PinnedCloudsTest, AGpuStagesOrdinaryOnesAlone) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::pinned_clouds_test

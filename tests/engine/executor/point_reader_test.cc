@@ -12,7 +12,7 @@
 
 #include "engine/base/error_reason.h"
 
-namespace voxserve {
+namespace voxserve::point_reader_test {
 namespace {
 
 using testing::HasSubstr;
@@ -76,4 +76,4 @@ TEST(CheckInputTest, EverySweepNeedsItsFields) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::point_reader_test

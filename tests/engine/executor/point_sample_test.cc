@@ -20,7 +20,7 @@
 #include "tests/kernels/points/farthest/farthest_point_testing.h"
 #include "tests/support/minkunet.h"
 
-namespace voxserve {
+namespace voxserve::point_sample_test {
 namespace {
 
 using ::testing::Contains;
@@ -66,12 +66,12 @@ int64_t NumValid(const Rows& rows) {
 
 std::vector<int32_t> SelectSerially(const Rows& rows, const FarthestPoints& sample) {
   const auto num_points = static_cast<int64_t>(rows.size() / 4);
-  kernels::testing::PointClouds clouds{.pitch = 4};
+  kernels::fixtures::PointClouds clouds{.pitch = 4};
   clouds.Add(rows, static_cast<int64_t>(sample.num_points));
   clouds.starts = {sample.seed ? kernels::FarthestPointStart(*sample.seed, num_points)
                                : static_cast<int64_t>(sample.start_index)};
   for (size_t i = 0; i < rows.size() / 4; ++i) clouds.is_valid.push_back(IsValid(rows, i) ? 1 : 0);
-  return kernels::testing::SelectSerially(clouds).selected;
+  return kernels::fixtures::SelectSerially(clouds).selected;
 }
 
 // Returns the rows of these points, in the cloud's order, each once.
@@ -90,7 +90,7 @@ class PointSampleTest : public ProgramTest {
     CompileModel(support::MinkUNet({.width = 0.25, .num_classes = kNumClasses, .voxel_size_m = 0.5f}));
   }
 
-  void CompileModel(const testing::TestModel& model) {
+  void CompileModel(const support::TestModel& model) {
     const auto graph = support::LoadNetwork(model);
     ASSERT_TRUE(graph.ok()) << graph.status();
     Compile(*graph);
@@ -245,8 +245,8 @@ TEST_P(PointSampleTest, StageRunsWhereASampleIsTaken) {
 }
 
 // Returns MinkUNet, with a node "sample" in front of it.
-testing::TestModel Sampling(const std::string& parameters) {
-  testing::TestModel model = support::MinkUNet({.width = 0.25, .num_classes = kNumClasses, .voxel_size_m = 0.5f});
+support::TestModel Sampling(const std::string& parameters) {
+  support::TestModel model = support::MinkUNet({.width = 0.25, .num_classes = kNumClasses, .voxel_size_m = 0.5f});
   const std::string voxels = "voxelize {";
   const size_t at = model.graph.find(voxels);
   model.graph.insert(at, "inputs: \"sample\" ");
@@ -312,4 +312,4 @@ TEST(CheckSampleTest, SweepsHaveNone) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::point_sample_test

@@ -12,7 +12,7 @@
 
 #include "tests/engine/executor/program_comparison.h"
 
-namespace voxserve {
+namespace voxserve::points_test {
 namespace {
 
 using kernels::ActivationFunction;
@@ -429,4 +429,4 @@ INSTANTIATE_TEST_SUITE_P(Seeds, RandomPointGraphTest,
                          });
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::points_test

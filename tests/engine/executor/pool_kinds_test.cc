@@ -10,7 +10,7 @@
 
 #include "tests/engine/executor/conv_network_run.h"
 
-namespace voxserve {
+namespace voxserve::pool_kinds_test {
 namespace {
 
 constexpr Place kOnes = {1, 1, 1, 1};
@@ -106,4 +106,4 @@ TEST_P(PoolKindsTest, TransposedMovesSites) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::pool_kinds_test

@@ -7,7 +7,7 @@
 
 #include "tests/engine/executor/program_comparison.h"
 
-namespace voxserve {
+namespace voxserve::pooling_test {
 namespace {
 
 using kernels::CoordinateRule;
@@ -92,4 +92,4 @@ TEST(PoolingCudaTest, MapsThatAreMadeOnTheCpu) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::pooling_test

@@ -7,7 +7,7 @@
 
 #include "tests/engine/executor/program_comparison.h"
 
-namespace voxserve {
+namespace voxserve::row_operators_test {
 namespace {
 
 using kernels::ActivationFunction;
@@ -144,4 +144,4 @@ TEST_P(RowOperatorsTest, NumbersOutsideOfTheTableGetTheIgnoreLabel) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::row_operators_test

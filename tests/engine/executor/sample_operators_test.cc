@@ -7,7 +7,7 @@
 
 #include "tests/engine/executor/program_comparison.h"
 
-namespace voxserve {
+namespace voxserve::sample_operators_test {
 namespace {
 
 using kernels::ActivationFunction;
@@ -129,4 +129,4 @@ TEST_P(SampleOperatorsTest, EveryOperatorEqualsTheInterpreter) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::sample_operators_test

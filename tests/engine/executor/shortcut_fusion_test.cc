@@ -16,7 +16,7 @@
 #include "tests/engine/executor/random_points.h"
 #include "tests/support/minkunet.h"
 
-namespace voxserve {
+namespace voxserve::shortcut_fusion_test {
 namespace {
 
 int CountSteps(const Graph& graph, bool on_cuda, DType dtype) {
@@ -200,4 +200,4 @@ TEST(ShortcutFusionTest, EveryDataflowAddsShortcuts) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::shortcut_fusion_test

@@ -16,12 +16,12 @@
 #include "tests/engine/executor/detector_networks.h"
 #include "tests/engine/executor/expected_scores.h"
 
-namespace voxserve {
+namespace voxserve::site_boxes_test {
 namespace {
 
 // Returns the detector of sites with a second head, which reads images of the first head's rows.
-testing::TestModel BothDetector() {
-  testing::TestModel model = SiteDetector();
+support::TestModel BothDetector() {
+  support::TestModel model = SiteDetector();
   for (const char* branch : {"heatmap", "center", "height", "dim", "rot", "vel"}) {
     absl::StrAppend(&model.graph, "nodes { name: \"", branch, ".image\" inputs: \"", branch, "\" to_bev {} }\n");
   }
@@ -115,4 +115,4 @@ TEST(SiteBoxesProgramTest, TheTableIsInTheScratch) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::site_boxes_test

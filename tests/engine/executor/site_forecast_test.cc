@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-namespace voxserve {
+namespace voxserve::site_forecast_test {
 namespace {
 
 TEST(SiteForecastTest, HasRoomForTheSameBatchAgainAndALittleMore) {
@@ -153,4 +153,4 @@ TEST(SiteForecastTest, AnotherNumberOfLevelsIsLearnedAnew) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::site_forecast_test

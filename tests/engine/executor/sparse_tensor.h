@@ -95,7 +95,7 @@ inline std::string Outputs(const std::string& node) {
 }
 
 // Expects that the rows of node `node`, which has the voxels' sites, are `expected`.
-inline void ExpectAtVoxels(support::Device device, testing::TestModel model, const std::string& node,
+inline void ExpectAtVoxels(support::Device device, support::TestModel model, const std::string& node,
                            const SparseTensor& input, const std::vector<Rows>& expected) {
   model.graph += Outputs(node);
   std::vector<ScoredCloud> samples;
@@ -123,7 +123,7 @@ inline std::vector<uint64_t> KeysOf(support::Device device, DeviceRunner& runner
 }
 
 // Expects that the sites of a node are exactly those of `expected`.
-inline void ExpectSites(support::Device device, const testing::TestModel& model, const std::string& node,
+inline void ExpectSites(support::Device device, const support::TestModel& model, const std::string& node,
                         const SparseTensor& input, const std::vector<Rows>& expected) {
   SCOPED_TRACE(model.graph);
   const absl::StatusOr<Graph> graph = LoadTestGraph(model);
@@ -160,7 +160,7 @@ enum class MadeBy { kStrided, kTransposed };
 // Expects the sites and rows of a node whose sites a convolution with `geometry` made from the voxels. Scores belong to
 // points, so the rows must come back to the voxels: one more convolution, in the opposite direction, with `geometry`
 // and random weights, reads the node's rows. A row at a wrong site changes the result of this convolution.
-inline void ExpectThroughVoxels(support::Device device, testing::TestModel model, const std::string& node,
+inline void ExpectThroughVoxels(support::Device device, support::TestModel model, const std::string& node,
                                 const SparseTensor& input, const kernels::ConvGeometry& geometry, MadeBy made_by,
                                 int channels, const std::vector<Rows>& expected) {
   constexpr int kOut = 3;
@@ -176,7 +176,7 @@ inline void ExpectThroughVoxels(support::Device device, testing::TestModel model
                   "\" sparse_conv { kind: ", is_coarse ? "KIND_TRANSPOSED" : "KIND_STRIDED", " sites_of: \"voxels\" ",
                   GeometryText(geometry), " out_channels: ", kOut, " } }\n");
   model.weights["back.weight"] =
-      testing::FloatTensor({static_cast<int64_t>(back.deltas.size()), channels, kOut}, back.weight);
+      support::FloatTensor({static_cast<int64_t>(back.deltas.size()), channels, kOut}, back.weight);
   std::vector<Rows> at_voxels;
   for (size_t i = 0; i < input.samples.size(); ++i) {
     const std::set<Place> sites = SitesOf(input.samples[i]);

@@ -164,7 +164,7 @@ class Network {
     for (const auto& [tensor, value] : std::map<std::string, float>{
              {"weight", 1 / cells}, {"bias", 0.0f}, {"running_mean", 0.0f}, {"running_var", 1.0f}}) {
       model_.weights[absl::StrCat(name, ".", tensor)] =
-          testing::FloatTensor({sum.channels}, std::vector<float>(channels, value));
+          support::FloatTensor({sum.channels}, std::vector<float>(channels, value));
     }
     return Named(sum, [sum, cells](const Values& values) {
       Rows rows = values.at(sum.node);
@@ -231,8 +231,8 @@ class Network {
     constexpr float kPart = 1.0f / 32;  // per site; above the allowed rounding error, so that one missing site shows
     const std::string one = AddText("linear { out_channels: 1 bias: true }", counted);
     model_.weights[one + ".weight"] =
-        testing::FloatTensor({1, counted.channels}, std::vector<float>(static_cast<size_t>(counted.channels), 0.0f));
-    model_.weights[one + ".bias"] = testing::FloatTensor({1}, {kPart});
+        support::FloatTensor({1, counted.channels}, std::vector<float>(static_cast<size_t>(counted.channels), 0.0f));
+    model_.weights[one + ".bias"] = support::FloatTensor({1}, {kPart});
     Layer ones = counted;
     ones.node = one;
     Layer sum = counted;
@@ -250,7 +250,7 @@ class Network {
 
   // Expects that the device's scores equal those of the loops, for clouds with one point in each voxel of the samples.
   void ExpectEqual(support::Device device, const Layer& head, const std::vector<Rows>& samples) const {
-    testing::TestModel model = model_;
+    support::TestModel model = model_;
     absl::StrAppend(&model.graph, "nodes { name: \"best\" inputs: \"", head.node, "\" argmax {} }\n",
                     "nodes { name: \"labels\" inputs: [\"best\", \"voxels\"] voxel_to_point {} }\n",
                     "nodes { name: \"scores\" inputs: [\"", head.node, "\", \"voxels\"] voxel_to_point {} }\n",
@@ -338,7 +338,7 @@ class Network {
                              weights.bias.empty() ? "" : " bias: true", " }"),
                 in);
     model_.weights[name + ".weight"] = weights.Served();
-    if (!weights.bias.empty()) model_.weights[name + ".bias"] = testing::FloatTensor({out_channels}, weights.bias);
+    if (!weights.bias.empty()) model_.weights[name + ".bias"] = support::FloatTensor({out_channels}, weights.bias);
     return Named({.node = name, .spatial_size = out_size, .channels = out_channels}, std::move(loop));
   }
 
@@ -369,7 +369,7 @@ class Network {
     for (int o = 0; o < out.channels; ++o) {
       for (int i = 0; i < in.channels; ++i) weight.push_back(i == o + num_features ? 1.0f : 0.0f);
     }
-    model_.weights[name + ".weight"] = testing::FloatTensor({out.channels, in.channels}, weight);
+    model_.weights[name + ".weight"] = support::FloatTensor({out.channels, in.channels}, weight);
     return Named(out, [in, num_features](const Values& values) {
       Rows rows = values.at(in.node);
       for (auto& [site, row] : rows) row.erase(row.begin(), row.begin() + num_features);
@@ -381,7 +381,7 @@ class Network {
   const RuleMaker rules_;
   std::mt19937 random_;
   Layer input_;
-  testing::TestModel model_;
+  support::TestModel model_;
   int num_nodes_ = 0;
   std::string last_;
   std::vector<std::pair<std::string, Loop>> loops_;

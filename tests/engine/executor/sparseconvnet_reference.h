@@ -112,7 +112,7 @@ struct Weights {
   }
 
   // Returns the weights in the layout of a model folder: [cells, in, groups * out].
-  testing::TestTensor Served() const {
+  support::TestTensor Served() const {
     std::vector<float> served;
     for (size_t cell = 0; cell < cells; ++cell) {
       for (size_t i = 0; i < in; ++i) {
@@ -121,7 +121,7 @@ struct Weights {
         }
       }
     }
-    return testing::FloatTensor(
+    return support::FloatTensor(
         {static_cast<int64_t>(cells), static_cast<int64_t>(in), static_cast<int64_t>(groups * out)}, served);
   }
 };

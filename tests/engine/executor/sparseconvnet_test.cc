@@ -13,7 +13,7 @@
 #include "tests/engine/executor/conv_network_run.h"
 #include "tests/engine/executor/sparseconvnet_network.h"
 
-namespace voxserve::sparseconvnet {
+namespace voxserve::sparseconvnet::sparseconvnet_test {
 namespace {
 
 constexpr int kChannels = 4;
@@ -174,4 +174,4 @@ TEST_P(SparseConvNetTest, SitesOfAStrideAboveTheSize) {
 }
 
 }  // namespace
-}  // namespace voxserve::sparseconvnet
+}  // namespace voxserve::sparseconvnet::sparseconvnet_test

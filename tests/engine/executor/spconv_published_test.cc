@@ -18,14 +18,14 @@
 #include "tests/support/array_tree.h"
 #include "tests/support/spconv_outputs.h"
 
-namespace voxserve {
+namespace voxserve::spconv_published_test {
 namespace {
 
 using support::ArrayTree;
 using support::NpyArray;
 
 // Converts a weight of spconv 2 [out, kernel..., in] to the engine's layout [cells, in, out].
-testing::TestTensor ToCells(const NpyArray& weight) {
+support::TestTensor ToCells(const NpyArray& weight) {
   const auto out = static_cast<size_t>(weight.shape.front()), in = static_cast<size_t>(weight.shape.back());
   const size_t cells = static_cast<size_t>(weight.num_elements()) / in / out;
   std::vector<float> values(out * cells * in);
@@ -34,7 +34,7 @@ testing::TestTensor ToCells(const NpyArray& weight) {
       for (size_t i = 0; i < in; ++i) values[(k * in + i) * out + o] = weight.data<float>()[(o * cells + k) * in + i];
     }
   }
-  return testing::FloatTensor({static_cast<int64_t>(cells), weight.shape.back(), weight.shape.front()}, values);
+  return support::FloatTensor({static_cast<int64_t>(cells), weight.shape.back(), weight.shape.front()}, values);
 }
 
 // Reads spconv's sparse tensor from a case's `input`.
@@ -79,7 +79,7 @@ TEST_P(SpconvPublishedTest, VoxelsMeans) {
       return absl::StrCat("[", absl::StrJoin(values, ", "), "]");
     };
     const int64_t max_points = parameters.at("max_num_points_per_voxel").AsInt();
-    testing::TestModel model{
+    support::TestModel model{
         .graph = absl::StrCat(
             "nodes { name: \"voxels\" voxelize { rounding: ROUNDING_FLOOR origin: ORIGIN_RANGE voxel_size: ",
             floats("vsize_xyz", 0), " range_min: ", floats("coors_range_xyz", 0),
@@ -151,7 +151,7 @@ TEST_P(SpconvPublishedTest, Pooling) {
       absl::StrAppend(&text, read("stride", geometry.stride), read("padding", geometry.padding),
                       read("dilation", geometry.dilation), "kind: KIND_STRIDED rule: RULE_PADDED");
     }
-    testing::TestModel model{.graph = absl::StrCat(Voxels(input),
+    support::TestModel model{.graph = absl::StrCat(Voxels(input),
                                                    "nodes { name: \"pool\" inputs: \"voxels\" pool { reduce: ",
                                                    is_max ? "REDUCE_MAX " : "REDUCE_AVERAGE ", text, " } }\n")};
     std::string head = "pool";
@@ -178,7 +178,7 @@ TEST_P(SpconvPublishedTest, SequenceOfConvolutions) {
   const ArrayTree& one = cases[0];
   const SparseTensor input = TensorOf(one.at("input"));
   const std::vector<ArrayTree> layers = one.at("layers").items()[0].at("children").items();
-  testing::TestModel model{.graph = Voxels(input) +
+  support::TestModel model{.graph = Voxels(input) +
                                     R"(nodes { name: "first" inputs: "voxels"
                           sparse_conv { kind: KIND_SUBMANIFOLD kernel_size: [3, 3] out_channels: 16 } }
                   nodes { name: "norm" inputs: "first" batch_norm { epsilon: 1e-5 } }
@@ -193,7 +193,7 @@ TEST_P(SpconvPublishedTest, SequenceOfConvolutions) {
   model.weights["first.weight"] = ToCells(parameter(0, "weight"));
   model.weights["second.weight"] = ToCells(parameter(3, "weight"));
   const auto keep = [&](const std::string& name, const std::vector<float>& values) {
-    model.weights[name] = testing::FloatTensor({static_cast<int64_t>(values.size())}, values);
+    model.weights[name] = support::FloatTensor({static_cast<int64_t>(values.size())}, values);
   };
   keep("second.bias", parameter(3, "bias").values<float>());
   keep("norm.weight", parameter(1, "weight").values<float>());
@@ -235,7 +235,7 @@ TEST_P(SpconvPublishedTest, Tables) {
   for (const ArrayTree& one : cases) {
     SCOPED_TRACE(one.at("id").AsString());
     const SparseTensor input = TensorOf(one.at("input"));
-    testing::TestModel model{.graph = Voxels(input)};
+    support::TestModel model{.graph = Voxels(input)};
     for (const char* const branch : {"left", "right"}) {
       const ArrayTree spec = one.at("branch_specs").items()[branch == std::string("left") ? 0 : 1];
       absl::StrAppend(&model.graph, "nodes { name: \"", branch, "\" inputs: \"voxels\" sparse_conv { kind: ",
@@ -249,10 +249,10 @@ TEST_P(SpconvPublishedTest, Tables) {
 }
 
 // Returns the weight of a linear layer that copies `count` channels, beginning with `first`.
-testing::TestTensor Taking(int first, int count, int channels) {
+support::TestTensor Taking(int first, int count, int channels) {
   std::vector<float> values(static_cast<size_t>(count * channels), 0.0f);
   for (int row = 0; row < count; ++row) values[static_cast<size_t>(row * channels + first + row)] = 1;
-  return testing::FloatTensor({count, channels}, values);
+  return support::FloatTensor({count, channels}, values);
 }
 
 // Adds tensors on different sites. The cloud has the sites of both, their features side by side, and two columns that
@@ -279,7 +279,7 @@ TEST_P(SpconvPublishedTest, SumsAcrossSites) {
         }
       }
     }
-    testing::TestModel model{.graph = Voxels(both)};
+    support::TestModel model{.graph = Voxels(both)};
     for (int side = 0; side < 2; ++side) {
       absl::StrAppend(&model.graph, "nodes { name: \"features", side,
                       "\" inputs: \"voxels\" linear { out_channels: ", channels, " } }\nnodes { name: \"is_there", side,
@@ -300,4 +300,4 @@ TEST_P(SpconvPublishedTest, SumsAcrossSites) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::spconv_published_test

@@ -21,7 +21,7 @@
 #include "tests/engine/program_fixture.h"
 #include "tests/support/model_folder.h"
 
-namespace voxserve {
+namespace voxserve::tensor_outputs_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -142,11 +142,11 @@ const std::vector<Point> kOther = {{1.5f, 2.5f, -2.5f, 3}, {0.5f, 0.5f, 2.5f, -4
 class TensorOutputsTest : public ProgramTest {
  protected:
   void Load(const std::string& outputs) {
-    testing::TestModel model;
+    support::TestModel model;
     model.graph = std::string(kNodes) + outputs;
-    model.weights = {{"head.weight", testing::FloatTensor({3, 2}, {0, 0, 1, 0, 0, 2})},
-                     {"head.bias", testing::FloatTensor({3}, {0.5f, 0, -1})}};
-    const testing::TemporaryFolder folder;
+    model.weights = {{"head.weight", support::FloatTensor({3, 2}, {0, 0, 1, 0, 0, 2})},
+                     {"head.bias", support::FloatTensor({3}, {0.5f, 0, -1})}};
+    const support::TemporaryFolder folder;
     model.WriteTo(folder.path());
     const absl::StatusOr<Graph> graph = LoadGraph(folder.path() / "1");
     ASSERT_TRUE(graph.ok()) << graph.status();
@@ -307,4 +307,4 @@ TEST_P(TensorOutputsTest, ABatchWithoutRoomInTheBudgetIsRefused) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::tensor_outputs_test

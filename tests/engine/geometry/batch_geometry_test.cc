@@ -10,7 +10,7 @@
 #include "engine/base/error_reason.h"
 #include "kernels/coordinates/coordinate_key.h"
 
-namespace voxserve {
+namespace voxserve::batch_geometry_test {
 namespace {
 
 using testing::ElementsAre;
@@ -111,4 +111,4 @@ TEST_F(BatchGeometryTest, LevelThatNoMemoryHoldsIsRefusedBeforeItIsMade) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::batch_geometry_test

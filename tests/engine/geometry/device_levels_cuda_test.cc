@@ -11,7 +11,7 @@
 #include "engine/runtime/device_pool.h"
 #include "tests/support/test_device.h"
 
-namespace voxserve {
+namespace voxserve::device_levels_cuda_test {
 namespace {
 
 using testing::ElementsAre;
@@ -117,4 +117,4 @@ TEST_F(DeviceLevelsTest, ABatchThatDoesNotFitHasNoSitesEverAfter) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::device_levels_cuda_test

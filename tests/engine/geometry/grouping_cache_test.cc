@@ -7,7 +7,7 @@
 
 #include <vector>
 
-namespace voxserve {
+namespace voxserve::grouping_cache_test {
 namespace {
 
 TEST(GroupingCacheTest, IsMadeOnceForARulebookAndItsOptions) {
@@ -25,4 +25,4 @@ TEST(GroupingCacheTest, IsMadeOnceForARulebookAndItsOptions) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::grouping_cache_test

@@ -6,11 +6,11 @@
 
 #include "tests/engine/model/broken_model.h"
 
-namespace voxserve {
+namespace voxserve::broken_convolution_test {
 namespace {
 
-using testing::FilledTensor;
-using testing::TestModel;
+using support::FilledTensor;
+using support::TestModel;
 
 class BrokenConvolutionTest : public ::testing::TestWithParam<BrokenModel> {};
 
@@ -269,4 +269,4 @@ INSTANTIATE_TEST_SUITE_P(
     CaseName);
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::broken_convolution_test

@@ -7,11 +7,11 @@
 #include "absl/strings/str_replace.h"
 #include "tests/engine/model/broken_model.h"
 
-namespace voxserve {
+namespace voxserve::broken_detection_test {
 namespace {
 
-using testing::FilledTensor;
-using testing::TestModel;
+using support::FilledTensor;
+using support::TestModel;
 
 class BrokenDetectionTest : public ::testing::TestWithParam<BrokenModel> {};
 
@@ -352,4 +352,4 @@ INSTANTIATE_TEST_SUITE_P(Voxelize, BrokenDetectionTest,
                          CaseName);
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::broken_detection_test

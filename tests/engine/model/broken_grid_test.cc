@@ -9,11 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "tests/engine/model/broken_model.h"
 
-namespace voxserve {
+namespace voxserve::broken_grid_test {
 namespace {
 
-using testing::FilledTensor;
-using testing::TestModel;
+using support::FilledTensor;
+using support::TestModel;
 
 class BrokenGridTest : public ::testing::TestWithParam<BrokenModel> {};
 
@@ -307,4 +307,4 @@ nodes { name: "back" inputs: "voxels" batch_norm {} }
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::broken_grid_test

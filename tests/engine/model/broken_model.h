@@ -17,8 +17,8 @@
 namespace voxserve {
 
 // Writes the model to a temporary folder and loads it from there.
-inline absl::StatusOr<Graph> Load(const testing::TestModel& model) {
-  const testing::TemporaryFolder folder;
+inline absl::StatusOr<Graph> Load(const support::TestModel& model) {
+  const support::TemporaryFolder folder;
   model.WriteTo(folder.path());
   return LoadGraph(folder.path() / "1");
 }
@@ -26,7 +26,7 @@ inline absl::StatusOr<Graph> Load(const testing::TestModel& model) {
 // Says how a test changes SmallModel(), and which error messages the loader must return for the changed model.
 struct BrokenModel {
   std::string name;
-  std::function<void(testing::TestModel&)> change;
+  std::function<void(support::TestModel&)> change;
   std::vector<std::string> problems;
 };
 
@@ -34,7 +34,7 @@ inline void PrintTo(const BrokenModel& broken, std::ostream* out) { *out << brok
 
 // Expects that the loader refuses the model with exactly these messages (INVALID_ARGUMENT, reason BAD_MODEL).
 inline void ExpectToldExactly(const BrokenModel& broken) {
-  testing::TestModel model = testing::SmallModel();
+  support::TestModel model = support::SmallModel();
   broken.change(model);
   const absl::StatusOr<Graph> graph = Load(model);
   EXPECT_EQ(graph.status().code(), absl::StatusCode::kInvalidArgument);
@@ -43,13 +43,13 @@ inline void ExpectToldExactly(const BrokenModel& broken) {
 }
 
 // Returns a change that replaces text of the graph.
-inline std::function<void(testing::TestModel&)> Text(const std::string& from, const std::string& to) {
-  return [=](testing::TestModel& model) { model.Replace(from, to); };
+inline std::function<void(support::TestModel&)> Text(const std::string& from, const std::string& to) {
+  return [=](support::TestModel& model) { model.Replace(from, to); };
 }
 
 // Returns a change that appends text to the graph.
-inline std::function<void(testing::TestModel&)> Append(const std::string& text) {
-  return [=](testing::TestModel& model) { model.graph += text; };
+inline std::function<void(support::TestModel&)> Append(const std::string& text) {
+  return [=](support::TestModel& model) { model.graph += text; };
 }
 
 inline std::string CaseName(const ::testing::TestParamInfo<BrokenModel>& info) { return info.param.name; }

@@ -13,14 +13,14 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace voxserve {
+namespace voxserve::broken_model_test {
 namespace {
 
 using ::testing::ElementsAre;
-using voxserve::testing::FilledTensor;
-using voxserve::testing::FloatTensor;
-using voxserve::testing::SmallModel;
-using voxserve::testing::TestModel;
+using voxserve::support::FilledTensor;
+using voxserve::support::FloatTensor;
+using voxserve::support::SmallModel;
+using voxserve::support::TestModel;
 
 class BrokenModelTest : public ::testing::TestWithParam<BrokenModel> {};
 
@@ -388,4 +388,4 @@ TEST(BrokenModelsTest, AreToldManyProblemsAtOnce) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::broken_model_test

@@ -5,11 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "tests/engine/model/broken_model.h"
 
-namespace voxserve {
+namespace voxserve::broken_points_test {
 namespace {
 
-using testing::FilledTensor;
-using testing::TestModel;
+using support::FilledTensor;
+using support::TestModel;
 
 class BrokenPointsTest : public ::testing::TestWithParam<BrokenModel> {};
 
@@ -235,7 +235,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // The last level has one site per 2^35 voxels on each axis, which is too far from a voxel's size to compute positions.
 TEST(PointUnitsTest, TooFarFromAVoxel) {
-  TestModel model = testing::SmallModel();
+  TestModel model = support::SmallModel();
   std::string last = "relu";
   for (int i = 0; i < 5; ++i) {
     const std::string name = absl::StrCat("far", i);
@@ -256,4 +256,4 @@ TEST(PointUnitsTest, TooFarFromAVoxel) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::broken_points_test

@@ -5,11 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "tests/engine/model/broken_model.h"
 
-namespace voxserve {
+namespace voxserve::broken_pooling_test {
 namespace {
 
-using testing::FilledTensor;
-using testing::TestModel;
+using support::FilledTensor;
+using support::TestModel;
 
 class BrokenPoolingTest : public ::testing::TestWithParam<BrokenModel> {};
 
@@ -219,4 +219,4 @@ INSTANTIATE_TEST_SUITE_P(
     CaseName);
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::broken_pooling_test

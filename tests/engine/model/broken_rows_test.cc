@@ -5,11 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "tests/engine/model/broken_model.h"
 
-namespace voxserve {
+namespace voxserve::broken_rows_test {
 namespace {
 
-using testing::FilledTensor;
-using testing::TestModel;
+using support::FilledTensor;
+using support::TestModel;
 
 class BrokenRowsTest : public ::testing::TestWithParam<BrokenModel> {};
 
@@ -171,7 +171,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // A node and the node whose weights it shares must have one tensor in memory.
 TEST(SharedWeightsTest, AreOneTensor) {
-  TestModel model = testing::SmallModel();
+  TestModel model = support::SmallModel();
   model.graph +=
       absl::StrCat(kOther,
                    "nodes { name: \"next\" inputs: \"relu\" linear { out_channels: 2 } weights_of: \"other\" }"
@@ -189,4 +189,4 @@ TEST(SharedWeightsTest, AreOneTensor) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::broken_rows_test

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/engine/model/broken_model.h"
 
-namespace voxserve {
+namespace voxserve::broken_sites_test {
 namespace {
 
 class BrokenSitesTest : public ::testing::TestWithParam<BrokenModel> {};
@@ -13,7 +13,7 @@ class BrokenSitesTest : public ::testing::TestWithParam<BrokenModel> {};
 TEST_P(BrokenSitesTest, IsToldExactly) { ExpectToldExactly(GetParam()); }
 
 // Adds the nodes `others`, and after them a node "next" with these inputs.
-std::function<void(testing::TestModel&)> Next(const std::string& inputs, const std::string& op,
+std::function<void(support::TestModel&)> Next(const std::string& inputs, const std::string& op,
                                               const std::string& others = "") {
   return Append(absl::StrCat(others, "nodes { name: \"next\" inputs: [", inputs, "] ", op, " }"));
 }
@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Next("\"best\"", "crop { lower_bound: [1, 1, 1] }"),
                     {"node \"next\": its input \"best\" computes labels; only voxel_to_point reads those"}},
         BrokenModel{"OutputOffTheVoxels",
-                    [](testing::TestModel& model) {
+                    [](support::TestModel& model) {
                       model.graph += "nodes { name: \"part\" inputs: \"head\" crop { lower_bound: [1, 1, 1] } }";
                       model.Replace("inputs: [\"head\"] argmax", "inputs: [\"part\"] argmax");
                     },
@@ -84,17 +84,17 @@ INSTANTIATE_TEST_SUITE_P(
                     Next("\"relu\", \"voxels\"", "prune {}"),
                     {"node \"next\": its second input \"voxels\" has 2 channels; a score is one"}},
         BrokenModel{"ScoresOnOtherSites",
-                    [](testing::TestModel& model) {
+                    [](support::TestModel& model) {
                       Next("\"relu\", \"score\"", "prune {}",
                            "nodes { name: \"score\" inputs: \"down\" linear { out_channels: 1 } } ")(model);
-                      model.weights["score.weight"] = testing::FilledTensor({1, 3});
+                      model.weights["score.weight"] = support::FilledTensor({1, 3});
                     },
                     {"node \"next\": its scores \"score\" are not on the sites of \"relu\""}},
         BrokenModel{"Threshold",
-                    [](testing::TestModel& model) {
+                    [](support::TestModel& model) {
                       Next("\"relu\", \"score\"", "prune { threshold: nan }",
                            "nodes { name: \"score\" inputs: \"relu\" linear { out_channels: 1 } } ")(model);
-                      model.weights["score.weight"] = testing::FilledTensor({1, 4});
+                      model.weights["score.weight"] = support::FilledTensor({1, 4});
                     },
                     {"node \"next\": threshold is nan; it must be finite"}},
         BrokenModel{"ScoresAreLabels",
@@ -103,4 +103,4 @@ INSTANTIATE_TEST_SUITE_P(
     CaseName);
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::broken_sites_test

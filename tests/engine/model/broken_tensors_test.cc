@@ -3,10 +3,10 @@
 #include "absl/strings/str_cat.h"
 #include "tests/engine/model/broken_model.h"
 
-namespace voxserve {
+namespace voxserve::broken_tensors_test {
 namespace {
 
-using testing::TestModel;
+using support::TestModel;
 
 std::string Tensor(const std::string& node, const std::string& name) {
   return "outputs { kind: KIND_TENSOR node: \"" + node + "\" name: \"" + name + "\" }\n";
@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(
     CaseName);
 
 TEST(TensorsTest, AModelNeedsNoLabels) {
-  TestModel model = testing::SmallModel();
+  TestModel model = support::SmallModel();
   model.graph.resize(model.graph.find("outputs"));
   model.graph += Tensor("labels", "a");
   EXPECT_THAT(ProblemsOf(Load(model).status()),
@@ -74,4 +74,4 @@ TEST(TensorsTest, AModelNeedsNoLabels) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::broken_tensors_test

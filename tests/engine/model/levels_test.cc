@@ -7,7 +7,7 @@
 
 #include <optional>
 
-namespace voxserve {
+namespace voxserve::levels_test {
 namespace {
 
 using kernels::Axes;
@@ -263,4 +263,4 @@ TEST(LevelTableTest, RulebooksAreSharedByLevelsAndGeometry) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::levels_test

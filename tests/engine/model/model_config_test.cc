@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace voxserve {
+namespace voxserve::model_config_test {
 namespace {
 
 using ::testing::Contains;
@@ -222,4 +222,4 @@ TEST(VersionPolicyTest, TellsEveryProblem) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::model_config_test

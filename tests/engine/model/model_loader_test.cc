@@ -17,15 +17,15 @@
 #include "tests/support/model_folder.h"
 #include "tests/support/paths.h"
 
-namespace voxserve {
+namespace voxserve::model_loader_test {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using voxserve::testing::FilledTensor;
-using voxserve::testing::SmallModel;
-using voxserve::testing::TemporaryFolder;
-using voxserve::testing::TestModel;
+using voxserve::support::FilledTensor;
+using voxserve::support::SmallModel;
+using voxserve::support::TemporaryFolder;
+using voxserve::support::TestModel;
 
 absl::StatusOr<Graph> Load(const TestModel& model) {
   const TemporaryFolder folder;
@@ -384,4 +384,4 @@ TEST(LoadGraphTest, NoMutilatedGraphGetsThroughHalfChecked) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::model_loader_test

@@ -11,16 +11,16 @@
 #include "engine/base/error_reason.h"
 #include "tests/support/model_folder.h"
 
-namespace voxserve {
+namespace voxserve::model_version_test {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using voxserve::testing::SmallModel;
-using voxserve::testing::TemporaryFolder;
-using voxserve::testing::TestModel;
-using voxserve::testing::WriteFile;
+using voxserve::support::SmallModel;
+using voxserve::support::TemporaryFolder;
+using voxserve::support::TestModel;
+using voxserve::support::WriteFile;
 
 TEST(ReadVersionPolicyTest, NeedsTheConfigAlone) {
   const TemporaryFolder root;
@@ -129,4 +129,4 @@ TEST(ProblemsTest, NamesWithLineBreaksStayOneProblem) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::model_version_test

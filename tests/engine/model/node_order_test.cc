@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <random>
 
-namespace voxserve {
+namespace voxserve::node_order_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -61,4 +61,4 @@ TEST(OrderNodesTest, RandomGraphsWithoutACycle) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::node_order_test

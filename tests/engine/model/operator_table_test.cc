@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace voxserve {
+namespace voxserve::operator_table_test {
 namespace {
 
 using model::v1::Node;
@@ -26,4 +26,4 @@ TEST(OperatorTableTest, EveryOperatorOfTheFormatHasItsRow) {
 TEST(OperatorTableTest, ANodeWithoutAnOperatorHasNoRow) { EXPECT_EQ(FindOperator(Node::OP_NOT_SET), nullptr); }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::operator_table_test

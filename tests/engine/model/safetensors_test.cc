@@ -11,15 +11,15 @@
 #include "engine/model/digest.h"
 #include "tests/support/model_folder.h"
 
-namespace voxserve {
+namespace voxserve::safetensors_test {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using voxserve::testing::FloatTensor;
-using voxserve::testing::Safetensors;
-using voxserve::testing::SafetensorsFile;
+using voxserve::support::FloatTensor;
+using voxserve::support::Safetensors;
+using voxserve::support::SafetensorsFile;
 
 Problems ProblemsIn(const std::string& file) {
   Problems problems;
@@ -185,4 +185,4 @@ TEST(DigestTest, IsSha256OfSizesAndParts) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::safetensors_test

@@ -18,7 +18,7 @@
 #include "engine/model/model_loader.h"
 #include "tests/support/model_folder.h"
 
-namespace voxserve {
+namespace voxserve::weights_file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -27,13 +27,13 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using voxserve::testing::FloatTensor;
-using voxserve::testing::Safetensors;
-using voxserve::testing::SafetensorsFile;
-using voxserve::testing::SmallModel;
-using voxserve::testing::TemporaryFolder;
-using voxserve::testing::TestModel;
-using voxserve::testing::WriteFile;
+using voxserve::support::FloatTensor;
+using voxserve::support::Safetensors;
+using voxserve::support::SafetensorsFile;
+using voxserve::support::SmallModel;
+using voxserve::support::TemporaryFolder;
+using voxserve::support::TestModel;
+using voxserve::support::WriteFile;
 
 constexpr int64_t kTiB = int64_t{1} << 40;
 
@@ -181,4 +181,4 @@ TEST_F(WeightsFileTest, ValuesAreReportedWhereNothingElseIsWrong) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::weights_file_test

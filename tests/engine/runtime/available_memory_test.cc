@@ -11,7 +11,7 @@
 
 #include "tests/support/model_folder.h"
 
-namespace voxserve {
+namespace voxserve::available_memory_test {
 namespace {
 
 constexpr int64_t kGiB = int64_t{1} << 30;
@@ -26,7 +26,7 @@ class AvailableMemoryTest : public ::testing::Test {
   void WriteMachine() { Write("proc/meminfo", "MemTotal:       16777216 kB\nMemFree:        1 kB\n"); }
   std::filesystem::path root() const { return folder_.path(); }
 
-  testing::TemporaryFolder folder_;
+  support::TemporaryFolder folder_;
 };
 
 TEST_F(AvailableMemoryTest, IsTheMachinesWithoutACgroup) {
@@ -83,4 +83,4 @@ TEST_F(AvailableMemoryTest, ThisMachineHasSome) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::available_memory_test

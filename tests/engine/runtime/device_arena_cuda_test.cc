@@ -12,7 +12,7 @@
 #include "engine/runtime/device_pool.h"
 #include "tests/support/test_device.h"
 
-namespace voxserve {
+namespace voxserve::device_arena_cuda_test {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
@@ -122,4 +122,4 @@ TEST_F(DeviceArenaTest, WhatDoesNotFitIsRefusedAndForgotten) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::device_arena_cuda_test

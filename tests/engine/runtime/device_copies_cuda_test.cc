@@ -13,7 +13,7 @@
 #include "engine/runtime/pinned_buffer.h"
 #include "tests/support/test_device.h"
 
-namespace voxserve {
+namespace voxserve::device_copies_cuda_test {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
@@ -221,4 +221,4 @@ TEST_F(DeviceCopiesTest, ReadersOfSeveralThreadsSeeTheirOwnersBytes) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::device_copies_cuda_test

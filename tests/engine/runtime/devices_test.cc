@@ -10,7 +10,7 @@
 
 #include "tests/support/test_device.h"
 
-namespace voxserve {
+namespace voxserve::devices_test {
 namespace {
 
 using testing::HasSubstr;
@@ -51,4 +51,4 @@ TEST(OpenDevicesTest, CudaDevicesAreOpenedOnceEach) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::devices_test

@@ -14,7 +14,7 @@
 #include "engine/runtime/streaming_copy.h"
 #include "tests/support/fake_pinned_memory.h"
 
-namespace voxserve {
+namespace voxserve::host_buffer_test {
 namespace {
 
 std::string RandomBytes(size_t size) {
@@ -98,4 +98,4 @@ TEST(HostBufferTest, PinnedMemoryHoldsWhatIsWrittenInPiecesOfAnySize) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::host_buffer_test

@@ -17,7 +17,7 @@
 #include "engine/runtime/available_memory.h"
 #include "kernels/core/scratch.h"
 
-namespace voxserve {
+namespace voxserve::host_memory_test {
 namespace {
 
 using testing::HasSubstr;
@@ -158,4 +158,4 @@ TEST(HostMemoryTest, ContextsOfManyThreadsNeverExceedTheBudget) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::host_memory_test

@@ -11,7 +11,7 @@
 
 #include "engine/base/error_reason.h"
 
-namespace voxserve {
+namespace voxserve::memory_budget_test {
 namespace {
 
 using testing::HasSubstr;
@@ -104,4 +104,4 @@ TEST(MemoryBudgetTest, ThreadsNeverExceedTheLimit) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::memory_budget_test

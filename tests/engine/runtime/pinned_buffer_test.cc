@@ -9,7 +9,7 @@
 #include "engine/base/error_reason.h"
 #include "tests/support/fake_pinned_memory.h"
 
-namespace voxserve {
+namespace voxserve::pinned_buffer_test {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
@@ -91,4 +91,4 @@ TEST_F(PinnedBufferTest, TheIdIsThatOfTheMemory) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::pinned_buffer_test

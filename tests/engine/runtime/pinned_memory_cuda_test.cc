@@ -14,7 +14,7 @@
 #include "tests/support/fake_pinned_memory.h"
 #include "tests/support/test_device.h"
 
-namespace voxserve {
+namespace voxserve::pinned_memory_cuda_test {
 namespace {
 
 class PinnedMemoryTest : public testing::Test {
@@ -78,4 +78,4 @@ TEST_F(PinnedMemoryTest, APoolsBuffersArriveOnTheDevice) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::pinned_memory_cuda_test

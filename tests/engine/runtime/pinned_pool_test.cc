@@ -15,7 +15,7 @@
 #include "engine/base/error_reason.h"
 #include "tests/support/fake_pinned_memory.h"
 
-namespace voxserve {
+namespace voxserve::pinned_pool_test {
 namespace {
 
 using support::MakeReady;
@@ -283,4 +283,4 @@ TEST_F(PinnedPoolTest, ThreadsNeverShareABuffer) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::pinned_pool_test

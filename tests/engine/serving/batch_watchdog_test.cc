@@ -18,7 +18,7 @@
 #include "absl/time/clock.h"
 #include "tests/engine/serving/silent_observer.h"
 
-namespace voxserve {
+namespace voxserve::batch_watchdog_test {
 namespace {
 
 using testing::ElementsAre;
@@ -212,4 +212,4 @@ TEST(BatchWatchdogThreadTest, WithoutAWatchdogNobodyWatches) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::batch_watchdog_test

@@ -14,7 +14,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/test_device.h"
 
-namespace voxserve {
+namespace voxserve::device_failure_cuda_test {
 namespace {
 
 absl::StatusOr<InferResult> Infer(Engine& engine) {
@@ -56,4 +56,4 @@ TEST(DeviceFailureTest, TasksGetUnavailableTheOwnerIsToldAndDrainEnds) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::device_failure_cuda_test

@@ -23,7 +23,7 @@
 #include "tests/engine/serving/test_engine.h"
 #include "tests/support/model_folder.h"
 
-namespace voxserve {
+namespace voxserve::engine_memory_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -62,7 +62,7 @@ class EngineMemoryTest : public ::testing::Test {
     return budget_->held(Use::kScratch) == bytes;
   }
 
-  testing::TemporaryFolder folder_;
+  support::TemporaryFolder folder_;
   std::unique_ptr<MemoryBudget> budget_;
   std::unique_ptr<Engine> engine_;
 };
@@ -194,4 +194,4 @@ TEST_F(EngineMemoryTest, MemoryGoesBackWhenNothingRuns) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::engine_memory_test

@@ -20,7 +20,7 @@
 #include "tests/support/minkunet.h"
 #include "tests/support/test_device.h"
 
-namespace voxserve {
+namespace voxserve::engine_sweeps_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -57,7 +57,7 @@ class EngineSweepsTest : public ::testing::TestWithParam<support::Device> {
     SKIP_WITHOUT(GetParam());
     const support::NetworkOptions network = {
         .width = 0.25, .num_classes = 5, .features = {"x", "y", "z", "intensity", "age"}, .voxel_size_m = 0.5f};
-    testing::TestModel model = support::MinkUNet(network);
+    support::TestModel model = support::MinkUNet(network);
     model.config = "max_points: 5 batching { priority_levels: 3 }";
     model.WriteTo(std::filesystem::path(repository_.path()) / "sweeps");
     engine_ = MakeEngine({.model_repository = repository_.path(),
@@ -145,4 +145,4 @@ TEST_P(EngineSweepsTest, RefusesWhatTheModelCannotRun) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::engine_sweeps_test

@@ -14,7 +14,7 @@
 #include "tests/support/model_folder.h"
 #include "tests/support/test_device.h"
 
-namespace voxserve {
+namespace voxserve::engine_tensors_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -42,9 +42,9 @@ class EngineTensorsTest : public ::testing::TestWithParam<support::Device> {
  protected:
   void SetUp() override {
     SKIP_WITHOUT(GetParam());
-    testing::TestModel model;
+    support::TestModel model;
     model.graph = kGraph;
-    model.weights = {{"head.weight", testing::FloatTensor({1, 1}, {2})}};
+    model.weights = {{"head.weight", support::FloatTensor({1, 1}, {2})}};
     model.WriteTo(folder_.path() / "tensors");
   }
   Engine::Options Options(int64_t max_answer_bytes) {
@@ -70,7 +70,7 @@ class EngineTensorsTest : public ::testing::TestWithParam<support::Device> {
     return names;
   }
 
-  const testing::TemporaryFolder folder_;
+  const support::TemporaryFolder folder_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Devices, EngineTensorsTest, support::AllDevices(), support::DeviceName);
@@ -100,4 +100,4 @@ TEST_P(EngineTensorsTest, ANegativeLimitIsNamed) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::engine_tensors_test

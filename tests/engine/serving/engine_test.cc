@@ -26,7 +26,7 @@
 #include "tests/engine/serving/test_engine.h"
 #include "tests/support/test_device.h"
 
-namespace voxserve {
+namespace voxserve::engine_test {
 namespace {
 
 using testing::Each;
@@ -491,4 +491,4 @@ TEST(EngineMemoryCudaTest, StreamsShareALimitThatOneBatchAtATimeKeeps) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::engine_test

@@ -31,12 +31,12 @@ namespace voxserve {
 
 // Returns SmallModel with a bias that makes it answer `label` (0 to 2) for every point. Another `variant` gives other
 // weights and so another digest, but the same labels.
-inline testing::TestModel ModelOf(int label, float variant = 0) {
-  testing::TestModel model = testing::SmallModel();
+inline support::TestModel ModelOf(int label, float variant = 0) {
+  support::TestModel model = support::SmallModel();
   std::vector<float> bias = {0, 0, 0};
   bias[static_cast<size_t>(label)] = 10'000;
-  model.weights["head.bias"] = testing::FloatTensor({3}, bias);
-  model.weights["conv.bias"] = testing::FloatTensor({4}, {variant, 0, 0, 0});
+  model.weights["head.bias"] = support::FloatTensor({3}, bias);
+  model.weights["conv.bias"] = support::FloatTensor({4}, {variant, 0, 0, 0});
   return model;
 }
 
@@ -133,13 +133,13 @@ class ManagerTest : public ::testing::TestWithParam<support::Device> {
                           .observer = &observer_});
   }
 
-  void Write(const std::string& name, int64_t version, const testing::TestModel& model) {
+  void Write(const std::string& name, int64_t version, const support::TestModel& model) {
     model.WriteTo(root_.path() / name, version);
   }
   // Moves a version into the repository in one step, as a careful operator does. The manager therefore never sees only
   // some of the version's files.
-  void MoveIn(const std::string& name, int64_t version, const testing::TestModel& model) {
-    const testing::TemporaryFolder outside;
+  void MoveIn(const std::string& name, int64_t version, const support::TestModel& model) {
+    const support::TemporaryFolder outside;
     model.WriteTo(outside.path(), version);
     std::filesystem::create_directories(root_.path() / name);
     std::filesystem::copy(outside.path() / std::to_string(version), root_.path() / name / ".coming",
@@ -147,7 +147,7 @@ class ManagerTest : public ::testing::TestWithParam<support::Device> {
     std::filesystem::rename(root_.path() / name / ".coming", root_.path() / name / std::to_string(version));
   }
   void WriteConfig(const std::string& name, const std::string& text) {
-    testing::WriteFile(root_.path() / name / "config.textproto", text);
+    support::WriteFile(root_.path() / name / "config.textproto", text);
   }
   void Delete(const std::string& path) { std::filesystem::remove_all(root_.path() / path); }
 
@@ -190,7 +190,7 @@ class ManagerTest : public ::testing::TestWithParam<support::Device> {
     return versions;
   }
 
-  const testing::TemporaryFolder root_;
+  const support::TemporaryFolder root_;
   ManagerObserver observer_;
   std::unique_ptr<Engine> engine_;
 };

@@ -10,7 +10,7 @@
 #include "tests/engine/serving/manager_test.h"
 #include "tests/support/await_true.h"
 
-namespace voxserve {
+namespace voxserve::model_manager_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -69,7 +69,7 @@ TEST_P(ModelManagerTest, ReloadsWhatHasChanged) {
 TEST_P(ModelManagerTest, ABrokenSuccessorLeavesTheOldOneInService) {
   Write("a", 1, ModelOf(0));
   Start();
-  testing::TestModel broken = ModelOf(1);
+  support::TestModel broken = ModelOf(1);
   broken.Replace("epsilon: 0.001", "epsilon: -1");
   broken.weights.erase("head.bias");
   Write("a", 1, broken);
@@ -95,7 +95,7 @@ TEST_P(ModelManagerTest, ABrokenSuccessorLeavesTheOldOneInService) {
 TEST_P(ModelManagerTest, ABrokenNewcomerIsListedAndRetried) {
   Write("a", 1, ModelOf(0));
   Start();
-  testing::TestModel broken = ModelOf(1);
+  support::TestModel broken = ModelOf(1);
   broken.graph = "nodes {";
   Write("a", 2, broken);
   EXPECT_EQ(Load("a").status().code(), absl::StatusCode::kFailedPrecondition);
@@ -133,7 +133,7 @@ TEST_P(ModelManagerTest, UnloadedVersionsStayOutUntilTheyAreLoaded) {
 }
 
 TEST_P(ModelManagerTest, BrokenVersionsCanBeUnloadedToo) {
-  testing::TestModel broken = ModelOf(1);
+  support::TestModel broken = ModelOf(1);
   broken.weights.clear();
   Write("a", 1, broken);
   Start();
@@ -145,7 +145,7 @@ TEST_P(ModelManagerTest, BrokenVersionsCanBeUnloadedToo) {
 
 TEST_P(ModelManagerTest, NamesAreNotTrusted) {
   Write("a", 1, ModelOf(0));
-  const testing::TemporaryFolder outside;
+  const support::TemporaryFolder outside;
   ModelOf(1).WriteTo(outside.path());
   Write(".hidden", 1, ModelOf(1));
   Start();
@@ -226,7 +226,7 @@ TEST_P(ModelManagerTest, NothingMakesWayForABrokenNewcomer) {
   Write("a", 1, ModelOf(1));
   WriteConfig("a", "version_policy { latest: 1 }");
   Start();
-  testing::TestModel broken = ModelOf(2);
+  support::TestModel broken = ModelOf(2);
   broken.weights.erase("head.bias");
   Write("a", 2, broken);
   EXPECT_EQ(ReasonOf(Load("a").status()), error_reason::kBadModel);
@@ -360,4 +360,4 @@ TEST_P(ModelManagerTest, CallsThatWaitAreBoundedAndADrainEndsThem) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::model_manager_test

@@ -10,7 +10,7 @@
 #include "engine/base/error_reason.h"
 #include "tests/engine/serving/manager_test.h"
 
-namespace voxserve {
+namespace voxserve::model_polling_test {
 namespace {
 
 using ::testing::AnyOf;
@@ -53,7 +53,7 @@ TEST_P(ModelPollingTest, FindsWhatIsNewChangedAndGone) {
   EXPECT_THAT(Answer("b"), Pair(1, 2));
 
   const int num_builds = observer_.num_builds();
-  testing::WriteFile(root_.path() / "a/2/weights.safetensors", testing::Safetensors(ModelOf(2).weights));
+  support::WriteFile(root_.path() / "a/2/weights.safetensors", support::Safetensors(ModelOf(2).weights));
   ASSERT_TRUE(observer_.AwaitBuilds(num_builds + 1));
   AwaitPoll();
   EXPECT_THAT(Answer("a"), Pair(2, 2));
@@ -79,7 +79,7 @@ TEST_P(ModelPollingTest, WhatIsBrokenIsToldOnceAChange) {
   MoveIn("a", 1, ModelOf(0));
   ::testing::internal::CaptureStderr();
   Start(kOften);
-  testing::TestModel broken = ModelOf(1);
+  support::TestModel broken = ModelOf(1);
   broken.weights.erase("head.bias");
   MoveIn("a", 2, broken);
   std::filesystem::create_directories(root_.path() / "a/draft");
@@ -87,7 +87,7 @@ TEST_P(ModelPollingTest, WhatIsBrokenIsToldOnceAChange) {
   AwaitPoll();
   EXPECT_EQ(InfoOf("a", 2).state, ModelState::kFailed);
   broken.weights.erase("head.weight");
-  testing::WriteFile(root_.path() / "a/2/weights.safetensors", testing::Safetensors(broken.weights));
+  support::WriteFile(root_.path() / "a/2/weights.safetensors", support::Safetensors(broken.weights));
   AwaitPoll();
   AwaitPoll();
   const std::string log = ::testing::internal::GetCapturedStderr();
@@ -114,7 +114,7 @@ TEST_P(ModelPollingTest, ASuccessorThatFoundNoMemoryTakesOverWhenThereIsSome) {
   MoveIn("a", 1, ModelOf(1));
   Start(kOften);
   observer_.TakeMemoryFrom(1);
-  testing::WriteFile(root_.path() / "a/1/weights.safetensors", testing::Safetensors(ModelOf(2).weights));
+  support::WriteFile(root_.path() / "a/1/weights.safetensors", support::Safetensors(ModelOf(2).weights));
   ASSERT_TRUE(observer_.AwaitBuilds(3));
   AwaitPoll();
   EXPECT_THAT(Answer("a"), Pair(1, 2));
@@ -140,7 +140,7 @@ TEST_P(ModelPollingTest, WhatWasUnloadedByCallStaysOut) {
   ASSERT_TRUE(Unload("a", 2).ok());
   ASSERT_TRUE(Unload("b").ok());
   MoveIn("b", 2, ModelOf(0));
-  testing::WriteFile(root_.path() / "a/2/weights.safetensors", testing::Safetensors(ModelOf(0).weights));
+  support::WriteFile(root_.path() / "a/2/weights.safetensors", support::Safetensors(ModelOf(0).weights));
   AwaitPoll();
   EXPECT_THAT(Listed("a"), ElementsAre(1));
   EXPECT_THAT(Listed("b"), ElementsAre());
@@ -269,4 +269,4 @@ TEST_P(ModelPollingTest, TakeoversUnderLoadCostNoRequest) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::model_polling_test

@@ -19,7 +19,7 @@
 #include "tests/engine/serving/test_engine.h"
 #include "tests/support/test_device.h"
 
-namespace voxserve {
+namespace voxserve::plan_tuning_test {
 namespace {
 
 using testing::HasSubstr;
@@ -172,4 +172,4 @@ TEST_P(PlanTuningTest, DrainEndsSearches) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::plan_tuning_test

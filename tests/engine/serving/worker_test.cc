@@ -16,7 +16,7 @@
 #include "tests/engine/serving/silent_observer.h"
 #include "tests/support/test_device.h"
 
-namespace voxserve {
+namespace voxserve::worker_test {
 namespace {
 
 using testing::ElementsAre;
@@ -215,4 +215,4 @@ TEST_P(WorkerTest, ABatchThatDoesNotFitIsRunInPartsAndRemembered) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::worker_test

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <limits>
 
-namespace voxserve {
+namespace voxserve::float16_test {
 namespace {
 
 double DefinitionOf(uint32_t bits, int exponent_bits, int mantissa_bits) {
@@ -68,4 +68,4 @@ TEST(Bfloat16Test, EveryValue) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::float16_test

@@ -18,7 +18,7 @@
 #include "engine/runtime/pinned_pool.h"
 #include "tests/support/fake_pinned_memory.h"
 
-namespace voxserve {
+namespace voxserve::point_cloud_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -323,4 +323,4 @@ TEST(PointCloudTest, MovesFromPinnedToOrdinaryMemoryWithAllThatItSays) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::point_cloud_test

@@ -12,7 +12,7 @@
 
 #include "engine/base/error_reason.h"
 
-namespace voxserve {
+namespace voxserve::sweep_test {
 namespace {
 
 using testing::FloatNear;
@@ -106,4 +106,4 @@ TEST(SweepObstacleTest, NetworksNeedSpatialAxesAndTheAgeFeature) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::sweep_test

@@ -10,7 +10,7 @@
 
 #include "tests/engine/tuner/fake_program.h"
 
-namespace voxserve {
+namespace voxserve::plan_candidates_test {
 namespace {
 
 using kernels::MapSearch;
@@ -45,4 +45,4 @@ TEST(PlanCandidates, AreDescribed) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::plan_candidates_test

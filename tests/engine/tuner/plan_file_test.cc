@@ -17,7 +17,7 @@
 #include "tests/engine/tuner/example_plan.h"
 #include "tests/support/model_folder.h"
 
-namespace voxserve {
+namespace voxserve::plan_file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -26,8 +26,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
-using voxserve::testing::TemporaryFolder;
-using voxserve::testing::WriteFile;
+using voxserve::support::TemporaryFolder;
+using voxserve::support::WriteFile;
 
 TunedPlan ParseValid(const std::string& text) {
   const absl::StatusOr<TunedPlan> plan = ParsePlan(text, "plan");
@@ -389,4 +389,4 @@ TEST(PlanProblemsTest, OnACpu) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::plan_file_test

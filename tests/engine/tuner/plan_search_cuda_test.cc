@@ -11,7 +11,7 @@
 
 // Tests the plan search on a real GPU, with a trained network on a real scan.
 
-namespace voxserve {
+namespace voxserve::plan_search_cuda_test {
 namespace {
 
 using Precision = ModelConfig::Precision;
@@ -64,4 +64,4 @@ INSTANTIATE_TEST_SUITE_P(, PlanSearchCudaTest,
                          ::testing::Values(Precision::kFloat16, Precision::kBfloat16, Precision::kFloat32));
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::plan_search_cuda_test

@@ -17,7 +17,7 @@
 #include "engine/tuner/plan_candidates.h"
 #include "tests/engine/tuner/fake_device.h"
 
-namespace voxserve {
+namespace voxserve::plan_search_test {
 namespace {
 
 using kernels::Grouping;
@@ -454,4 +454,4 @@ TEST_F(CpuPlanSearchTest, FindsBlocksAndMapSearches) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::plan_search_test

@@ -20,7 +20,7 @@
 #include "tests/engine/tuner/example_plan.h"
 #include "tests/support/model_folder.h"
 
-namespace voxserve {
+namespace voxserve::plan_store_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -28,8 +28,8 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using voxserve::testing::TemporaryFolder;
-using voxserve::testing::WriteFile;
+using voxserve::support::TemporaryFolder;
+using voxserve::support::WriteFile;
 
 constexpr char kFileName[] = "nvidia-h200-float16.textproto";
 
@@ -326,4 +326,4 @@ TEST_F(PlanStoreTest, OfConcurrentSavesMemoryAndDiskKeepTheSameOne) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::plan_store_test

@@ -11,7 +11,7 @@
 #include "tests/engine/tuner/fake_program.h"
 #include "tests/support/named_outputs.h"
 
-namespace voxserve {
+namespace voxserve::result_guard_test {
 namespace {
 
 class ResultGuardTest : public ::testing::Test {
@@ -74,4 +74,4 @@ TEST_F(ResultGuardTest, BoxesHaveTheirLikes) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::result_guard_test

@@ -13,7 +13,7 @@
 #include "kernels/boxes/center_head.h"
 #include "tests/kernels/boxes/detection_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::center_head_sites_test {
 namespace {
 
 using support::ExpectCudaSuccess;
@@ -128,4 +128,4 @@ TEST_P(CenterHeadSitesTest, AreImagesWithoutTheOtherCells) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::center_head_sites_test

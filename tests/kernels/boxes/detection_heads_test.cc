@@ -17,7 +17,7 @@
 #include "kernels/boxes/center_head.h"
 #include "tests/kernels/boxes/detection_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::detection_heads_test {
 namespace {
 
 using support::ExpectCudaSuccess;
@@ -462,4 +462,4 @@ TEST_P(DetectionHeadTest, NoSamplesAreNoWork) {
 INSTANTIATE_TEST_SUITE_P(Grounds, DetectionHeadTest, AllGrounds(), GroundName);
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::detection_heads_test

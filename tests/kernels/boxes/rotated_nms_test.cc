@@ -15,7 +15,7 @@
 #include "kernels/boxes/box_overlap.h"
 #include "tests/kernels/boxes/detection_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::rotated_nms_test {
 namespace {
 
 using support::ExpectCudaSuccess;
@@ -291,4 +291,4 @@ TEST_P(RotatedNmsTest, InputsFollowEachOtherWithoutGaps) {
 INSTANTIATE_TEST_SUITE_P(Devices, RotatedNmsTest, support::AllDevices(), support::DeviceName);
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::rotated_nms_test

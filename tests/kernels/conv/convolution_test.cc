@@ -10,7 +10,7 @@
 #include "tests/kernels/conv/rulebook_testing.h"
 #include "tests/kernels/core/feature_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::convolution_test {
 namespace {
 
 // The parameters are rows, input channels, output channels, and rows of a block.
@@ -76,4 +76,4 @@ TEST(FetchOnDemandTest, OutputMayBeItsOwnResidual) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::convolution_test

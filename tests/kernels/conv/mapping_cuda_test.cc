@@ -15,23 +15,23 @@
 #include "tests/kernels/coordinates/geometry_testing.h"
 #include "tests/support/test_device.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::mapping_cuda_test {
 namespace {
 
+using fixtures::AllConvCases;
+using fixtures::ConvCase;
+using fixtures::Level;
+using fixtures::PairSites;
+using fixtures::RandomSites;
+using fixtures::RunOutputCoordinates;
+using fixtures::SitesOf;
+using fixtures::Sorted;
+using fixtures::ToMorton;
+using fixtures::VisitMorton;
 using support::Device;
 using support::DeviceArray;
 using support::ExpectCudaSuccess;
 using support::TestStream;
-using testing::AllConvCases;
-using testing::ConvCase;
-using testing::Level;
-using testing::PairSites;
-using testing::RandomSites;
-using testing::RunOutputCoordinates;
-using testing::SitesOf;
-using testing::Sorted;
-using testing::ToMorton;
-using testing::VisitMorton;
 
 // Builds the brick table of a level on the GPU and owns its memory.
 class Table {
@@ -515,4 +515,4 @@ TEST(NeighbourSearchRefusalCudaTest, SwappedOutputsWithoutWhatTheyNeedAreRefused
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::mapping_cuda_test

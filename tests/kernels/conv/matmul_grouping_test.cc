@@ -10,7 +10,7 @@
 #include <set>
 #include <vector>
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::matmul_grouping_test {
 namespace {
 
 using testing::Each;
@@ -200,4 +200,4 @@ TEST(GroupMatmulsTest, EveryPairHasOneRowAndPaddingStaysWithinEpsilon) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::matmul_grouping_test

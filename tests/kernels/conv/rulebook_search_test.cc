@@ -13,15 +13,15 @@
 #include "tests/kernels/coordinates/conv_cases.h"
 #include "tests/kernels/coordinates/geometry_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::rulebook_search_test {
 namespace {
 
-using testing::AllConvCases;
-using testing::ConvCase;
-using testing::PairSites;
-using testing::RulebookFlaw;
-using testing::RunOutputCoordinates;
-using testing::SitesOf;
+using fixtures::AllConvCases;
+using fixtures::ConvCase;
+using fixtures::PairSites;
+using fixtures::RulebookFlaw;
+using fixtures::RunOutputCoordinates;
+using fixtures::SitesOf;
 
 std::vector<uint64_t> Sorted(std::vector<uint64_t> keys) {
   std::sort(keys.begin(), keys.end());
@@ -217,4 +217,4 @@ TEST(RulebookSearchTest, EqualSitesInTwoArraysNeedNoMirror) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::rulebook_search_test

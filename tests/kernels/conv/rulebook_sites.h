@@ -11,7 +11,7 @@
 #include "kernels/coordinates/coordinate_key.h"
 #include "tests/kernels/coordinates/geometry_testing.h"
 
-namespace voxserve::kernels::testing {
+namespace voxserve::kernels::fixtures {
 
 // Returns one PairSites for each pair, in the rulebook's order. in_keys and out_keys are the CoordinateKeys of the
 // input and output rows.
@@ -48,4 +48,4 @@ inline std::string RulebookFlaw(const RulebookView& view) {
   return "";
 }
 
-}  // namespace voxserve::kernels::testing
+}  // namespace voxserve::kernels::fixtures

@@ -8,7 +8,7 @@
 #include "kernels/coordinates/check_capacities.h"
 #include "tests/support/test_device.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::check_capacities_cuda_test {
 namespace {
 
 using support::Device;
@@ -107,4 +107,4 @@ TEST_F(CheckCapacitiesTest, TooManyLevelsAreRefused) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::check_capacities_cuda_test

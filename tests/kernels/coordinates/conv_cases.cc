@@ -7,7 +7,7 @@
 #include "tests/support/npz.h"
 #include "tests/support/paths.h"
 
-namespace voxserve::kernels::testing {
+namespace voxserve::kernels::fixtures {
 namespace {
 
 Axes ReadAxes(const int32_t*& at) {
@@ -94,4 +94,4 @@ const std::vector<ConvCase>& AllConvCases() {
   return *cases;
 }
 
-}  // namespace voxserve::kernels::testing
+}  // namespace voxserve::kernels::fixtures

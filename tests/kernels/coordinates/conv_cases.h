@@ -10,7 +10,7 @@
 #include "kernels/coordinates/output_coordinates.h"
 #include "tests/kernels/coordinates/geometry_testing.h"
 
-namespace voxserve::kernels::testing {
+namespace voxserve::kernels::fixtures {
 
 struct ConvCase {
   std::string name;
@@ -33,4 +33,4 @@ struct ConvCase {
 // Returns all cases. Ends the test program if the file cannot be read, since nothing could be tested.
 const std::vector<ConvCase>& AllConvCases();
 
-}  // namespace voxserve::kernels::testing
+}  // namespace voxserve::kernels::fixtures

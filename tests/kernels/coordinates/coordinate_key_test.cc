@@ -13,7 +13,7 @@
 #include "kernels/coordinates/compact_key.h"
 #include "kernels/coordinates/floor_division.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::coordinate_key_test {
 namespace {
 
 TEST(CoordinateKeyTest, FieldsFillTheWordBelowTheBatch) {
@@ -145,4 +145,4 @@ TEST(FloorDivisionTest, RoundsTowardsMinusInfinityForEveryDivisor) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::coordinate_key_test

@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/chosen_keys.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::coordinate_table_test {
 namespace {
 
 using support::KeysOfOneSlot;
@@ -186,4 +186,4 @@ TEST(HashSeedTest, AProcessHasOneSeedOfOddMultipliers) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::coordinate_table_test

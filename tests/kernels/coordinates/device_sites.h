@@ -15,7 +15,7 @@
 #include "kernels/coordinates/morton_key.h"
 #include "tests/support/test_device.h"
 
-namespace voxserve::kernels::testing {
+namespace voxserve::kernels::fixtures {
 
 using support::Device;
 using support::DeviceArray;
@@ -89,4 +89,4 @@ inline std::vector<uint64_t> RandomSites(int32_t dimension, int32_t num_samples,
   return {keys.begin(), keys.end()};
 }
 
-}  // namespace voxserve::kernels::testing
+}  // namespace voxserve::kernels::fixtures

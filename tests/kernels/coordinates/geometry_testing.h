@@ -10,7 +10,7 @@
 #include "kernels/coordinates/coordinate_key.h"
 #include "kernels/coordinates/output_coordinates.h"
 
-namespace voxserve::kernels::testing {
+namespace voxserve::kernels::fixtures {
 
 // Returns the keys of the output sites. The caller sets the inputs in `params`. The outputs and the workspace have
 // buffers of the sizes that the kernel's own functions give. The buffers are filled with invalid values first, so that
@@ -37,4 +37,4 @@ inline std::vector<uint64_t> RunOutputCoordinates(OutputCoordinatesParams params
 // depend on the order of rows.
 using PairSites = std::tuple<int32_t, int32_t, Axes, Axes>;
 
-}  // namespace voxserve::kernels::testing
+}  // namespace voxserve::kernels::fixtures

@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "kernels/coordinates/morton_places.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::morton_key_test {
 namespace {
 
 template <typename DimensionType>
@@ -212,4 +212,4 @@ TYPED_TEST(MortonKeyTest, ShapesWithoutRoomHaveNoPlaces) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::morton_key_test

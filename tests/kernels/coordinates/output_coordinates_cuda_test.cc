@@ -16,23 +16,23 @@
 #include "tests/kernels/coordinates/geometry_testing.h"
 #include "tests/support/test_device.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::output_coordinates_cuda_test {
 namespace {
 
+using fixtures::AllConvCases;
+using fixtures::ConvCase;
+using fixtures::Level;
+using fixtures::RandomSites;
+using fixtures::RunOutputCoordinates;
+using fixtures::Sorted;
+using fixtures::ToMorton;
 using support::Device;
 using support::DeviceArray;
 using support::ExpectCudaSuccess;
 using support::TestStream;
-using testing::AllConvCases;
-using testing::ConvCase;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using testing::Level;
-using testing::RandomSites;
-using testing::RunOutputCoordinates;
-using testing::Sorted;
-using testing::ToMorton;
 
 // Returns RandomSites that are moved to [0, extent) on each axis.
 std::vector<uint64_t> SitesFromZero(int32_t dimension, int32_t num_samples, size_t count, int32_t extent) {
@@ -497,4 +497,4 @@ TEST(OutputCoordinatesRefusalCudaTest, AChainWhoseLevelsDoNotFitEachOtherIsRefus
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::output_coordinates_cuda_test

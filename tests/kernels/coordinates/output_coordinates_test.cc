@@ -14,15 +14,15 @@
 #include "tests/kernels/coordinates/conv_cases.h"
 #include "tests/kernels/coordinates/geometry_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::output_coordinates_test {
 namespace {
 
-using testing::AllConvCases;
-using testing::ConvCase;
+using fixtures::AllConvCases;
+using fixtures::ConvCase;
+using fixtures::RunOutputCoordinates;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using testing::RunOutputCoordinates;
 
 std::vector<uint64_t> Sorted(std::vector<uint64_t> keys) {
   std::sort(keys.begin(), keys.end());
@@ -391,4 +391,4 @@ TEST(OutputCoordinatesTest, ReachOfAChainOfLevelsBoundsWhatComesOfOneSite) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::output_coordinates_test

@@ -16,19 +16,19 @@
 #include "kernels/coordinates/site_union.h"
 #include "tests/kernels/coordinates/device_sites.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::site_sets_test {
 namespace {
 
+using fixtures::kSlack;
+using fixtures::RandomSites;
+using fixtures::Sorted;
+using fixtures::ToMorton;
 using support::Device;
 using support::DeviceArray;
 using support::ExpectCudaSuccess;
 using support::TestStream;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using testing::kSlack;
-using testing::RandomSites;
-using testing::Sorted;
-using testing::ToMorton;
 
 // Keys in the form of a level on the device. On the GPU there is room for more keys, filled with keys of another site.
 struct Sites {
@@ -255,4 +255,4 @@ TEST_P(SiteSetsTest, ManySitesByScore) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::site_sets_test

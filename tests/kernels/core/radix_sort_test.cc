@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 
-namespace voxserve::kernels::cpu {
+namespace voxserve::kernels::cpu::radix_sort_test {
 namespace {
 
 using Item = std::pair<uint64_t, int64_t>;  // key, original position
@@ -37,4 +37,4 @@ TEST(RadixSortTest, AgreesWithAStableSortForEverySizeAndWidth) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels::cpu
+}  // namespace voxserve::kernels::cpu::radix_sort_test

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::thread_pool_test {
 namespace {
 
 class ThreadPoolTest : public testing::TestWithParam<int> {};
@@ -67,4 +67,4 @@ TEST(ThreadPoolSizeTest, AtLeastOneThreadAndOneCpu) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::thread_pool_test

@@ -9,7 +9,7 @@
 #include "kernels/image/conv2d.h"
 #include "tests/kernels/image/conv2d_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::conv2d_cuda_test {
 namespace {
 
 // Returns true if the GPU supports this tiling for float16.
@@ -185,4 +185,4 @@ TEST(Conv2dCudaTest, RefusesGeometryBeyondItsLimits) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::conv2d_cuda_test

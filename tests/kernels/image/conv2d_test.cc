@@ -9,7 +9,7 @@
 
 #include "tests/kernels/image/conv2d_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::conv2d_test {
 namespace {
 
 class Conv2dTest : public testing::TestWithParam<Ground> {
@@ -259,4 +259,4 @@ TEST(Conv2dGeometryTest, SizesAreTheDefinitions) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::conv2d_test

@@ -12,7 +12,7 @@
 
 #include "tests/kernels/core/feature_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::max_pool2d_test {
 namespace {
 
 using support::ExpectCudaSuccess;
@@ -144,4 +144,4 @@ TEST_P(MaxPool2dTest, NoImages) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::max_pool2d_test

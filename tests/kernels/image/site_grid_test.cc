@@ -15,7 +15,7 @@
 #include "kernels/coordinates/morton_key.h"
 #include "tests/kernels/core/feature_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::site_grid_test {
 namespace {
 
 using support::ExpectCudaSuccess;
@@ -229,4 +229,4 @@ TEST_P(SiteGridTest, NoSamples) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::site_grid_test

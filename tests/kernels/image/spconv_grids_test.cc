@@ -13,7 +13,7 @@
 #include "tests/support/array_tree.h"
 #include "tests/support/spconv_outputs.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::spconv_grids_test {
 namespace {
 
 using support::ArrayTree;
@@ -47,7 +47,7 @@ std::vector<uint64_t> Keys(Device device, const NpyArray& indices, SampleColumn 
     if (device == Device::kCpu) {
       keys.push_back(CoordinateKey(dimension).Pack(sample, site));
     } else {
-      keys.push_back(testing::VisitMorton(dimension, [&](auto morton) { return morton.Pack(sample, site); }));
+      keys.push_back(fixtures::VisitMorton(dimension, [&](auto morton) { return morton.Pack(sample, site); }));
     }
   }
   return keys;
@@ -185,4 +185,4 @@ TEST_P(SpconvGridsTest, GeneratedSparseData) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::spconv_grids_test

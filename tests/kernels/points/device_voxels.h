@@ -19,7 +19,7 @@
 #include "tests/kernels/points/voxelize_testing.h"
 #include "tests/support/test_device.h"
 
-namespace voxserve::kernels::testing {
+namespace voxserve::kernels::fixtures {
 
 using support::Device;
 using support::DeviceArray;
@@ -183,4 +183,4 @@ inline Voxels VoxelizeOn(Device device, const VoxelizeParams& params, int num_th
                                 : VoxelizeOnCuda(params, max_voxels, order);
 }
 
-}  // namespace voxserve::kernels::testing
+}  // namespace voxserve::kernels::fixtures

@@ -17,7 +17,7 @@
 #include "kernels/points/point_groups.h"
 #include "tests/kernels/points/device_voxels.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::interpolation_test {
 namespace {
 
 using support::Device;
@@ -183,7 +183,7 @@ TEST_P(InterpolationTest, PointsBetweenSites) {
                                 .num_samples = 2,
                                 .point_begin = point_begin.data(),
                                 .axes = ConstRows::Packed(points.data(), DType::kFloat32, num_points, kDimension)};
-        const testing::Voxels voxels = testing::VoxelizeOnCpu(voxelize, 2, std::nullopt, VoxelOrder::kFirstSeen);
+        const fixtures::Voxels voxels = fixtures::VoxelizeOnCpu(voxelize, 2, std::nullopt, VoxelOrder::kFirstSeen);
         // Only every second site of the level exists, so some neighbours are missing.
         std::set<uint64_t> sites;
         for (size_t i = 0; i < voxels.keys.size(); ++i) {
@@ -396,4 +396,4 @@ TEST_P(InterpolationTest, PointsOfSites) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::interpolation_test

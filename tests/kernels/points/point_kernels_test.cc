@@ -14,7 +14,7 @@
 #include "kernels/points/point_to_voxel.h"
 #include "tests/kernels/core/feature_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::point_kernels_test {
 namespace {
 
 using support::ExpectCudaSuccess;
@@ -248,4 +248,4 @@ TEST_P(PointKernelTest, RowsEndWithTheLastPoint) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::point_kernels_test

@@ -17,13 +17,13 @@
 #include "tests/support/array_tree.h"
 #include "tests/support/spconv_outputs.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::spconv_voxels_test {
 namespace {
 
+using fixtures::Voxels;
 using support::ArrayTree;
 using support::Device;
 using support::NpyArray;
-using testing::Voxels;
 
 struct VoxelCase {
   explicit VoxelCase(const ArrayTree& value)
@@ -120,7 +120,7 @@ class SpconvVoxelsTest : public ::testing::TestWithParam<Device> {
       --num_cases;
       SCOPED_TRACE(value.at("id").AsString());
       const VoxelCase c(value);
-      check(c, testing::VoxelizeOn(GetParam(), c.params, 2, c.max_voxels, VoxelOrder::kFirstSeen));
+      check(c, fixtures::VoxelizeOn(GetParam(), c.params, 2, c.max_voxels, VoxelOrder::kFirstSeen));
     }
     EXPECT_EQ(num_cases, 0);
   }
@@ -177,4 +177,4 @@ TEST_P(SpconvVoxelsTest, OfOneAndOfFourAxes) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::spconv_voxels_test

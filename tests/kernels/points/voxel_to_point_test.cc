@@ -12,7 +12,7 @@
 
 #include "tests/kernels/core/feature_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::voxel_to_point_test {
 namespace {
 
 using support::ExpectCudaSuccess;
@@ -235,4 +235,4 @@ TEST_P(VoxelToPointTest, RowsOfAnyWidth) {
 INSTANTIATE_TEST_SUITE_P(Devices, VoxelToPointTest, support::AllDevices(), support::DeviceName);
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::voxel_to_point_test

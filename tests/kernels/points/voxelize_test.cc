@@ -17,16 +17,16 @@
 #include "tests/support/npz.h"
 #include "tests/support/paths.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::voxelize_test {
 namespace {
 
+using fixtures::LargestCoordinates;
+using fixtures::VoxelizeOn;
+using fixtures::Voxels;
 using support::Device;
 using support::DeviceArray;
 using ::testing::Each;
 using ::testing::ElementsAre;
-using testing::LargestCoordinates;
-using testing::VoxelizeOn;
-using testing::Voxels;
 
 class VoxelizeTest : public ::testing::TestWithParam<Device> {};
 INSTANTIATE_TEST_SUITE_P(Devices, VoxelizeTest, support::AllDevices(), support::DeviceName);
@@ -446,4 +446,4 @@ TEST(VoxelGridTest, ExtentIsWhatIsKnownOfTheCoordinates) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::voxelize_test

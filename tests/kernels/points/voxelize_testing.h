@@ -8,7 +8,7 @@
 
 #include "kernels/points/voxelize.h"
 
-namespace voxserve::kernels::testing {
+namespace voxserve::kernels::fixtures {
 
 // The outputs of Voxelize. The params that Attach has filled in may also be passed on to LimitVoxels, which changes the
 // outputs in place.
@@ -56,4 +56,4 @@ struct VoxelizeBuffers {
   }
 };
 
-}  // namespace voxserve::kernels::testing
+}  // namespace voxserve::kernels::fixtures

@@ -13,7 +13,7 @@
 #include "kernels/rows/scale_shift.h"
 #include "tests/kernels/core/feature_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::activation_test {
 namespace {
 
 using support::ExpectCudaSuccess;
@@ -227,4 +227,4 @@ TEST_P(ActivationTest, EndsALinearLayer) {
 INSTANTIATE_TEST_SUITE_P(Grounds, ActivationTest, AllGrounds(), GroundName);
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::activation_test

@@ -12,7 +12,7 @@
 #include "kernels/rows/repeat_rows.h"
 #include "tests/kernels/core/feature_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::attention_test {
 namespace {
 
 using support::ExpectCudaSuccess;
@@ -237,4 +237,4 @@ TEST_P(AttentionTest, RepeatsLearnedRowsForEverySample) {
 INSTANTIATE_TEST_SUITE_P(Grounds, AttentionTest, AllGrounds(), GroundName);
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::attention_test

@@ -15,7 +15,7 @@
 #include "kernels/rows/scale_shift.h"
 #include "tests/kernels/core/feature_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::feature_kernels_test {
 namespace {
 
 using support::ExpectCudaSuccess;
@@ -252,4 +252,4 @@ TEST_P(FeatureKernelTest, ArgmaxEqualsTheNaiveLoop) {
 INSTANTIATE_TEST_SUITE_P(Grounds, FeatureKernelTest, AllGrounds(), GroundName);
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::feature_kernels_test

@@ -13,7 +13,7 @@
 #include "tests/kernels/core/feature_testing.h"
 #include "tests/kernels/core/test_gemm.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::gemm_cuda_test {
 namespace {
 
 using support::ExpectCudaSuccess;
@@ -139,4 +139,4 @@ TEST_F(GemmTest, ResultsDoNotDependOnWhatRanBefore) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::gemm_cuda_test

@@ -14,7 +14,7 @@
 #include "tests/kernels/conv/rulebook_testing.h"
 #include "tests/kernels/core/feature_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::pool_test {
 namespace {
 
 using support::ExpectCudaSuccess;
@@ -134,4 +134,4 @@ TEST_P(PoolTest, RowsWithoutPairsAreZeroAndNanIsKept) {
 INSTANTIATE_TEST_SUITE_P(Grounds, PoolTest, AllGrounds(), GroundName);
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::pool_test

@@ -15,7 +15,7 @@
 #include "kernels/rows/sample_reduce.h"
 #include "tests/kernels/core/feature_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::row_operators_kernels_test {
 namespace {
 
 using support::ExpectCudaSuccess;
@@ -286,4 +286,4 @@ TEST_P(RowKernelTest, GeneralisedMeansEqualTheNaiveLoop) {
 INSTANTIATE_TEST_SUITE_P(Grounds, RowKernelTest, AllGrounds(), GroundName);
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::row_operators_kernels_test

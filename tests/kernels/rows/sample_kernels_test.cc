@@ -14,7 +14,7 @@
 #include "kernels/rows/scale_shift.h"
 #include "tests/kernels/core/feature_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::sample_kernels_test {
 namespace {
 
 using support::ExpectCudaSuccess;
@@ -247,4 +247,4 @@ TEST(SampleBeginsCudaTest, AreTheFirstKeysOfTheSamples) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::sample_kernels_test

@@ -20,7 +20,7 @@
 #include "server/sockets/peer.h"
 #include "tests/server/acceptor/raw_client.h"
 
-namespace voxserve {
+namespace voxserve::acceptor_grpc_test {
 namespace {
 
 using testing::StartsWith;
@@ -342,4 +342,4 @@ TEST_F(AcceptorGrpcTest, AfterStopCallsOfOpenConnectionsAreServed) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::acceptor_grpc_test

@@ -9,7 +9,7 @@
 #include "tests/server/acceptor/acceptor_fixture.h"
 #include "tests/server/sockets/proxy_headers.h"
 
-namespace voxserve {
+namespace voxserve::acceptor_proxy_test {
 namespace {
 
 constexpr const char* kProxy = "127.0.0.7";
@@ -133,4 +133,4 @@ TEST_F(AcceptorProxyTest, BrokenAndMissingHeadersEndTheConnection) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::acceptor_proxy_test

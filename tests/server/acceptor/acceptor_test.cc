@@ -23,7 +23,7 @@
 #include "server/sockets/descriptor_limit.h"
 #include "tests/server/acceptor/acceptor_fixture.h"
 
-namespace voxserve {
+namespace voxserve::acceptor_test {
 namespace {
 
 using testing::AllOf;
@@ -405,4 +405,4 @@ TEST_F(AcceptorTest, ManyShortConnectionsLeakNoDescriptor) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::acceptor_test

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace voxserve {
+namespace voxserve::call_rate_test {
 namespace {
 
 class CallRateTest : public testing::Test {
@@ -145,4 +145,4 @@ TEST_F(CallRateTest, ThreadsShareABucket) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::call_rate_test

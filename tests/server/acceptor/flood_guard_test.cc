@@ -18,7 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 
-namespace voxserve {
+namespace voxserve::flood_guard_test {
 namespace {
 
 using testing::ElementsAre;
@@ -178,4 +178,4 @@ TEST(StreamsStartedTest, CountsTheCallsOfEachConnectionAsPeersAreNamed) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::flood_guard_test

@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 
-namespace voxserve {
+namespace voxserve::upload_guard_test {
 namespace {
 
 using testing::ElementsAre;
@@ -214,4 +214,4 @@ TEST_F(UploadGuardTest, AConnectionThatHasGoneHoldsNothing) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::upload_guard_test

@@ -9,7 +9,7 @@
 
 #include "engine/base/error_reason.h"
 
-namespace voxserve {
+namespace voxserve::byte_limits_test {
 namespace {
 
 using testing::HasSubstr;
@@ -134,4 +134,4 @@ TEST(ByteLimitsTest, WhatIsHeldMovesAndMayOutliveTheLimits) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::byte_limits_test

@@ -12,7 +12,7 @@
 #include "engine/base/error_reason.h"
 #include "gmock/gmock.h"
 
-namespace voxserve {
+namespace voxserve::shared_memory_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -189,4 +189,4 @@ TEST(SharedMemoryOffTest, WithoutAPrefixNothingIsServed) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::shared_memory_test

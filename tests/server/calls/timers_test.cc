@@ -11,7 +11,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 
-namespace voxserve {
+namespace voxserve::timers_test {
 namespace {
 
 using testing::ElementsAre;
@@ -93,4 +93,4 @@ TEST(TimersTest, EndsWithoutCallingWhatIsNotDue) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::timers_test

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace voxserve {
+namespace voxserve::trace_context_test {
 namespace {
 
 constexpr char kTraceId[] = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -91,4 +91,4 @@ TEST(TraceContextTest, OnlyOneInTheMetadataCounts) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::trace_context_test

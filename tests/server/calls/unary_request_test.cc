@@ -9,7 +9,7 @@
 #include "engine/base/error_reason.h"
 #include "tests/server/fake_engine.h"
 
-namespace voxserve {
+namespace voxserve::unary_request_test {
 namespace {
 
 // Returns a caller that may use every model, at priority 1 or a less urgent one.
@@ -44,4 +44,4 @@ TEST(CheckMayInferTest, APriorityThatCannotBeCheckedIsNoPriorityThatIsAllowed) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::unary_request_test

@@ -12,7 +12,7 @@
 #include "engine/base/error_reason.h"
 #include "tests/support/named_outputs.h"
 
-namespace voxserve {
+namespace voxserve::codec_test {
 namespace {
 
 using testing::ElementsAre;
@@ -431,4 +431,4 @@ TEST(EncodeModelTest, RepeatsTheModel) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::codec_test

@@ -10,7 +10,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
-namespace voxserve {
+namespace voxserve::grpc_status_test {
 namespace {
 
 google::rpc::Status DetailsOf(const grpc::Status& status) {
@@ -83,4 +83,4 @@ TEST(GrpcStatusTest, KeepsWhatFits) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::grpc_status_test

@@ -20,7 +20,7 @@
 // Protobuf's own parser is the oracle for the meaning of every message. Our parser also has limits, which protobuf does
 // not have. Random messages stay below these limits, so both parsers must agree on all of them.
 
-namespace voxserve {
+namespace voxserve::message_parser_test {
 namespace {
 
 using testing::HasSubstr;
@@ -496,4 +496,4 @@ TEST(SerializeTest, WritesWhatAClientReads) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::message_parser_test

@@ -14,7 +14,7 @@
 #include "tests/server/codec/wire_bytes.h"
 #include "tests/support/named_outputs.h"
 
-namespace voxserve {
+namespace voxserve::open_inference_test {
 namespace {
 
 using inference::ModelInferRequest;
@@ -445,4 +445,4 @@ TEST(OpenInferenceResponseTest, SitesComeWithTheirCoordinates) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::open_inference_test

@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace voxserve {
+namespace voxserve::http_connections_test {
 namespace {
 
 using Connection = HttpConnections::Connection;
@@ -79,4 +79,4 @@ TEST_F(HttpConnectionsTest, AMappedIpv4AddressIsTheIpv4Client) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::http_connections_test

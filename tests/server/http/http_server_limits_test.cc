@@ -24,7 +24,7 @@
 #include "tests/server/http/http_server_fixture.h"
 #include "tests/support/raw_connection.h"
 
-namespace voxserve {
+namespace voxserve::http_server_limits_test {
 namespace {
 
 using testing::AnyOf;
@@ -326,4 +326,4 @@ TEST_F(HttpServerLimitsTest, ALongAnswerArrivesWhole) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::http_server_limits_test

@@ -8,7 +8,7 @@
 
 #include "tests/server/http/http_server_fixture.h"
 
-namespace voxserve {
+namespace voxserve::http_server_test {
 namespace {
 
 using testing::EndsWith;
@@ -137,4 +137,4 @@ TEST_F(HttpServerTest, SeveralAuthorizationsAreNone) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::http_server_test

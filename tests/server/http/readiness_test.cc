@@ -9,7 +9,7 @@
 
 #include "engine/base/error_reason.h"
 
-namespace voxserve {
+namespace voxserve::readiness_test {
 namespace {
 
 using testing::ElementsAre;
@@ -99,4 +99,4 @@ TEST(ReadinessTest, TellsOfEachModelByItself) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::readiness_test

@@ -7,7 +7,7 @@
 #include <stack>
 #include <string>
 
-namespace voxserve {
+namespace voxserve::status_page_test {
 namespace {
 
 using testing::HasSubstr;
@@ -190,4 +190,4 @@ TEST(StatusPageTest, VersionsOfAModelShareItsTraffic) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::status_page_test

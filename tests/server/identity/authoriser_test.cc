@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 
-namespace voxserve {
+namespace voxserve::authoriser_test {
 namespace {
 
 using testing::HasSubstr;
@@ -186,4 +186,4 @@ TEST(AuthoriserFileTest, AFileThatCannotBeReadIsRefused) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::authoriser_test

@@ -16,7 +16,7 @@
 #include "absl/time/clock.h"
 #include "server/identity/tls_certificates.h"
 
-namespace voxserve {
+namespace voxserve::tls_files_test {
 namespace {
 
 using testing::HasSubstr;
@@ -134,4 +134,4 @@ TEST_F(TlsFilesTest, AChangeCountsWhenItIsGood) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::tls_files_test

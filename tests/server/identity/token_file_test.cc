@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace voxserve {
+namespace voxserve::token_file_test {
 namespace {
 
 using testing::AllOf;
@@ -134,4 +134,4 @@ TEST(TokenFileTest, HashesATokenAsALineHasIt) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::token_file_test

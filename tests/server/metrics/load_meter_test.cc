@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace voxserve {
+namespace voxserve::load_meter_test {
 namespace {
 
 const absl::Time kStart = absl::FromUnixSeconds(1'000'000);
@@ -83,4 +83,4 @@ TEST(LoadMeterTest, AClockThatIsSetBackGivesNoNonsense) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::load_meter_test

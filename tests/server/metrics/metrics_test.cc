@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace voxserve {
+namespace voxserve::metrics_test {
 namespace {
 
 using testing::AllOf;
@@ -424,4 +424,4 @@ TEST_F(MetricsTest, TotalsAreTheSumsSinceTheStart) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::metrics_test

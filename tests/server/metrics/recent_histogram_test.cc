@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace voxserve {
+namespace voxserve::recent_histogram_test {
 namespace {
 
 const std::vector<double> kBoundaries = {1, 2, 4};
@@ -59,4 +59,4 @@ TEST(HistogramQuantileTest, IsLinearInABucket) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::recent_histogram_test

@@ -5,7 +5,7 @@
 
 #include <numeric>
 
-namespace voxserve {
+namespace voxserve::recent_rate_test {
 namespace {
 
 using testing::Each;
@@ -38,4 +38,4 @@ TEST(RecentRateTest, ForgetsAfterAMinute) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::recent_rate_test

@@ -13,7 +13,7 @@
 #include "engine/base/error_reason.h"
 #include "server/codec/codec.h"
 
-namespace voxserve {
+namespace voxserve::stream_config_test {
 namespace {
 
 using testing::HasSubstr;
@@ -210,4 +210,4 @@ TEST(StreamConfigTest, APoseKeepsItsNumbers) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::stream_config_test

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-namespace voxserve {
+namespace voxserve::descriptor_limit_test {
 namespace {
 
 TEST(DescriptorLimitTest, RaisesTheSoftLimitToTheHardOne) {
@@ -23,4 +23,4 @@ TEST(DescriptorLimitTest, RaisesTheSoftLimitToTheHardOne) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::descriptor_limit_test

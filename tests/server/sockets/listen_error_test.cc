@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace voxserve {
+namespace voxserve::listen_error_test {
 namespace {
 
 using testing::HasSubstr;
@@ -33,4 +33,4 @@ TEST(ListenErrorTest, BracketsOfIpv6) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::listen_error_test

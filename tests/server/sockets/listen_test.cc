@@ -6,7 +6,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-namespace voxserve {
+namespace voxserve::listen_test {
 namespace {
 
 bool CanConnect(const char* address, int port) {
@@ -75,4 +75,4 @@ TEST(ListenTest, AddressesThatThisMachineDoesNotHave) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::listen_test

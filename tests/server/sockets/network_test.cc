@@ -7,7 +7,7 @@
 
 #include "tests/server/sockets/socket_address.h"
 
-namespace voxserve {
+namespace voxserve::network_test {
 namespace {
 
 using testing::HasSubstr;
@@ -59,4 +59,4 @@ TEST(NetworkTest, ListsHaveCommas) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::network_test

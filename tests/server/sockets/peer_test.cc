@@ -4,7 +4,7 @@
 
 #include "tests/server/sockets/socket_address.h"
 
-namespace voxserve {
+namespace voxserve::peer_test {
 namespace {
 
 // acceptor_grpc_test.cc compares the results of PeerOf with the peers that gRPC reports.
@@ -39,4 +39,4 @@ TEST(PeerTest, OtherStringsAreTheirOwnClients) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::peer_test

@@ -7,7 +7,7 @@
 
 #include "tests/server/sockets/proxy_headers.h"
 
-namespace voxserve {
+namespace voxserve::proxy_header_test {
 namespace {
 
 using State = ProxyHeaderState;
@@ -75,4 +75,4 @@ TEST(ProxyHeaderTest, RefusesBrokenBinaryHeaders) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::proxy_header_test

@@ -3,7 +3,7 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 
-namespace voxserve::client {
+namespace voxserve::client::bench_options_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -103,4 +103,4 @@ TEST(BenchOptionsTest, RefusesWhatCannotBeMeant) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::bench_options_test

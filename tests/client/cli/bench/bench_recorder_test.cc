@@ -4,7 +4,7 @@
 #include "client/cpp/cli/bench/bench_report.h"
 #include "gmock/gmock.h"
 
-namespace voxserve::client {
+namespace voxserve::client::bench_recorder_test {
 namespace {
 
 using ::testing::AllOf;
@@ -162,4 +162,4 @@ TEST_F(BenchRecorderTest, ProgressIsOneLine) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::bench_recorder_test

@@ -16,7 +16,7 @@
 #include "tests/client/temporary_folder.h"
 #include "tests/support/await_true.h"
 
-namespace voxserve::client {
+namespace voxserve::client::bench_run_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -290,4 +290,4 @@ TEST_F(BenchRunTest, SaysItAllAsTextAndAsJson) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::bench_run_test

@@ -4,7 +4,7 @@
 
 #include "gmock/gmock.h"
 
-namespace voxserve::client {
+namespace voxserve::client::bench_statistics_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -96,4 +96,4 @@ TEST(StabilityTest, TheLastThreeWindowsDecide) {
 }
 
 }  // namespace
-}  // namespace voxserve::client
+}  // namespace voxserve::client::bench_statistics_test

@@ -15,7 +15,7 @@
 #include "kernels/conv/fetch_on_demand.h"
 #include "kernels/conv/implicit_gemm/implicit_gemm.h"
 
-namespace voxserve {
+namespace voxserve::dataflow_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -202,4 +202,4 @@ TEST(PackWeightsTest, OfImplicitGemmIsItsKernels) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::dataflow_test

@@ -17,7 +17,7 @@
 #include "kernels/coordinates/coordinate_key.h"
 #include "tests/kernels/points/farthest/farthest_point_testing.h"
 
-namespace voxserve {
+namespace voxserve::farthest_point_sample_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -51,11 +51,11 @@ Points CoarsePoints(int64_t num_points, uint32_t seed) {
 }
 
 Selected SelectSerially(const Points& points, const FarthestPoints& asked) {
-  kernels::testing::PointClouds clouds;
+  kernels::fixtures::PointClouds clouds;
   clouds.Add(points, static_cast<int64_t>(asked.num_points));
   clouds.starts = {asked.seed ? kernels::FarthestPointStart(*asked.seed, clouds.NumPoints(0))
                               : static_cast<int64_t>(asked.start_index)};
-  return kernels::testing::SelectSerially(clouds).selected;
+  return kernels::fixtures::SelectSerially(clouds).selected;
 }
 
 void Append(const Selected& more, Selected& all) { all.insert(all.end(), more.begin(), more.end()); }
@@ -263,4 +263,4 @@ TEST_P(FarthestPointSampleTest, MorePointsThanAnIndexNumbersAreRefused) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::farthest_point_sample_test

@@ -9,7 +9,7 @@
 #include "engine/base/error_reason.h"
 #include "tests/engine/serving/admission/fake_batcher.h"
 
-namespace voxserve {
+namespace voxserve::batch_budget_test {
 namespace {
 
 using testing::ElementsAre;
@@ -124,4 +124,4 @@ TEST(BatchBudgetTest, WhoWouldExpireInTheQueueIsRefusedAtOnce) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::batch_budget_test

@@ -12,7 +12,7 @@
 #include "kernels/coordinates/coordinate_key.h"
 #include "tests/engine/serving/admission/fake_batcher.h"
 
-namespace voxserve {
+namespace voxserve::batch_forming_test {
 namespace {
 
 using testing::ElementsAre;
@@ -314,4 +314,4 @@ TEST(BatchFormingTest, ManyTasksOfManyModels) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::batch_forming_test

@@ -14,7 +14,7 @@
 #include "tests/engine/serving/admission/fake_batcher.h"
 #include "tests/support/await_true.h"
 
-namespace voxserve {
+namespace voxserve::batcher_property_test {
 namespace {
 
 class BatcherPropertyTest : public testing::TestWithParam<uint64_t> {};
@@ -251,4 +251,4 @@ TEST_F(BatcherThreadsTest, ManyThreadsPushCancelAndRun) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::batcher_property_test

@@ -15,7 +15,7 @@
 #include "engine/base/error_reason.h"
 #include "tests/engine/serving/admission/fake_batcher.h"
 
-namespace voxserve {
+namespace voxserve::batcher_test {
 namespace {
 
 using testing::ElementsAre;
@@ -417,4 +417,4 @@ TEST(BatcherTest, DepthIsObservedAsItChanges) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::batcher_test

@@ -14,7 +14,7 @@
 #include "engine/base/error_reason.h"
 #include "tests/engine/serving/admission/fake_batcher.h"
 
-namespace voxserve {
+namespace voxserve::client_shares_test {
 namespace {
 
 using testing::ElementsAre;
@@ -353,4 +353,4 @@ TEST_P(ClientSharesPropertyTest, EveryTaskEndsOnceAndTheQueueKeepsItsLimit) {
 INSTANTIATE_TEST_SUITE_P(Seeds, ClientSharesPropertyTest, testing::Range<uint64_t>(1, 21));
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::client_shares_test

@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/engine/serving/admission/fake_model.h"
 
-namespace voxserve {
+namespace voxserve::client_turns_test {
 namespace {
 
 using testing::ElementsAre;
@@ -355,4 +355,4 @@ TEST_F(ClientTurnsTest, AShareThatChangesCountsFromTheNextTask) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::client_turns_test

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace voxserve {
+namespace voxserve::device_load_test {
 namespace {
 
 const absl::Time kStart = absl::FromUnixSeconds(1'700'000'000);
@@ -88,4 +88,4 @@ TEST(UntilStartedTest, DevicesShareTheWorkByTheirSpeed) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::device_load_test

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/engine/serving/admission/serving_simulation.h"
 
-namespace voxserve {
+namespace voxserve::fair_shares_test {
 namespace {
 
 using Client = ServingSimulation::Client;
@@ -175,4 +175,4 @@ INSTANTIATE_TEST_SUITE_P(Machines, FairSharesTest,
                          [](const auto& machine) { return std::string(machine.param.name); });
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::fair_shares_test

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-namespace voxserve {
+namespace voxserve::latency_fit_test {
 namespace {
 
 BatchSize Size(int64_t requests, int64_t points_each = 100'000) {
@@ -302,4 +302,4 @@ TEST(LatencyFitTest, ASuccessorStartsAsAllBatchesOfItsPredecessor) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::latency_fit_test

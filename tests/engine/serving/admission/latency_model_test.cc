@@ -9,7 +9,7 @@
 
 #include "tests/engine/serving/admission/fake_batcher.h"
 
-namespace voxserve {
+namespace voxserve::latency_model_test {
 namespace {
 
 constexpr WorkSize kOne = {.requests = 1, .points = 1};
@@ -102,4 +102,4 @@ TEST(LatencyModelTest, WhereTimesAreEqualTheEmptierDeviceIsBetter) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::latency_model_test

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace voxserve {
+namespace voxserve::memory_model_test {
 namespace {
 
 TEST(MemoryModelTest, NothingIsALimitBeforeSomethingIsKnown) {
@@ -103,4 +103,4 @@ TEST(MemoryModelTest, ASuccessorStartsAsItsPredecessor) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::memory_model_test

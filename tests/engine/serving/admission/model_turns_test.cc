@@ -14,7 +14,7 @@
 #include "engine/base/error_reason.h"
 #include "tests/engine/serving/admission/fake_batcher.h"
 
-namespace voxserve {
+namespace voxserve::model_turns_test {
 namespace {
 
 std::shared_ptr<ServedModel> Weighted(const std::string& name, int weight) {
@@ -329,4 +329,4 @@ TEST_F(SharedDeviceTest, ABatchThatEndsAfterItsModelIsGoneChangesNothing) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::model_turns_test

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 
-namespace voxserve {
+namespace voxserve::model_version_info_test {
 namespace {
 
 using testing::HasSubstr;
@@ -106,4 +106,4 @@ TEST(CheckAnswerSizeTest, OnlyTheFirstSweepIsAnswered) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::model_version_info_test

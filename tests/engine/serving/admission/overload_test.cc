@@ -9,7 +9,7 @@
 
 #include "tests/engine/serving/admission/serving_simulation.h"
 
-namespace voxserve {
+namespace voxserve::overload_test {
 namespace {
 
 // The devices and streams, and how much streams gain by running side by side.
@@ -140,4 +140,4 @@ INSTANTIATE_TEST_SUITE_P(Machines, OverloadTest,
                          [](const auto& machine) { return std::string(machine.param.name); });
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::overload_test

@@ -13,7 +13,7 @@
 #include "engine/base/error_reason.h"
 #include "tests/engine/serving/admission/fake_batcher.h"
 
-namespace voxserve {
+namespace voxserve::selection_fit_test {
 namespace {
 
 WorkSize SampleOf(int64_t points, int64_t selected, int64_t samples = 1) {
@@ -172,4 +172,4 @@ TEST_F(SampledRequestsTest, PointsThatWereChosenTeachNoDensity) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::selection_fit_test

@@ -13,17 +13,17 @@
 #include "engine/model/problems.h"
 #include "tests/support/model_folder.h"
 
-namespace voxserve {
+namespace voxserve::model_repository_test {
 namespace {
 
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using voxserve::testing::SmallModel;
-using voxserve::testing::TemporaryFolder;
-using voxserve::testing::TestModel;
-using voxserve::testing::WriteFile;
+using voxserve::support::SmallModel;
+using voxserve::support::TemporaryFolder;
+using voxserve::support::TestModel;
+using voxserve::support::WriteFile;
 
 TEST(ScanRepositoryTest, ListsModelsAndVersionsInOrder) {
   const TemporaryFolder root;
@@ -155,4 +155,4 @@ TEST(FingerprintTest, ChangesWithEachFileAndWithNothingElse) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::model_repository_test

@@ -10,7 +10,7 @@
 
 #include "engine/base/error_reason.h"
 
-namespace voxserve {
+namespace voxserve::model_table_test {
 namespace {
 
 using testing::ElementsAre;
@@ -140,4 +140,4 @@ TEST(ModelTableTest, HandleOutlivesItsReplacement) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::model_table_test

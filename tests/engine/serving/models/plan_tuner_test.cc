@@ -20,7 +20,7 @@
 #include "tests/engine/serving/admission/fake_model.h"
 #include "tests/support/fake_pinned_memory.h"
 
-namespace voxserve {
+namespace voxserve::plan_tuner_test {
 namespace {
 
 using testing::HasSubstr;
@@ -315,4 +315,4 @@ TEST_F(PlanTunerTest, DrainGivesTheMemoryBack) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::plan_tuner_test

@@ -12,7 +12,7 @@
 #include "tests/engine/executor/same_bytes.h"
 #include "tests/engine/golden_scan.h"
 
-namespace voxserve {
+namespace voxserve::warm_up_test {
 namespace {
 
 constexpr int kNumSizes = 12;
@@ -128,4 +128,4 @@ TEST_P(WarmUpTest, SaysWhatFailed) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::warm_up_test

@@ -5,7 +5,7 @@
 
 #include "tests/engine/serving/streams/stream_session_fixture.h"
 
-namespace voxserve {
+namespace voxserve::stream_session_sweeps_test {
 namespace {
 
 using testing::ElementsAre;
@@ -183,4 +183,4 @@ TEST_F(StreamSessionTest, SweepsNeverCrossStreams) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::stream_session_sweeps_test

@@ -14,7 +14,7 @@
 
 #include "tests/engine/serving/streams/stream_session_fixture.h"
 
-namespace voxserve {
+namespace voxserve::stream_session_test {
 namespace {
 
 using testing::ElementsAre;
@@ -445,4 +445,4 @@ TEST_F(StreamSessionTest, TheEngineKeepsASessionAlive) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::stream_session_test

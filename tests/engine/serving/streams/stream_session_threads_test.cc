@@ -17,7 +17,7 @@
 #include "engine/serving/streams/stream_session.h"
 #include "tests/support/await_true.h"
 
-namespace voxserve {
+namespace voxserve::stream_session_threads_test {
 namespace {
 
 PointCloud CloudOf(uint64_t num_points) {
@@ -182,4 +182,4 @@ TEST(StreamSessionThreadsTest, SweepsAreForgottenWhileFramesComeAndRun) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::stream_session_threads_test

@@ -11,7 +11,7 @@
 
 #include "engine/base/error_reason.h"
 
-namespace voxserve {
+namespace voxserve::sweep_history_test {
 namespace {
 
 using testing::ElementsAre;
@@ -126,4 +126,4 @@ TEST(SweepHistoryTest, EmptyCloudsAreSweepsToo) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::sweep_history_test

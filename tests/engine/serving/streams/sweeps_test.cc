@@ -31,7 +31,7 @@
 #include "tests/support/npz.h"
 #include "tests/support/paths.h"
 
-namespace voxserve {
+namespace voxserve::sweeps_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -459,4 +459,4 @@ TEST_P(SweepsTest, ResultsAreTheSameWithAndWithoutKeptCopies) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::sweeps_test

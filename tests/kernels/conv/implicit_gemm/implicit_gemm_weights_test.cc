@@ -11,7 +11,7 @@
 #include "kernels/conv/implicit_gemm/implicit_gemm.h"
 #include "kernels/conv/implicit_gemm/slices.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::implicit_gemm_weights_test {
 namespace {
 
 class PackImplicitGemmWeightsTest : public testing::TestWithParam<DType> {};
@@ -117,4 +117,4 @@ TEST(SwizzledSliceVectorTest, EightRowsInDifferentBanks) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::implicit_gemm_weights_test

@@ -16,19 +16,19 @@
 #include "tests/kernels/points/farthest/farthest_point_testing.h"
 #include "tests/support/paths.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::farthest_point_sample_test {
 namespace {
 
 using cuda::FarthestPointLayout;
+using fixtures::DeviceClouds;
+using fixtures::Lattice;
+using fixtures::PointClouds;
+using fixtures::Selection;
+using fixtures::SelectSerially;
 using support::Device;
 using support::ExpectCudaSuccess;
-using testing::DeviceClouds;
 using ::testing::Each;
 using ::testing::ElementsAre;
-using testing::Lattice;
-using testing::PointClouds;
-using testing::Selection;
-using testing::SelectSerially;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -271,12 +271,12 @@ TEST_P(FarthestPointSampleTest, MorePointsThanARowABucket) {
 }
 
 TEST_P(FarthestPointSampleTest, RealScanAndLargeLattice) {
-  std::vector<float> scan = testing::ReadKittiScan(support::SharedData() + "/semantickitti-00/000000.bin");
-  if (scan.empty()) scan = testing::ReadKittiScan(support::SourceDir() + "/deploy/scans/pandaset_070.bin");
+  std::vector<float> scan = fixtures::ReadKittiScan(support::SharedData() + "/semantickitti-00/000000.bin");
+  if (scan.empty()) scan = fixtures::ReadKittiScan(support::SourceDir() + "/deploy/scans/pandaset_070.bin");
   ASSERT_FALSE(scan.empty());
   PointClouds clouds{.pitch = 4};
   clouds.Add(scan, 1500);
-  clouds.Add(testing::Thinned(scan, 10'000), 2000);
+  clouds.Add(fixtures::Thinned(scan, 10'000), 2000);
   clouds.Add(Lattice(30, 4), 1000);
   ExpectSerial(clouds);
 }
@@ -331,4 +331,4 @@ TEST(FarthestPointStartTest, IsOfTheSeedAlone) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::farthest_point_sample_test

@@ -16,7 +16,7 @@
 #include "kernels/points/farthest/farthest_point_sample.h"
 #include "tests/support/test_device.h"
 
-namespace voxserve::kernels::testing {
+namespace voxserve::kernels::fixtures {
 
 using support::Device;
 using support::DeviceArray;
@@ -200,4 +200,4 @@ inline std::vector<float> Lattice(int size, int64_t pitch) {
   return values;
 }
 
-}  // namespace voxserve::kernels::testing
+}  // namespace voxserve::kernels::fixtures

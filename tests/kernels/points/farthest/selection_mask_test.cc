@@ -11,7 +11,7 @@
 #include "kernels/points/farthest/farthest_point_sample.h"
 #include "tests/support/test_device.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::selection_mask_test {
 namespace {
 
 using support::Device;
@@ -96,4 +96,4 @@ TEST_P(SelectionMaskTest, ManyPoints) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::selection_mask_test

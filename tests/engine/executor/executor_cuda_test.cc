@@ -1,8 +1,6 @@
 // Tests the memory of a GPU's executor: it runs clouds from no point to two million points, stays within its limits,
 // and leaks nothing.
 
-#include "engine/executor/cuda_executor.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,10 +13,11 @@
 #include <vector>
 
 #include "engine/base/error_reason.h"
+#include "engine/executor/cuda_executor.h"
 #include "tests/engine/golden_scan.h"
 #include "tests/engine/program_fixture.h"
 
-namespace voxserve {
+namespace voxserve::executor_cuda_test {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
@@ -232,4 +231,4 @@ TEST_F(CudaExecutorTest, MapsThatDoNotFitAreMadeOnTheCpuWithTheSameLabels) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::executor_cuda_test

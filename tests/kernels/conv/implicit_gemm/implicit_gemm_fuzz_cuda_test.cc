@@ -12,7 +12,7 @@
 
 #include "tests/kernels/conv/implicit_gemm/implicit_gemm_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::implicit_gemm_fuzz_cuda_test {
 namespace {
 
 using support::ExpectCudaSuccess;
@@ -267,4 +267,4 @@ TEST_P(ImplicitGemmFuzzTest, RowsBeyond2To31Values) {
 INSTANTIATE_TEST_SUITE_P(DTypes, ImplicitGemmFuzzTest, FactorDTypes(), DTypeName);
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::implicit_gemm_fuzz_cuda_test

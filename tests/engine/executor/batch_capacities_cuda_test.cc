@@ -16,7 +16,7 @@
 #include "tests/engine/executor/same_bytes.h"
 #include "tests/engine/executor/small_minkunet_fixture.h"
 
-namespace voxserve {
+namespace voxserve::batch_capacities_cuda_test {
 namespace {
 
 // Returns true if the last batch ran within capacities, and false if the host waited for its sizes.
@@ -176,8 +176,8 @@ TEST_F(BatchCapacitiesTest, BatchesOnBothSidesOfAPlansBorderWaitForTheirSizes) {
 
 // Returns a network that keeps the voxels whose mean intensity is above 0, and convolves them, coarser ones made of
 // them, and all voxels.
-testing::TestModel PruningNetwork() {
-  testing::TestModel model;
+support::TestModel PruningNetwork() {
+  support::TestModel model;
   model.graph = R"(
 nodes { name: "voxels" voxelize { voxel_size: [0.2, 0.2, 0.2] rounding: ROUNDING_FLOOR origin: ORIGIN_ZERO
                                   reduce: REDUCE_MEAN features { name: "x" } features { name: "intensity" } } }
@@ -199,9 +199,9 @@ outputs { kind: KIND_LABELS node: "labels" } outputs { kind: KIND_SCORES node: "
            {"near", {27, 2, 8}}, {"down", {8, 8, 8}}, {"up", {8, 8, 8}}, {"head", {27, 8, 4}}}) {
     std::vector<float> values(static_cast<size_t>(shape[0] * shape[1] * shape[2]));
     for (float& value : values) value = weight(random);
-    model.weights[name + ".weight"] = testing::FloatTensor(shape, values);
+    model.weights[name + ".weight"] = support::FloatTensor(shape, values);
   }
-  model.weights["score.weight"] = testing::FloatTensor({1, 2}, {0, 1});
+  model.weights["score.weight"] = support::FloatTensor({1, 2}, {0, 1});
   return model;
 }
 
@@ -317,4 +317,4 @@ TEST_P(PrunedCapacitiesTest, BatchesThatKeepAnyShareAreWhatTheyAreWithSizes) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::batch_capacities_cuda_test

@@ -1,7 +1,5 @@
 // Compares the columns that the GPU decodes from the bytes of point clouds with those of a naive decoder on the host.
 
-#include "kernels/points/decode_points.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -12,9 +10,10 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/points/decode_points.h"
 #include "tests/support/test_device.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::decode_points_cuda_test {
 namespace {
 
 using support::Device;
@@ -364,4 +363,4 @@ TEST(DecodePointsTest, NoPointsAndTooManyColumns) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::decode_points_cuda_test

@@ -1,7 +1,5 @@
 // Compares the GPU's gather-GEMM-scatter with naive loops in double, for every grouping of offsets.
 
-#include "kernels/conv/gather_gemm_scatter.h"
-
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -9,12 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/conv/gather_gemm_scatter.h"
 #include "kernels/conv/pair_tables.h"
 #include "tests/kernels/conv/rulebook_testing.h"
 #include "tests/kernels/core/feature_testing.h"
 #include "tests/kernels/core/test_gemm.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::gather_gemm_scatter_cuda_test {
 namespace {
 
 using support::ExpectCudaSuccess;
@@ -366,4 +365,4 @@ INSTANTIATE_TEST_SUITE_P(DTypes, GatherGemmScatterTest,
                          [](const auto& dtype) { return std::string(NameOf(dtype.param)); });
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::gather_gemm_scatter_cuda_test

@@ -12,13 +12,13 @@
 #include "gtest/gtest.h"
 #include "tests/kernels/points/device_voxels.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::voxelize_clouds_cuda_test {
 namespace {
 
+using fixtures::LargestCoordinates;
+using fixtures::VoxelizeOn;
+using fixtures::Voxels;
 using support::Device;
-using testing::LargestCoordinates;
-using testing::VoxelizeOn;
-using testing::Voxels;
 
 struct Cloud {
   std::vector<float> rows;  // [N, pitch]
@@ -206,4 +206,4 @@ TEST(VoxelizeCloudsTest, WithoutAMask) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::voxelize_clouds_cuda_test

@@ -14,7 +14,7 @@
 #include "kernels/core/radix_sort.h"
 #include "tests/support/test_device.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::sort_pairs_cuda_test {
 namespace {
 
 using support::Device;
@@ -239,4 +239,4 @@ TYPED_TEST(SortPairsTest, RefusesNumbersOutOfRange) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::sort_pairs_cuda_test

@@ -10,7 +10,7 @@
 
 #include "tests/kernels/conv/implicit_gemm/implicit_gemm_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::implicit_gemm_chain_cuda_test {
 namespace {
 
 using support::DeviceArray;
@@ -213,4 +213,4 @@ TEST_P(ImplicitGemmChainTest, TilesMadeBetweenLaunchesAreThoseThatTheyRead) {
 INSTANTIATE_TEST_SUITE_P(DTypes, ImplicitGemmChainTest, FactorDTypes(), DTypeName);
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::implicit_gemm_chain_cuda_test

@@ -1,7 +1,5 @@
 // Tests that Clear clears all that it is given and nothing behind it.
 
-#include "kernels/core/clear.h"
-
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -9,9 +7,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/core/clear.h"
 #include "tests/kernels/core/feature_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::clear_cuda_test {
 namespace {
 
 using support::ExpectCudaSuccess;
@@ -42,4 +41,4 @@ TEST(ClearTest, RefusesPartsOfWords) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::clear_cuda_test

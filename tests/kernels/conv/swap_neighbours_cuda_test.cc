@@ -1,7 +1,5 @@
 // Compares the neighbour tables that the GPU swaps with the pairs of the rulebooks from which the tables were made.
 
-#include "kernels/conv/swap_neighbours.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,11 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/conv/swap_neighbours.h"
 #include "kernels/coordinates/neighbour_search.h"
 #include "tests/kernels/conv/rulebook_testing.h"
 #include "tests/kernels/core/feature_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::swap_neighbours_cuda_test {
 namespace {
 
 using support::ExpectCudaSuccess;
@@ -97,4 +96,4 @@ TEST(SwapNeighboursRefusalCudaTest, RowsOffsetsOfLargeKernels) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::swap_neighbours_cuda_test

@@ -1,8 +1,6 @@
 // Compares the pair tables (pair_tables.h) that the GPU makes from a map search's neighbours with the tables that plain
 // loops on the host compute.
 
-#include "kernels/conv/pair_tables.h"
-
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -10,9 +8,10 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/conv/pair_tables.h"
 #include "tests/support/test_device.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::pair_tables_cuda_test {
 namespace {
 
 using support::Device;
@@ -295,4 +294,4 @@ TEST_F(PairTablesTest, FromListsAreTheSame) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::pair_tables_cuda_test

@@ -1,8 +1,6 @@
 // Compares the tiles that the GPU makes from a rulebook with the tiles that a simple host function makes
 // (tiles_testing.h).
 
-#include "kernels/conv/tiles.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,10 +13,11 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/conv/tiles.h"
 #include "kernels/coordinates/neighbour_search.h"
 #include "tests/kernels/conv/tiles_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::tiles_cuda_test {
 namespace {
 
 using support::ExpectCudaSuccess;
@@ -494,4 +493,4 @@ TEST_F(TilesTest, WorkspaceOfTheCapacitiesAlone) {
 }
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::tiles_cuda_test

@@ -1,7 +1,5 @@
 // Compares the implicit GEMM, with every block, with naive loops in double. The host makes the tiles here;
-// implicit_gemm_fuzz_test.cc uses the tiles that the GPU makes.
-
-#include "kernels/conv/implicit_gemm/implicit_gemm.h"
+// implicit_gemm_fuzz_cuda_test.cc uses the tiles that the GPU makes.
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -15,10 +13,11 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/conv/implicit_gemm/implicit_gemm.h"
 #include "kernels/core/device_code.h"
 #include "tests/kernels/conv/implicit_gemm/implicit_gemm_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::implicit_gemm_cuda_test {
 namespace {
 
 using support::ExpectCudaSuccess;
@@ -463,4 +462,4 @@ TEST_P(ImplicitGemmTest, NothingIsLaunchedForNoRows) {
 INSTANTIATE_TEST_SUITE_P(DTypes, ImplicitGemmTest, FactorDTypes(), DTypeName);
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::implicit_gemm_cuda_test

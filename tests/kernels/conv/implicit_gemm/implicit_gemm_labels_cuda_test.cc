@@ -12,7 +12,7 @@
 #include "kernels/core/finite.h"
 #include "tests/kernels/conv/implicit_gemm/implicit_gemm_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::implicit_gemm_labels_cuda_test {
 namespace {
 
 using support::DeviceArray;
@@ -154,4 +154,4 @@ TEST_P(ImplicitGemmLabelsTest, WhatHasNoLabelsIsRefused) {
 INSTANTIATE_TEST_SUITE_P(DTypes, ImplicitGemmLabelsTest, FactorDTypes(), DTypeName);
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::implicit_gemm_labels_cuda_test

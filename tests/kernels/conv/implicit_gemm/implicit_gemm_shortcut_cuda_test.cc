@@ -12,7 +12,7 @@
 #include "kernels/core/device_code.h"
 #include "tests/kernels/conv/implicit_gemm/implicit_gemm_testing.h"
 
-namespace voxserve::kernels {
+namespace voxserve::kernels::implicit_gemm_shortcut_cuda_test {
 namespace {
 
 using support::ExpectCudaSuccess;
@@ -204,4 +204,4 @@ TEST_P(ImplicitGemmShortcutTest, WhatItCannotAddIsRefused) {
 INSTANTIATE_TEST_SUITE_P(DTypes, ImplicitGemmShortcutTest, FactorDTypes(), DTypeName);
 
 }  // namespace
-}  // namespace voxserve::kernels
+}  // namespace voxserve::kernels::implicit_gemm_shortcut_cuda_test
