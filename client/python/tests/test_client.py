@@ -7,6 +7,7 @@ import inspect
 import math
 import socket
 import time
+import typing
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import contextmanager
@@ -379,3 +380,19 @@ def test_aio_calls_overlap(server: FakeServer, points: Points) -> None:
             return await asyncio.gather(*(client.segment("m", points[:n]) for n in range(1, 7)))
 
     assert [len(labels) for labels in asyncio.run(run())] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("sync", "aio"), [(voxserve.Client, voxserve.aio.Client), (voxserve.Stream, voxserve.aio.Stream)]
+)
+def test_asyncio_has_the_same_methods(sync: type, aio: type) -> None:
+    names = {name for name in dir(sync) if not name.startswith("_")}
+    assert {name for name in dir(aio) if not name.startswith("_")} == names
+    waiting = {"Client": names - {"stream"}, "Stream": {"send"}}[sync.__name__]
+    for name in names:
+        ours, theirs = getattr(sync, name), getattr(aio, name)
+        assert theirs.__doc__ == ours.__doc__
+        assert inspect.iscoroutinefunction(theirs) == (name in waiting)
+        if callable(ours):
+            assert inspect.signature(theirs) == inspect.signature(ours)
+    assert typing.get_type_hints(voxserve.aio.Client.stream)["return"] is voxserve.aio.Stream

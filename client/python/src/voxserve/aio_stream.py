@@ -17,79 +17,36 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from voxserve import errors
-from voxserve.point_cloud import PointsLike
-from voxserve.pose import PoseLike
-from voxserve.protocol import Options
+from voxserve import errors, stream
+from voxserve.awaited import awaited
+from voxserve.protocol import Options, Result
 from voxserve.results import FrameResult
-from voxserve.stream_state import METHOD, StreamConfig, StreamState
+from voxserve.stream import StreamBase
+from voxserve.stream_state import METHOD, StreamConfig
 
 # grpc.aio gives this message, instead of the server's status, if a message is written to a call that is ending.
 _STATUS_IS_LOST = "Internal error from Core"
 
 
-class Stream:
+class Stream(StreamBase):
     """A stream of one vehicle's frames; voxserve.stream.Stream documents the behaviour. One task may send while another
     one reads. Cancelling a task that waits in send() or for a result (asyncio.wait_for) does not change the stream.
     """
 
     def __init__(self, channel: Any, config: StreamConfig, options: Options, timeout: float | None) -> None:
-        """Called by aio.Client.stream."""
-        self._options, self._timeout = options, timeout
-        self._channel = channel  # keeps the channel alive: the RPC would end with it
-        self._config = config.request()
-        self._metadata = options.metadata()  # computed here, so that the reader's task does not call traceparent
-        self._state = StreamState(config, options, timeout)
+        super().__init__(channel, config, options, timeout)
         self._changed = asyncio.Event()  # replaced by a new one after each change
-        self._call: Any
         self._writer: asyncio.Task[None]
         self._open()
         self._reader = asyncio.create_task(self._read())
 
-    async def send(
-        self,
-        frame_id: int,
-        points: PointsLike,
-        pose: PoseLike | None = None,
-        stamp: float | None = None,
-        reset_sweeps: bool = False,
-    ) -> None:
-        """Sends a frame; see voxserve.stream.Stream.send."""
-        frame = self._state.make_frame(frame_id, points, pose, stamp, reset_sweeps)
-        await self._until(lambda: self._state.can_add)
-        self._state.add(frame)
-        self._announce()
-
-    def close_sends(self) -> None:
-        """Declares that no more frames follow. Iteration ends after the results of the frames that were sent."""
-        self._state.close()
-        self._announce()
-
-    def cancel(self) -> None:
-        """Ends the stream. Iteration yields the results that have arrived, and then raises CancelledError. A stream
-        that has already ended is not changed.
-        """
-        self._state.is_cancelled = True
-        self._announce()
-        self._call.cancel()
-
-    @property
-    def is_going_away(self) -> bool:
-        """See voxserve.stream.Stream.is_going_away."""
-        return self._state.is_going_away
-
-    @property
-    def num_reopened(self) -> int:
-        """See voxserve.stream.Stream.num_reopened."""
-        return self._state.num_calls - 1
+    send = awaited(stream.Stream.send)
 
     def __aiter__(self) -> AsyncIterator[FrameResult]:
         return self
 
     async def __anext__(self) -> FrameResult:
-        await self._until(lambda: self._state.can_pop)
-        result = self._state.pop()
-        self._announce()
+        result = await self._when(lambda: self._state.can_pop, self._state.pop)
         if result is None:
             raise StopAsyncIteration
         return result
@@ -107,6 +64,17 @@ class Stream:
         while not condition():
             await self._changed.wait()
 
+    async def _when(self, condition: Callable[[], bool], action: Callable[[], Result]) -> Result:
+        """Waits for the condition, then does the action, which may change _state, and returns its result."""
+        await self._until(condition)
+        result = action()
+        self._announce()
+        return result
+
+    def _change(self, change: Callable[[], None]) -> None:
+        change()
+        self._announce()
+
     def _announce(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
@@ -121,9 +89,7 @@ class Stream:
         try:
             await call.write(self._config)
             while True:
-                await self._until(lambda: self._state.can_take)
-                request = self._state.take()
-                self._announce()
+                request = await self._when(lambda: self._state.can_take, self._state.take)
                 if request is None:
                     break
                 await call.write(request)

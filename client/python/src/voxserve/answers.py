@@ -15,6 +15,7 @@ from voxserve.results import (
     ClassInfo,
     Detections,
     FeatureInfo,
+    Labels,
     ModelState,
     ModelVersion,
     PointCounts,
@@ -61,6 +62,11 @@ def read_segmentation(response: wire.InferResponse, asked: Asked) -> Segmentatio
         ignore_label=answer.ignore_label,
         num_classes=answer.num_classes,
     )
+
+
+def read_labels(response: wire.InferResponse, asked: Asked) -> Labels:
+    """Returns the labels of read_segmentation()."""
+    return read_segmentation(response, asked).labels
 
 
 def read_detections(response: wire.InferResponse, asked: Asked) -> Detections:

@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 import grpc
 
-from voxserve import answers, errors, protocol
+from voxserve import answers, protocol
 from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import Fields, PointsLike
 from voxserve.protocol import Call, ClientBase, Result
@@ -50,6 +50,11 @@ class Client(ClientBase[grpc.Channel]):
         It is closed if the server does not answer within the same time. None: connections are not tested.
     """
 
+    _grpc: ClassVar[Any] = grpc
+
+    # voxserve.aio.Client takes these methods from here (awaited.py). So each of them ends with _run, _run_search or
+    # _open, which that class has too: the first two as coroutines.
+
     def segment(
         self,
         model: str,
@@ -65,7 +70,9 @@ class Client(ClientBase[grpc.Channel]):
         """Returns a class id for each point: uint8 [N], or uint16 [N] if the ids do not fit a byte. The arguments and
         errors are those of infer().
         """
-        return self.infer(
+        call = protocol.infer(
+            self._options,
+            answers.read_labels,
             model,
             points,
             fields=fields,
@@ -73,8 +80,8 @@ class Client(ClientBase[grpc.Channel]):
             version=version,
             priority=priority,
             sample=sample,
-            timeout=timeout,
-        ).labels
+        )
+        return self._run(call, timeout)
 
     def infer(
         self,
@@ -111,17 +118,17 @@ class Client(ClientBase[grpc.Channel]):
         """
         call = protocol.infer(
             self._options,
+            answers.read_segmentation,
             model,
             points,
             fields=fields,
             scales=scales,
             version=version,
             scores=scores,
-            request_id=request_id,
             priority=priority,
             sample=sample,
             tensors=Wanted(outputs, tensor_type),
-            read=answers.read_segmentation,
+            request_id=request_id,
         )
         return self._run(call, timeout)
 
@@ -145,17 +152,16 @@ class Client(ClientBase[grpc.Channel]):
         """
         call = protocol.infer(
             self._options,
+            answers.read_detections,
             model,
             points,
             fields=fields,
             scales=scales,
             version=version,
-            scores=False,
-            request_id=request_id,
             priority=priority,
             sample=sample,
             tensors=Wanted(outputs, tensor_type),
-            read=answers.read_detections,
+            request_id=request_id,
         )
         return self._run(call, timeout)
 
@@ -185,17 +191,16 @@ class Client(ClientBase[grpc.Channel]):
         """
         call = protocol.infer(
             self._options,
+            answers.read_tensors,
             model,
             points,
             fields=fields,
             scales=scales,
             version=version,
-            scores=False,
-            request_id=request_id,
             priority=priority,
             sample=sample,
             tensors=Wanted(outputs, tensor_type),
-            read=answers.read_tensors,
+            request_id=request_id,
         )
         return self._run(call, timeout)
 
@@ -218,8 +223,9 @@ class Client(ClientBase[grpc.Channel]):
         reopen: float | None = None,
         timeout: float | None = None,
     ) -> Stream:
-        """Opens a stream of frames, the scans of one vehicle; use it in a `with` block. If the server refuses the
-        stream, this method still returns it, and reading its results raises the error.
+        """Opens a stream of frames, the scans of one vehicle; use it in a `with` block, or with asyncio in an
+        `async with` block of a running event loop. If the server refuses the stream, this method still returns it, and
+        reading its results raises the error.
 
         policy: what happens to frames that are sent faster than the server answers. "latest": at most one frame waits.
             A newer frame replaces it, and the replaced frame gets SupersededError as its result. "queue": all frames
@@ -251,8 +257,7 @@ class Client(ClientBase[grpc.Channel]):
             tensors=Wanted(outputs, tensor_type),
             reopen=reopen,
         )
-        limit = self._options.timeout_of(math.inf if timeout is None else timeout)
-        return Stream(self._next_channel(), config, self._options, limit)
+        return self._open(config, self._options.timeout_of(math.inf if timeout is None else timeout))
 
     def models(self, *, timeout: float | None = None) -> list[ModelVersion]:
         """Returns every version of every model in the server's repository, including those that are loading or
@@ -298,31 +303,12 @@ class Client(ClientBase[grpc.Channel]):
         device, and use that plan.
 
         The server measures on the scans of the next num_scans (1 to 100) requests for the model, or on those that
-        arrive within max_wait seconds (up to 600). So clients must send requests during the search. on_progress is
-        called with the state of the search; if it raises an exception, the search ends. The search also ends at the
-        timeout. FailedPreconditionError, reason ALREADY_TUNING, while another search for the model runs;
-        DeadlineExceededError if no scan arrives within max_wait.
+        arrive within max_wait seconds (up to 600). So clients must send requests during the search. on_progress, an
+        ordinary function and no coroutine, is called with the state of the search; if it raises an exception, the
+        search ends. The search also ends at the timeout. FailedPreconditionError, reason ALREADY_TUNING, while another
+        search for the model runs; DeadlineExceededError if no scan arrives within max_wait.
         """
-        call = protocol.tune_plan(model, version, num_scans, max_wait)
-        limit = self._options.timeout_of(timeout)
-        method: Any = self._channel_of(call.method).unary_stream(
-            call.method, request_serializer=None, response_deserializer=call.response.FromString
-        )
-        plan = None
-        updates = method(call.request, timeout=limit, metadata=self._options.metadata())
-        try:
-            for update in map(call.read, updates):
-                if isinstance(update, TunedPlan):
-                    plan = update
-                elif update is not None and on_progress is not None:
-                    on_progress(update)
-        except grpc.RpcError as error:
-            raise errors.from_rpc(error, self._options.address_of(call.method), limit) from None
-        finally:
-            updates.cancel()
-        if plan is None:
-            raise answers.malformed("no plan")
-        return plan
+        return self._run_search(protocol.tune_plan(model, version, num_scans, max_wait, on_progress), timeout)
 
     def health(self, *, timeout: float | None = None) -> bool:
         """Returns whether the server reports that it serves (gRPC health checking). UnavailableError if no server
@@ -343,17 +329,19 @@ class Client(ClientBase[grpc.Channel]):
     ) -> None:
         self.close()
 
-    def _connect(self, address: str, arguments: list[tuple[str, int | str]]) -> grpc.Channel:
-        if self._credentials is None:
-            return grpc.insecure_channel(address, options=arguments)
-        return grpc.secure_channel(address, self._credentials, options=arguments)
-
     def _run(self, call: Call[Result], timeout: float | None) -> Result:
-        timeout = self._options.timeout_of(timeout)
-        method: Any = self._channel_of(call.method).unary_unary(
-            call.method, request_serializer=None, response_deserializer=call.response.FromString
-        )
-        try:
-            return call.read(method(call.request, timeout=timeout, metadata=self._options.metadata()))
-        except grpc.RpcError as error:
-            raise errors.from_rpc(error, self._options.address_of(call.method), timeout) from None
+        with self._begun(call, timeout) as response:
+            return call.read(response)
+
+    def _run_search(self, call: Call[TunedPlan | None], timeout: float) -> TunedPlan:
+        plan = None
+        with self._begun(call, timeout) as updates:
+            try:
+                for update in updates:
+                    plan = call.read(update) or plan
+            finally:
+                updates.cancel()
+        return protocol.found(plan)
+
+    def _open(self, config: StreamConfig, timeout: float | None) -> Stream:
+        return Stream(self._next_channel(), config, self._options, timeout)

@@ -10,22 +10,22 @@ import os
 import re
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import grpc
 
-from voxserve import answers, wire
+from voxserve import answers, errors, wire
 from voxserve.answers import Asked
 from voxserve.encoding import encode_request
 from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import Fields, PointsLike, as_cloud
 from voxserve.results import ModelVersion, TunedPlan, TuneProgress
 from voxserve.service_config import MAX_ATTEMPTS, names_servers, service_config
-from voxserve.tensors import Wanted
+from voxserve.tensors import UNNAMED, Wanted
 
 Result = TypeVar("Result")
 Channel = TypeVar("Channel")
@@ -173,12 +173,15 @@ class Call(Generic[Result]):
     request: bytes
     response: Any  # the answer's message class
     read: Callable[[Any], Result]  # converts a message of that class
+    is_streamed: bool = False  # whether the answer is a stream of such messages
 
 
-class ClientBase(ABC, Generic[Channel]):
+class ClientBase(Generic[Channel]):
     """The base class of voxserve.Client, which documents the options, and voxserve.aio.Client. It makes the gRPC
-    channels and chooses one for each call.
+    channels, chooses one for each call, and begins the call.
     """
+
+    _grpc: ClassVar[Any]  # the module that makes the channels: grpc or grpc.aio
 
     def __init__(
         self,
@@ -217,9 +220,28 @@ class ClientBase(ABC, Generic[Channel]):
         self._turns = itertools.count()
         self._lock = threading.Lock()
 
-    @abstractmethod
-    def _connect(self, address: str, arguments: list[tuple[str, int | str]]) -> Channel:
-        """Returns a new channel."""
+    @contextmanager
+    def _begun(self, call: Call[Any], timeout: float | None) -> Iterator[Any]:
+        """Sends the request, and yields what gRPC returns for it: the response, or an object that gives it. In the
+        block, gRPC's errors become InferenceErrors.
+        """
+        limit = self._options.timeout_of(timeout)
+        channel: Any = self._channel_of(call.method)
+        begin = channel.unary_stream if call.is_streamed else channel.unary_unary
+        method = begin(call.method, request_serializer=None, response_deserializer=call.response.FromString)
+        try:
+            yield method(call.request, timeout=limit, metadata=self._options.metadata())
+        except grpc.RpcError as error:
+            raise errors.from_rpc(error, self._options.address_of(call.method), limit) from None
+
+    def _connect(self, address: str, index: int) -> Channel:
+        """Returns a new channel, which gets the key `index`."""
+        arguments = self._options.channel_arguments(address, index)
+        if self._credentials is None:
+            channel: Channel = self._grpc.insecure_channel(address, options=arguments)
+        else:
+            channel = self._grpc.secure_channel(address, self._credentials, options=arguments)
+        return channel
 
     def _channel_of(self, method: str) -> Channel:
         """Returns the channel for a method: AdminService has its own; other methods get the channels in turn."""
@@ -228,8 +250,7 @@ class ClientBase(ABC, Generic[Channel]):
             return self._next_channel()
         with self._lock:
             if _ADMIN_CHANNEL not in self._channels:
-                arguments = self._options.channel_arguments(address, _ADMIN_CHANNEL)
-                self._channels[_ADMIN_CHANNEL] = self._connect(address, arguments)
+                self._channels[_ADMIN_CHANNEL] = self._connect(address, _ADMIN_CHANNEL)
             return self._channels[_ADMIN_CHANNEL]
 
     def _next_channel(self) -> Channel:
@@ -239,8 +260,7 @@ class ClientBase(ABC, Generic[Channel]):
         with self._lock:
             index = next(self._turns) % self._options.channels
             if index not in self._channels:
-                address = self._options.address
-                self._channels[index] = self._connect(address, self._options.channel_arguments(address, index))
+                self._channels[index] = self._connect(self._options.address, index)
             return self._channels[index]
 
 
@@ -281,22 +301,22 @@ def priority_of(priority: int) -> int:
 
 def infer(
     options: Options,
+    read: Callable[[wire.InferResponse, Asked], Result],
     model: str,
     points: PointsLike,
     *,
     fields: Fields,
     scales: Mapping[str, float] | None,
     version: int,
-    scores: bool,
-    request_id: str,
     priority: int,
     sample: FarthestPoints | None,
-    tensors: Wanted,
-    read: Callable[[wire.InferResponse, Asked], Result],
+    scores: bool = False,
+    tensors: Wanted = UNNAMED,
+    request_id: str = "",
 ) -> Call[Result]:
-    """Makes the Infer call for one cloud; Client.infer documents the arguments. read: answers.read_segmentation,
-    read_detections or read_tensors. Raises ValueError for arguments that are not valid, ResourceExhaustedError
-    (MESSAGE_TOO_LARGE) if the points do not fit a message.
+    """Makes the Infer call for one cloud; Client.infer documents the arguments. read: answers.read_labels,
+    read_segmentation, read_detections or read_tensors. Raises ValueError for arguments that are not valid,
+    ResourceExhaustedError (MESSAGE_TOO_LARGE) if the points do not fit a message.
     """
     start = time.perf_counter()
     check_model(model)
@@ -372,19 +392,29 @@ def unload_model(model: str, version: int) -> Call[tuple[int, ...]]:
     )
 
 
-def tune_plan(model: str, version: int, num_scans: int, max_wait: float) -> Call[TuneProgress | TunedPlan | None]:
-    """Makes the call that streams the search's progress, and then the plan. Call.read returns None for an unknown kind
-    of update, from a newer server.
+def tune_plan(
+    model: str, version: int, num_scans: int, max_wait: float, on_progress: Callable[[TuneProgress], object] | None
+) -> Call[TunedPlan | None]:
+    """Makes the call that streams the search's progress, and then the plan. Call.read passes progress to on_progress,
+    and returns the plan if the update has it.
     """
     check_model(model)
     if not 1 <= num_scans <= 100:
         raise ValueError(f"num_scans is {num_scans}, must be 1 to 100")
 
-    def read(update: wire.TunePlanUpdate) -> TuneProgress | TunedPlan | None:
-        kind = update.WhichOneof("update")
-        if kind == "progress":
-            return answers.read_progress(update.progress)
+    def read(update: wire.TunePlanUpdate) -> TunedPlan | None:
+        kind = update.WhichOneof("update")  # None for an unknown kind, from a newer server
+        if kind == "progress" and on_progress is not None:
+            on_progress(answers.read_progress(update.progress))
         return answers.read_tuned_plan(update.result) if kind == "result" else None
 
     request = wire.TunePlanRequest(model=model, version=version, num_scans=num_scans, max_wait_seconds=max_wait)
-    return Call("/voxserve.v1.AdminService/TunePlan", request.SerializeToString(), wire.TunePlanUpdate, read)
+    method = "/voxserve.v1.AdminService/TunePlan"
+    return Call(method, request.SerializeToString(), wire.TunePlanUpdate, read, is_streamed=True)
+
+
+def found(plan: TunedPlan | None) -> TunedPlan:
+    """Returns the plan with which a search has ended. MALFORMED_RESPONSE if there is none."""
+    if plan is None:
+        raise answers.malformed("no plan")
+    return plan

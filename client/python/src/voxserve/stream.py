@@ -9,7 +9,7 @@ with client.stream("minkunet") as stream:
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -18,12 +18,55 @@ import grpc
 from voxserve import errors
 from voxserve.point_cloud import PointsLike
 from voxserve.pose import PoseLike
-from voxserve.protocol import Options
+from voxserve.protocol import Options, Result
 from voxserve.results import FrameResult
 from voxserve.stream_state import METHOD, StreamConfig, StreamState
 
 
-class Stream:
+class StreamBase:
+    """The base class of Stream, which documents the behaviour, and aio_stream.Stream."""
+
+    def __init__(self, channel: Any, config: StreamConfig, options: Options, timeout: float | None) -> None:
+        """Called by the client's method stream()."""
+        self._options, self._timeout = options, timeout
+        self._channel = channel  # keeps the channel alive: the RPC would end with it
+        self._config = config.request()
+        self._metadata = options.metadata()  # computed here, so that the reader does not call traceparent
+        self._state = StreamState(config, options, timeout)
+        self._call: Any  # the current RPC
+
+    def _change(self, change: Callable[[], None]) -> None:
+        """Changes _state, and announces the change."""
+        raise NotImplementedError
+
+    def close_sends(self) -> None:
+        """Declares that no more frames follow. Iteration ends after the results of the frames that were sent."""
+        self._change(self._state.close)
+
+    def cancel(self) -> None:
+        """Ends the stream at once. Iteration yields the results that have arrived, and then raises CancelledError. A
+        stream that has already ended is not changed.
+        """
+        self._change(self._state.cancel)
+        self._call.cancel()
+
+    @property
+    def is_going_away(self) -> bool:
+        """Whether the server has announced that it accepts no more frames. The server answers the frames that it has
+        accepted, and ends the stream with UnavailableError, reason DRAINING. Then open a stream to another server;
+        a stream with `reopen` does so by itself.
+        """
+        return self._state.is_going_away
+
+    @property
+    def num_reopened(self) -> int:
+        """The number of times that the stream connected again (`reopen`). Each new connection begins without earlier
+        sweeps; FrameResult.num_sweeps counts the sweeps that were merged.
+        """
+        return self._state.num_calls - 1
+
+
+class Stream(StreamBase):
     """A stream of one vehicle's frames. send() sends a frame, and iteration over the stream yields FrameResults. Every
     frame that send() accepted gets exactly one result, unless the stream ends with an error. Iteration then yields the
     results that arrived before the error, and raises it.
@@ -38,12 +81,7 @@ class Stream:
     """
 
     def __init__(self, channel: Any, config: StreamConfig, options: Options, timeout: float | None) -> None:
-        """Called by Client.stream."""
-        self._options, self._timeout = options, timeout
-        self._channel = channel  # keeps the channel alive: the RPC would end with it
-        self._config = config.request()
-        self._metadata = options.metadata()  # computed here, so that the reader's thread does not call traceparent
-        self._state = StreamState(config, options, timeout)
+        super().__init__(channel, config, options, timeout)
         self._changed = threading.Condition()  # guards _state and announces its changes
         self._call = self._open()
         self._reader = threading.Thread(target=self._read, name="voxserve-stream", daemon=True)
@@ -78,50 +116,14 @@ class Stream:
         send() raises that error.
         """
         frame = self._state.make_frame(frame_id, points, pose, stamp, reset_sweeps)
-        with self._changed:
-            self._changed.wait_for(lambda: self._state.can_add)
-            self._state.add(frame)
-            self._changed.notify_all()
-
-    def close_sends(self) -> None:
-        """Declares that no more frames follow. Iteration ends after the results of the frames that were sent."""
-        with self._changed:
-            self._state.close()
-            self._changed.notify_all()
-
-    def cancel(self) -> None:
-        """Ends the stream at once. Iteration yields the results that have arrived, and then raises CancelledError. A
-        stream that has already ended is not changed.
-        """
-        with self._changed:
-            self._state.is_cancelled = True
-            self._changed.notify_all()
-            call = self._call
-        call.cancel()
-
-    @property
-    def is_going_away(self) -> bool:
-        """Whether the server has announced that it accepts no more frames. The server answers the frames that it has
-        accepted, and ends the stream with UnavailableError, reason DRAINING. Then open a stream to another server;
-        a stream with `reopen` does so by itself.
-        """
-        return self._state.is_going_away
-
-    @property
-    def num_reopened(self) -> int:
-        """The number of times that the stream connected again (`reopen`). Each new connection begins without earlier
-        sweeps; FrameResult.num_sweeps counts the sweeps that were merged.
-        """
-        return self._state.num_calls - 1
+        # aio_stream.Stream takes this method from here (awaited.py); its _when is a coroutine.
+        return self._when(lambda: self._state.can_add, lambda: self._state.add(frame))
 
     def __iter__(self) -> Iterator[FrameResult]:
         return self
 
     def __next__(self) -> FrameResult:
-        with self._changed:
-            self._changed.wait_for(lambda: self._state.can_pop)
-            result = self._state.pop()
-            self._changed.notify_all()
+        result = self._when(lambda: self._state.can_pop, self._state.pop)
         if result is None:
             raise StopIteration
         return result
@@ -134,6 +136,17 @@ class Stream:
     ) -> None:
         self.cancel()
         self._reader.join()
+
+    def _when(self, condition: Callable[[], bool], action: Callable[[], Result]) -> Result:
+        """Waits for the condition, then does the action, which may change _state, and returns its result."""
+        with self._changed:
+            self._changed.wait_for(condition)
+            result = action()
+            self._changed.notify_all()
+            return result
+
+    def _change(self, change: Callable[[], None]) -> None:
+        self._when(lambda: True, change)
 
     def _open(self) -> Any:
         """Begins the stream's next RPC and returns it."""

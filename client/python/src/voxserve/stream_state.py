@@ -223,6 +223,10 @@ class StreamState:
         """Accepts no more frames."""
         self._is_closed = True
 
+    def cancel(self) -> None:
+        """Lets the stream end with CANCELLED when its RPC ends."""
+        self.is_cancelled = True
+
     @property
     def can_take(self) -> bool:
         """Whether take() can be called now. If the server is going away and the stream may be opened again, it is
