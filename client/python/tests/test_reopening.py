@@ -16,7 +16,7 @@ from conftest import FakeServer, answer, answer_all, fail
 from stream_clients import WAIT, AioClient, error_of, labels_of
 
 import voxserve
-from voxserve import aio_stream, stream, wire
+from voxserve import aio_stream, stream, stream_state, wire
 from voxserve.protocol import Options
 from voxserve.stream_state import StreamConfig
 
@@ -51,6 +51,31 @@ def frame_ids(server: FakeServer) -> list[int]:
 
 def configs(server: FakeServer) -> list[Any]:
     return [request.config for request in server.requests if request.HasField("config")]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+class Clock:
+    """The clock of streams, which only the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    perf_counter = staticmethod(time.perf_counter)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(stream_state, "time", made)
+    return made
 
 
 def breaks_after(num_answers: int, num_frames: int) -> Streams:
@@ -110,9 +135,7 @@ def test_of_a_latest_stream_the_newest_frame_is_sent_again(client: Any, server: 
     with client.stream("minkunet", reopen=WAIT, timeout=WAIT) as stream:
         for frame_id in (1, 2, 3):
             stream.send(frame_id, points)
-            deadline = time.monotonic() + WAIT
-            while len(frame_ids(server)) < frame_id and time.monotonic() < deadline:
-                time.sleep(0.005)
+            wait_until(lambda count=frame_id: len(frame_ids(server)) >= count)
         have_three.set()
         old, older, newest = (next(stream) for _ in range(3))
         assert [old.frame_id, older.frame_id, newest.frame_id] == [1, 2, 3]
@@ -143,9 +166,7 @@ def test_a_server_that_goes_away_gets_no_more_frames(client: Any, server: FakeSe
     server.streams = then(first)
     with client.stream("minkunet", policy="queue", reopen=WAIT, timeout=WAIT) as stream:
         stream.send(0, points)
-        deadline = time.monotonic() + WAIT
-        while not stream.is_going_away and time.monotonic() < deadline:
-            time.sleep(0.005)
+        wait_until(lambda: stream.is_going_away)
         stream.send(1, points)
         sent_more.set()
         stream.send(2, points)
@@ -214,11 +235,13 @@ def test_it_gives_up_after_its_time(client: Any, server: FakeServer, points: Poi
             stream.send(1, points)
 
 
-def test_its_timeout_holds_for_all_calls(client: Any, server: FakeServer, points: Points) -> None:
+def test_its_timeout_holds_for_all_calls(client: Any, server: FakeServer, points: Points, clock: Clock) -> None:
     with client.stream("minkunet", policy="queue", reopen=WAIT, timeout=6) as stream:
         stream.send(0, points)
         assert next(stream).frame_id == 0
         server.stop()
+        wait_until(lambda: stream.num_reopened >= 3)
+        clock.now += 5.3
         start = time.monotonic()
         with pytest.raises(voxserve.DeadlineExceededError) as caught:
             next(stream)
@@ -265,22 +288,37 @@ def test_a_malformed_answer_ends_it(client: Any, server: FakeServer, points: Poi
     assert caught.value.reason == "MALFORMED_RESPONSE"
 
 
-def test_its_deadline_holds_for_all_calls(client: Any, server: FakeServer, points: Points) -> None:
+def test_its_deadline_holds_for_all_calls(client: Any, server: FakeServer, points: Points, clock: Clock) -> None:
+    remaining: list[float] = []
+
     def first(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
         next(requests)
-        time.sleep(2)  # the second call must get only the rest of the stream's timeout
+        clock.now += 60  # the second call must get only the rest of the stream's timeout
         yield from ()
         lose(context)
 
-    server.streams = then(first)
-    with client.stream("minkunet", reopen=WAIT, timeout=10) as stream:
+    def second(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+        remaining.append(context.time_remaining())
+        next(requests)
+        yield answer(next(requests))
+        next(requests)
+        clock.now += WAIT - 60 - 0.3
+        lose(context)
+
+    def silent(requests: Iterator[Any], _context: grpc.ServicerContext) -> Iterator[Any]:
+        for _ in requests:
+            yield from ()
+
+    calls = [first, second, silent]
+    server.streams = lambda requests, context: calls.pop(0)(requests, context)
+    with client.stream("minkunet", reopen=WAIT, timeout=WAIT) as stream:
         stream.send(0, points)
         assert next(stream).frame_id == 0
+        stream.send(1, points)
         with pytest.raises(voxserve.DeadlineExceededError):
             next(stream)
-        assert stream.num_reopened == 1
-    assert server.time_remaining is not None
-    assert server.time_remaining < 9
+        assert stream.num_reopened == 2
+    assert remaining[0] < WAIT - 59
 
 
 @pytest.mark.parametrize("make", [voxserve.Client, AioClient], ids=["sync", "aio"])
@@ -386,9 +424,7 @@ def test_it_can_be_ended_while_it_looks_for_a_server(make: Any, end: Any, points
         stream.send(0, points)
         assert next(stream).frame_id == 0
         server.stop()
-        deadline = time.monotonic() + WAIT
-        while stream.num_reopened < 3 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: stream.num_reopened >= 3)
         end(stream, client)
         with pytest.raises(voxserve.InferenceError) as caught:
             next(stream)
