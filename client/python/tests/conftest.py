@@ -6,6 +6,7 @@ import importlib.util
 import math
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -39,6 +40,17 @@ _METHODS = {
 }
 
 
+@contextmanager
+def unused_port() -> Iterator[int]:
+    """Returns a port that is bound but does not listen. No other process gets it, and FakeServer(port) can serve at it,
+    as often as a test starts one.
+    """
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
 class AuthorizationRecorder(grpc.ServerInterceptor):
     """Keeps the authorization header of every call, or None for a call without it."""
 
@@ -53,7 +65,7 @@ class AuthorizationRecorder(grpc.ServerInterceptor):
 class FakeServer:
     """A server in this process, whose answers depend on the requested model's name, and which keeps all requests. A
     test may set `streams`, a generator that answers a stream: it gets the requests and the context, and yields messages
-    or their bytes.
+    or their bytes. port: a port of unused_port(); 0 for any.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -68,7 +80,7 @@ class FakeServer:
         limit = [
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
-            ("grpc.so_reuseport", 0),
+            ("grpc.so_reuseport", int(port != 0)),  # unused_port() holds it
             ("grpc.http2.bdp_probe", 0),  # so that every machine buffers equally little before the server reads
         ]
         self.search_ended = threading.Event()
@@ -294,9 +306,10 @@ def fail(context: grpc.ServicerContext, code: grpc.StatusCode, message: str, rea
 
 @pytest.fixture
 def server() -> Iterator[FakeServer]:
-    fake = FakeServer()
-    yield fake
-    fake.stop()
+    with unused_port() as port:
+        fake = FakeServer(port)
+        yield fake
+        fake.stop()
 
 
 @pytest.fixture(params=[voxserve.Client, AioClient], ids=["sync", "aio"])

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import FakeServer
+from conftest import FakeServer, unused_port
 
 from voxserve.cli import batch
 from voxserve.cli.main import main
@@ -187,19 +187,17 @@ def test_a_model_that_is_not_ready(run: Run, server: FakeServer, model: str, lea
 
 
 def test_a_server_that_restarts_is_waited_for(scans: Path, tmp_path: Path) -> None:
-    first = FakeServer()
-    port = int(first.address.rpartition(":")[2])
-    first.stop()
     started: list[FakeServer] = []
-    timer = threading.Timer(1.0, lambda: started.append(FakeServer(port)))
-    timer.start()
-    words = ["--model", "m", scans, "--save", tmp_path / "out", "--address", f"127.0.0.1:{port}", "--retry", "60s"]
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "voxserve.batch", *map(str, words)], capture_output=True, text=True, timeout=120
-        )
-    finally:
-        timer.join()
-        started[0].stop()
+    with unused_port() as port:
+        timer = threading.Timer(1.0, lambda: started.append(FakeServer(port)))
+        timer.start()
+        words = ["--model", "m", scans, "--save", tmp_path / "out", "--address", f"127.0.0.1:{port}", "--retry", "60s"]
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "voxserve.batch", *map(str, words)], capture_output=True, text=True, timeout=120
+            )
+        finally:
+            timer.join()
+            started[0].stop()
     assert done.returncode == 0, done.stderr
     assert len(results(tmp_path / "out")) == NUM_SCANS

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-import socket
 import time
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent import futures
-from contextlib import contextmanager
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
-from conftest import START_SECONDS, FakeServer
+from conftest import START_SECONDS, FakeServer, unused_port
 
 import voxserve
 from voxserve import protocol, wire
@@ -236,14 +234,6 @@ def test_default_timeout_is_sent(call: Call, server: FakeServer, points: Points)
     assert server.time_remaining < 10  # not the client's default of 30 s
 
 
-@contextmanager
-def unused_port() -> Iterator[int]:
-    """Returns a port that is bound but does not listen, so that no other process gets it."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        yield unused.getsockname()[1]
-
-
 def test_no_server(call: Call, points: Points) -> None:
     with unused_port() as port:
         address = f"127.0.0.1:{port}"
@@ -278,8 +268,7 @@ def test_finds_a_server_that_starts_later(kind: type, host: str) -> None:
             server.stop()
 
     with unused_port() as port:
-        pass
-    asyncio.run(run(port))
+        asyncio.run(run(port))
 
 
 def test_a_server_that_is_away_is_looked_for_every_second() -> None:
