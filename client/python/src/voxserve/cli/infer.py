@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from voxserve.cli.scan_jobs import ScanJob, UsageError
 from voxserve.client import Client
 from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import PointCloud
-from voxserve.results import ClassInfo, Detections, ModelState, ModelVersion
+from voxserve.results import ClassInfo, Detections, ModelState, ModelVersion, Segmentation, Tensors
 
 _MAX_PLAUSIBLE_INTENSITY = 1.5  # a scan with larger values is probably not scaled to 0..1
 MAX_CHANNELS = 4
@@ -115,62 +116,26 @@ class ScanRunner:
         """Runs one scan, and saves the answer if the command line asks for it."""
         cloud = readers.read(job.input, self.options.fields or "")
         self._warn_of_intensity(job.input, cloud)
-        if asks_tensors(self.model, self.options):
-            return self._tensors(job, cloud)
-        return self._detect(job, cloud) if self.model.has_boxes else self._segment(job, cloud)
-
-    def _segment(self, job: ScanJob, cloud: PointCloud) -> ScanReport:
         truth = label_file.read(job.truth, cloud.num_points) if job.truth else None
-        result = self._client.infer(
-            self.model.name, cloud, version=self.options.version, sample=_sample_of(self.options)
-        )
-        classes = self.model.classes
-        report = ScanReport(
-            job.input, result, cloud.num_points, count_classes(result.labels, result.ignore_label, classes)
-        )
-        if truth is not None:
-            report.agreement = Agreement.compare(result.labels, truth, result.ignore_label, classes)
-            report.truth = job.truth
+        result = self._ask(cloud)
+        report = ScanReport(job.input, _without_values(result), cloud.num_points, [])
+        if isinstance(result, Segmentation):
+            classes = self.model.classes
+            report.classes = count_classes(result.labels, result.ignore_label, classes)
+            if truth is not None:
+                report.agreement = Agreement.compare(result.labels, truth, result.ignore_label, classes)
+                report.truth = job.truth
         if job.save:
-            label_file.write(job.save, result.labels)
-            report.written.append(job.save)
-        # run_many keeps the reports of all scans until the last one is done, and a report does not need the labels.
-        report.result = dataclasses.replace(result, labels=np.zeros(0, np.uint8))
-        return report
-
-    def _detect(self, job: ScanJob, cloud: PointCloud) -> ScanReport:
-        found = self._client.detect(
-            self.model.name, cloud, version=self.options.version, sample=_sample_of(self.options)
-        )
-        report = ScanReport(job.input, found, cloud.num_points, [])
-        if job.save:
-            box_file.write(job.save, found)
+            _write(job.save, result)
             report.written.append(job.save)
         return report
 
-    def _tensors(self, job: ScanJob, cloud: PointCloud) -> ScanReport:
-        answer = self._client.tensors(
-            self.model.name,
-            cloud,
-            outputs=self.options.outputs,
-            tensor_type=self.options.tensor_type,
-            version=self.options.version,
-            sample=_sample_of(self.options),
-        )
-        report = ScanReport(job.input, answer, cloud.num_points, [])
-        if job.save:
-            tensor_file.write(job.save, answer.tensors)
-            report.written.append(job.save)
-        # run_many holds the reports of all scans until the last one is done. A report needs only the tensors' shapes,
-        # so broadcast_to replaces each tensor by an array of the same shape that stores a single element.
-        shapes = {
-            name: dataclasses.replace(
-                tensor, rows=np.broadcast_to(np.zeros((), tensor.rows.dtype), tensor.rows.shape), coordinates=None
-            )
-            for name, tensor in answer.tensors.items()
-        }
-        report.result = dataclasses.replace(answer, tensors=shapes)
-        return report
+    def _ask(self, cloud: PointCloud) -> Segmentation | Detections | Tensors:
+        name, options = self.model.name, self.options
+        common: dict[str, Any] = {"version": options.version, "sample": _sample_of(options)}
+        if asks_tensors(self.model, options):
+            return self._client.tensors(name, cloud, outputs=options.outputs, tensor_type=options.tensor_type, **common)
+        return (self._client.detect if self.model.has_boxes else self._client.infer)(name, cloud, **common)
 
     def _warn_of_intensity(self, file: str, cloud: PointCloud) -> None:
         """Warns, once per command, if the network reads intensity as 0..1 but the scan has larger values: this is the
@@ -188,6 +153,33 @@ class ScanRunner:
                 "them with --fields, e.g. x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098",
                 file=sys.stderr,
             )
+
+
+def _write(path: str, result: Segmentation | Detections | Tensors) -> None:
+    if isinstance(result, Segmentation):
+        label_file.write(path, result.labels)
+    elif isinstance(result, Detections):
+        box_file.write(path, result)
+    else:
+        tensor_file.write(path, result.tensors)
+
+
+def _without_values(result: Segmentation | Detections | Tensors) -> Segmentation | Detections | Tensors:
+    """Returns the parts that a report needs: no labels, and of tensors only the shapes. run_many holds the reports of
+    all scans until the last one is done.
+    """
+    if isinstance(result, Segmentation):
+        return dataclasses.replace(result, labels=np.zeros(0, np.uint8))
+    if isinstance(result, Detections):
+        return result
+    shapes = {
+        # broadcast_to makes an array of this shape that stores a single element.
+        name: dataclasses.replace(
+            tensor, rows=np.broadcast_to(np.zeros((), tensor.rows.dtype), tensor.rows.shape), coordinates=None
+        )
+        for name, tensor in result.tensors.items()
+    }
+    return dataclasses.replace(result, tensors=shapes)
 
 
 def _sample_of(options: argparse.Namespace) -> FarthestPoints | None:
