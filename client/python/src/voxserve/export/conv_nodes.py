@@ -16,6 +16,7 @@ from voxserve.export.node_list import NodeList
 from voxserve.export.textproto import quote, sizes
 
 _Values = npt.NDArray[Any]
+_Sizes = Sequence[int]  # one value per axis
 
 
 class ConvNodes(NodeList):
@@ -26,10 +27,10 @@ class ConvNodes(NodeList):
         name: str,
         source: str,
         weight: _Values,
-        kernel_size: Sequence[int],
+        kernel_size: _Sizes,
         bias: _Values | None = None,
         *,
-        dilation: Sequence[int] = (),
+        dilation: _Sizes = (),
         groups: int = 1,
         is_cross: bool = False,
     ) -> str:
@@ -46,10 +47,10 @@ class ConvNodes(NodeList):
         name: str,
         source: str,
         weight: _Values,
-        offsets: Sequence[Sequence[int]],
+        offsets: Sequence[_Sizes],
         bias: _Values | None = None,
         *,
-        dilation: Sequence[int] = (),
+        dilation: _Sizes = (),
         groups: int = 1,
     ) -> str:
         """Adds a submanifold convolution whose kernel is a list of offsets, with one value per axis each, in the order
@@ -64,11 +65,11 @@ class ConvNodes(NodeList):
         name: str,
         source: str,
         weight: _Values,
-        kernel_size: Sequence[int],
-        stride: Sequence[int],
+        kernel_size: _Sizes,
+        stride: _Sizes,
         bias: _Values | None = None,
         *,
-        dilation: Sequence[int] = (),
+        dilation: _Sizes = (),
         groups: int = 1,
         is_cross: bool = False,
     ) -> str:
@@ -85,13 +86,13 @@ class ConvNodes(NodeList):
         name: str,
         source: str,
         weight: _Values,
-        kernel_size: Sequence[int],
-        stride: Sequence[int],
+        kernel_size: _Sizes,
+        stride: _Sizes,
         bias: _Values | None = None,
         *,
-        lower: Sequence[int] = (),
-        upper: Sequence[int] = (),
-        dilation: Sequence[int] = (),
+        lower: _Sizes = (),
+        upper: _Sizes = (),
+        dilation: _Sizes = (),
         groups: int = 1,
     ) -> str:
         """Adds a strided convolution with the output sites of TorchSparse's MLSys 2022 version: all sites that an input
@@ -107,12 +108,12 @@ class ConvNodes(NodeList):
         name: str,
         source: str,
         weight: _Values,
-        kernel_size: Sequence[int],
-        stride: Sequence[int],
-        padding: Sequence[int],
+        kernel_size: _Sizes,
+        stride: _Sizes,
+        padding: _Sizes,
         bias: _Values | None = None,
         *,
-        dilation: Sequence[int] = (),
+        dilation: _Sizes = (),
         groups: int = 1,
     ) -> str:
         """Adds a strided convolution with the output sites of spconv's SparseConv: all sites within the output's
@@ -127,13 +128,13 @@ class ConvNodes(NodeList):
         name: str,
         source: str,
         weight: _Values,
-        kernel_size: Sequence[int],
-        stride: Sequence[int],
+        kernel_size: _Sizes,
+        stride: _Sizes,
         sites_of: str,
         bias: _Values | None = None,
         *,
-        padding: Sequence[int] = (),
-        dilation: Sequence[int] = (),
+        padding: _Sizes = (),
+        dilation: _Sizes = (),
         groups: int = 1,
         is_cross: bool = False,
     ) -> str:
@@ -146,14 +147,7 @@ class ConvNodes(NodeList):
         return self._conv(name, source, weight, parameters, bias)
 
     def inverse(
-        self,
-        name: str,
-        source: str,
-        weight: _Values,
-        paired_with: str,
-        bias: _Values | None = None,
-        *,
-        groups: int = 1,
+        self, name: str, source: str, weight: _Values, paired_with: str, bias: _Values | None = None, *, groups: int = 1
     ) -> str:
         """Adds an inverse convolution: its output sites are the input sites of the strided node paired_with, and its
         kernel size and stride are that node's.
@@ -166,13 +160,13 @@ class ConvNodes(NodeList):
         name: str,
         source: str,
         weight: _Values,
-        kernel_size: Sequence[int],
-        stride: Sequence[int],
-        padding: Sequence[int] = (),
+        kernel_size: _Sizes,
+        stride: _Sizes,
+        padding: _Sizes = (),
         bias: _Values | None = None,
         *,
-        output_padding: Sequence[int] = (),
-        dilation: Sequence[int] = (),
+        output_padding: _Sizes = (),
+        dilation: _Sizes = (),
         groups: int = 1,
     ) -> str:
         """Adds a transposed convolution with the output sites of spconv's SparseConvTranspose: all sites within the
@@ -187,13 +181,13 @@ class ConvNodes(NodeList):
         name: str,
         source: str,
         weight: _Values,
-        kernel_size: Sequence[int],
-        stride: Sequence[int],
+        kernel_size: _Sizes,
+        stride: _Sizes,
         sites_of: str,
         bias: _Values | None = None,
         *,
-        padding: Sequence[int] = (),
-        dilation: Sequence[int] = (),
+        padding: _Sizes = (),
+        dilation: _Sizes = (),
         groups: int = 1,
         is_cross: bool = False,
     ) -> str:
@@ -210,11 +204,11 @@ class ConvNodes(NodeList):
         name: str,
         source: str,
         weight: _Values,
-        kernel_size: Sequence[int],
-        stride: Sequence[int],
+        kernel_size: _Sizes,
+        stride: _Sizes,
         bias: _Values | None = None,
         *,
-        dilation: Sequence[int] = (),
+        dilation: _Sizes = (),
         groups: int = 1,
         is_cross: bool = False,
     ) -> str:
@@ -225,20 +219,13 @@ class ConvNodes(NodeList):
         return self._conv(name, source, weight, parameters, bias)
 
     def pool_submanifold(
-        self, name: str, source: str, reduce: str, kernel_size: Sequence[int], *, dilation: Sequence[int] = ()
+        self, name: str, source: str, reduce: str, kernel_size: _Sizes, *, dilation: _Sizes = ()
     ) -> str:
         """Adds a pool whose output sites are its input sites. Each reduces the input sites in its kernel."""
         return self._pool(name, source, reduce, f"KIND_SUBMANIFOLD kernel_size: {sizes(kernel_size)}", dilation)
 
     def pool_strided_floor(
-        self,
-        name: str,
-        source: str,
-        reduce: str,
-        kernel_size: Sequence[int],
-        stride: Sequence[int],
-        *,
-        dilation: Sequence[int] = (),
+        self, name: str, source: str, reduce: str, kernel_size: _Sizes, stride: _Sizes, *, dilation: _Sizes = ()
     ) -> str:
         """Adds a pool whose output sites are floor(coordinates / stride), as in MinkowskiEngine."""
         sites = f"KIND_STRIDED rule: RULE_FLOOR{_window(kernel_size, stride)}"
@@ -249,11 +236,11 @@ class ConvNodes(NodeList):
         name: str,
         source: str,
         reduce: str,
-        kernel_size: Sequence[int],
-        stride: Sequence[int],
-        padding: Sequence[int],
+        kernel_size: _Sizes,
+        stride: _Sizes,
+        padding: _Sizes,
         *,
-        dilation: Sequence[int] = (),
+        dilation: _Sizes = (),
     ) -> str:
         """Adds a pool with the output sites of spconv's pools (as for strided_padded())."""
         sites = f"KIND_STRIDED rule: RULE_PADDED{_window(kernel_size, stride)} padding: {sizes(padding)}"
@@ -270,11 +257,11 @@ class ConvNodes(NodeList):
         name: str,
         source: str,
         reduce: str,
-        kernel_size: Sequence[int],
-        stride: Sequence[int],
-        padding: Sequence[int] = (),
+        kernel_size: _Sizes,
+        stride: _Sizes,
+        padding: _Sizes = (),
         *,
-        dilation: Sequence[int] = (),
+        dilation: _Sizes = (),
     ) -> str:
         """Adds a pool with the output sites of transposed(). Each reduces the rows of the input sites that reach it.
         A kernel of one cell without padding moves the site c to stride * c.
@@ -287,13 +274,13 @@ class ConvNodes(NodeList):
         flag = self._bias(name, bias)
         return self._node(name, [source], f"sparse_conv {{ kind: {rest} out_channels: {weight.shape[2]}{flag} }}")
 
-    def _pool(self, name: str, source: str, reduce: str, sites: str, dilation: Sequence[int] = ()) -> str:
+    def _pool(self, name: str, source: str, reduce: str, sites: str, dilation: _Sizes = ()) -> str:
         return self._node(
             name, [source], f"pool {{ reduce: REDUCE_{reduce} kind: {sites}{_list('dilation', dilation)} }}"
         )
 
 
-def _window(kernel_size: Sequence[int], stride: Sequence[int]) -> str:
+def _window(kernel_size: _Sizes, stride: _Sizes) -> str:
     return f" kernel_size: {sizes(kernel_size)} stride: {sizes(stride)}"
 
 
@@ -301,10 +288,10 @@ def _shape(is_cross: bool) -> str:
     return " kernel_shape: KERNEL_SHAPE_CROSS" if is_cross else ""
 
 
-def _list(key: str, values: Sequence[int]) -> str:
+def _list(key: str, values: _Sizes) -> str:
     return f" {key}: {sizes(values)}" if values else ""
 
 
-def _options(dilation: Sequence[int], groups: int) -> str:
+def _options(dilation: _Sizes, groups: int) -> str:
     is_dilated = any(value != 1 for value in dilation)
     return (_list("dilation", dilation) if is_dilated else "") + (f" groups: {groups}" if groups != 1 else "")
