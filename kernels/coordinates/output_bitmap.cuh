@@ -56,7 +56,7 @@ class OutputBitmap {
     const int64_t sort_bytes = 2 * static_cast<int64_t>(sizeof(uint64_t)) * num_candidates;  // two buffers of keys
     // To clear and read all words takes time by the size of the box. To list the touched ones takes a second pass over
     // the inputs, of which the host knows only how many there may be. On an H200 a list was slower for boxes of 8 MiB,
-    // and faster above 16 MiB (tests/bench/results/2026-11-28-h200-bitmaps.md).
+    // and faster above 16 MiB (tests/bench/results/CURRENT.md: EXPAND with a bitmap).
     constexpr int64_t kSmallBytes = 4 << 20, kLargeBytes = 16 << 20;
     lists_touched_ = Bytes(box_words_) > std::clamp(sort_bytes / 2, kSmallBytes, kLargeBytes);
     num_words_ = lists_touched_ ? std::min(box_words_, num_candidates) : box_words_;

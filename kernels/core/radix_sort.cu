@@ -80,8 +80,7 @@ constexpr int kDigits = 1 << kDigitBits;
 constexpr int64_t kMostPairs = int64_t{1} << 24;
 
 // The sizes of a block, good ones both for one scan and for four: they were measured with 112,000 to 448,000 keys of 64
-// bits and with 500,000 to 2 million of 32 bits in 13 parts (2026-11-27-h200-sort.md and 2026-11-28-h200-geometry.md in
-// tests/bench/results).
+// bits and with 500,000 to 2 million of 32 bits in 13 parts (tests/bench/results/what-did-not-help.md has other sizes).
 template <typename Key>
 struct PassShape {
   static constexpr int kThreads = kDigits;

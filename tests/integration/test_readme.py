@@ -9,6 +9,7 @@ few words are replaced before a block runs:
 """
 
 import contextlib
+import decimal
 import os
 import pathlib
 import re
@@ -100,9 +101,60 @@ def test_the_server_documents_every_flag():
     assert flags - names_in("server/README.md", r"`(--\w+)") == {"--help"}, "which the help itself lists"
 
 
+RESULTS = ROOT / "tests/bench/results"
+
+
 def test_every_table_of_results_is_listed():
-    results = {path.name for path in (ROOT / "tests/bench/results").glob("*.md")}
-    assert results - names_in("tests/bench/README.md", r"\(results/([\w.-]+\.md)\)") == set()
+    tables = {path.name for path in RESULTS.glob("20*.md")}
+    assert tables - names_in(RESULTS / "CURRENT.md", r"\(([\w.-]+\.md)\)") == set(), "no current number is of these"
+    assert tables - names_in("tests/bench/README.md", r"\(results/([\w.-]+\.md)\)") == set()
+    pictures = {path.name for path in RESULTS.glob("*.svg")}
+    assert pictures - set().union(*(names_in(path, r"\(([\w.-]+\.svg)\)") for path in RESULTS.glob("*.md"))) == set()
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.md")), ids=lambda path: path.name)
+def test_links_of_results_lead_somewhere(path):
+    files = [
+        target.split("#")[0]
+        for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8"))
+        if "://" not in target
+    ]
+    assert [file for file in files if file and not (path.parent / file).exists()] == []
+
+
+def test_documents_cite_only_the_page_of_current_numbers():
+    folders = ("proto", "server", "engine", "kernels", "client", "deploy", ".github", "tests")
+    suffixes = {".md", ".h", ".cc", ".cu", ".cuh", ".py", ".sh", ".proto", ".txt"}
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in suffixes]
+    files = [path for path in (ROOT / "README.md", *files) if not path.is_relative_to(ROOT / "tests/bench")]
+    cited = {path: names_in(path, r"\b20\d\d-\d\d-\d\d-[\w-]+\.(?:md|svg)") for path in files}
+    assert {name: tables for name, tables in cited.items() if tables} == {}
+
+
+def test_the_speeds_of_the_readme_are_the_current_ones():
+    """Compares each row of README.md's table whose network stands in the first table of CURRENT.md."""
+    current = {}
+    for name, *rest in re.findall(
+        r"^\| (.+?) \| ([\d,]+) \| ([\d,]+) \| ([\d.]+) \| ([\d.]+) \|", text_of_current(), re.M
+    ):
+        current.setdefault(name, rest)
+    rows = re.findall(
+        r"^\| (.+?) \| ([\d,]+) \| ([\d,]+) \| \*\*([\d.]+) ms\*\* \| ([\d.]+) ms \|", TEXTS["README.md"], re.M
+    )
+    assert len(rows) > 5
+    for name, points, voxels, p50, p99 in rows:
+        assert [points, voxels, p50, p99] == [*current[name][:2], *(to_hundredths(ms) for ms in current[name][2:])], (
+            name
+        )
+    assert "422 ms" in text_of_current()
+
+
+def text_of_current():
+    return (RESULTS / "CURRENT.md").read_text(encoding="utf-8")
+
+
+def to_hundredths(text):
+    return str(decimal.Decimal(text).quantize(decimal.Decimal("0.01"), decimal.ROUND_HALF_UP))
 
 
 def binary() -> pathlib.Path:
@@ -181,7 +233,9 @@ def as_tested(text, ports):
     grpc_port, http_port = ports
     text = text.replace("localhost:8500", f"localhost:{grpc_port}").replace("localhost:8080", f"localhost:{http_port}")
     if "--address" not in text:
-        text = re.sub(r"(voxserve-client|-m voxserve) (infer|models|health)", rf"\1 \2 --address localhost:{grpc_port}", text)
+        text = re.sub(
+            r"(voxserve-client|-m voxserve) (infer|models|health)", rf"\1 \2 --address localhost:{grpc_port}", text
+        )
     return re.sub(r"\bbuild/(native|release|dev)/", f"{binary().parents[1]}/", text)
 
 
