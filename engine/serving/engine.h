@@ -10,7 +10,7 @@
 // - Threads: thread-safe. Callbacks (`done`, on_progress, the functions of Options) run on one of the engine's threads
 //   or on the caller's, and must not block.
 // - Errors: a name in capitals in parentheses, such as (DRAINING), is the reason of a status
-// (engine/base/error_reason.h).
+//   (engine/base/error_reason.h).
 // - The engine knows no gRPC.
 
 #include <cstdint>
@@ -117,7 +117,7 @@ class Engine {
   // - INVALID_ARGUMENT: num_scans is not 1 to kMaxTuneScans, or max_wait is negative;
   // - NOT_FOUND, UNAVAILABLE: the conditions are those of Submit;
   // - FAILED_PRECONDITION: a search for the same version is under way (ALREADY_TUNING), or Options::deterministic is
-  // set;
+  //   set;
   // - DEADLINE_EXCEEDED: no scan came within max_wait;
   // - CANCELLED: by CancelTune or Drain, or because the version was taken out of service;
   // - RESOURCE_EXHAUSTED: none of the scans fits the memory for scans, or the search ran out of memory.

@@ -4,8 +4,7 @@
 //
 // There are two strategies with the same results:
 // - kGrid, only on the CPU, is an array with one int32 per cell of every sample's bounding box: a look-up is one
-// access.
-//   The array is kept from build to build, and a build resets only the cells that the build before had set.
+//   access. The array is kept from build to build, and a build resets only the cells that the build before had set.
 // - kHash is a hash table: open addressing with linear probing over a power of two of slots, at most half full (on the
 //   GPU a quarter), by a hash with a secret seed (hash_seed.h).
 //

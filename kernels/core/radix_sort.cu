@@ -7,7 +7,7 @@
 #include "kernels/core/radix_sort.h"
 
 // A sort by passes uses classes of CUB's own namespaces, whose arguments may change with its version. Before this line
-// is changed, compare the kernels below with those of CUB's kernels/radix_sort.cuh, and SortTile and CountsCallback
+// is changed, compare the kernels below with those of CUB's radix_sort.cuh, and SortTile and CountsCallback
 // with CUB's agent/agent_radix_sort_onesweep.cuh. With other versions, cub::DeviceRadixSort sorts everything.
 #define VOXSERVE_SORTS_BY_PASSES (CUB_MAJOR_VERSION == 3 && CUB_MINOR_VERSION == 0)
 

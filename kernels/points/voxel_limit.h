@@ -4,7 +4,7 @@
 // - kNearest keeps the voxels whose centres are nearest to the sensor, which is at 0 on every axis. If distances are
 //   equal, the lexicographically smaller (coordinate 0, coordinate 1, ...) is first, on both devices.
 // - kFirstSeen keeps the voxels whose first points come first in the input, as spconv's point-to-voxel and OpenPCDet
-// do.
+//   do.
 //
 // LimitVoxels works in place on the results of Voxelize. It compacts keys, voxel_begin, sorted_points and sample_begin,
 // whose entries keep their order. point_to_voxel gets the new rows, and kDroppedPoint for the points of dropped voxels.

@@ -6,8 +6,7 @@
 // - The average divides by the number of existing pairs, not of the kernel's cells, like the average pooling of
 //   MinkowskiEngine and spconv.
 // - With the rulebook of an inverse convolution (input and output swapped), Pool is MinkowskiEngine's pooling
-// transpose.
-//   If every output then has one pair, it is unpooling.
+//   transpose. If every output then has one pair, it is unpooling.
 // - An output without a pair is 0. A maximum is NaN if one of its values is NaN.
 //
 // One thread computes all of an output value, in ascending order of offsets, so results are deterministic.

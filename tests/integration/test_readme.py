@@ -82,6 +82,30 @@ def test_links_lead_somewhere(name):
     assert [file for file in files if not (folder / file).exists()] == []
 
 
+def test_sources_that_documents_name_exist():
+    """Looks in the text, outside of blocks, for names of source files, with their folder or without."""
+    folders = ("proto", "server", "engine", "kernels", "client", "deploy", ".github", ".ci", "tests")
+    there = {f"/{path.relative_to(ROOT)}" for folder in folders for path in (ROOT / folder).rglob("*")}
+    there |= {f"/{path.name}" for path in ROOT.iterdir()}
+    missing = []
+    for name, text in TEXTS.items():
+        prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+        for found in re.findall(r"(?<![\w/.*{-])[A-Za-z][\w/.-]*\.(?:h|cc|cu|cuh|proto|py|sh|cmake|supp)\b", prose):
+            if found != "my_network.py" and not any(path.endswith(f"/{found}") for path in there):
+                missing.append((name, found))
+    assert missing == []
+
+
+def test_the_readme_lists_every_network_that_is_exported():
+    command = [sys.executable, "-m", "voxserve.export", "--help"]
+    help_text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    networks = set(re.search(r"\{([\w,-]+)\}", help_text)[1].split(","))
+    rows = re.findall(r"^\| [^|]+ \| `([\w-]+)", TEXTS["README.md"], re.MULTILINE)
+    assert networks - set(rows) == set()
+    known = names_in("client/python/NETWORKS.md", r"`([\w-]+)`")
+    assert networks - known == {"from-torch"}, "the table of known networks lacks these"
+
+
 def names_in(path, pattern):
     return set(re.findall(pattern, (ROOT / path).read_text(encoding="utf-8")))
 

@@ -4,9 +4,8 @@
 //
 // - Threads: the engine calls it from several threads at once, sometimes under a lock. Implementations must be
 //   thread-safe and quick, and must never call back into the engine.
-// - Parts: a batch that fails as a whole runs again in halves (Worker). Where "a run" is written below, the whole
-// batch,
-//   if it ran at once, or each part is a run.
+// - Parts: a batch that fails as a whole runs again in halves (Worker). Below, "a run" is the whole batch, if it ran at
+//   once, or each part.
 
 #include <cstdint>
 #include <string_view>

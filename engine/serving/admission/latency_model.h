@@ -61,9 +61,8 @@ class LatencyModel {
     absl::Duration end;
   };
   // Predicts when a request that arrives now starts and ends. Admission decides by the result. The prediction assumes:
-  // - All of `ahead` runs before the request, in batches as full as `max_batch_bytes` and the models' limits allow. If
-  // a
-  //   WaitingWork has a Turn, only the part whose turns come first, and one more batch, run before the request.
+  // - All of `ahead` runs before the request, in batches as full as `max_batch_bytes` and the models' limits allow.
+  //   If a WaitingWork has a Turn, only the part whose turns come first, and one more batch, run before the request.
   // - The request's batch starts when a worker is free and the work ahead has started. It then shares its device with
   //   one batch of each other worker.
   // - Batches that run now take their expected time, and waiting batches take their upper bound (Bound).

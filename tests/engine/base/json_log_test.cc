@@ -1,4 +1,4 @@
-// Tests log lines in JSON (engine/base/json_log.h): each line is parsed by the library nlohmann JSON.
+// Tests log lines in JSON (engine/base/logging.h): each line is parsed by the library nlohmann JSON.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
