@@ -33,7 +33,7 @@ WORKDIR /src
 # The packages first, from the list that the scripts use: this layer stays while only sources change.
 COPY deploy/packages.txt deploy/install.sh deploy/steps.sh deploy/
 RUN deploy/install.sh build
-COPY CMakeLists.txt CMakePresets.json hardening.cmake ./
+COPY CMakeLists.txt CMakePresets.json ./
 COPY proto proto
 COPY kernels kernels
 COPY engine engine
@@ -56,7 +56,7 @@ RUN dpkg-query -W -f='${db:Status-Status} ${Package} ${Version}\n' \
 FROM ${BASE_RUNTIME}
 LABEL org.opencontainers.image.title="voxserve" \
       org.opencontainers.image.description="gRPC inference server for sparse-convolution networks on point clouds" \
-      org.opencontainers.image.licenses="Apache-2.0"
+      org.opencontainers.image.licenses="Apache-2.0 AND CC-BY-4.0"
 COPY --from=build /out/packages.txt /usr/share/doc/voxserve/packages.txt
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive xargs apt-get install -y --no-install-recommends \
@@ -65,6 +65,7 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/apt /var/log/dpkg.log \
  && useradd --system --uid 10001 --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin voxserve
 COPY LICENSE /usr/share/doc/voxserve/
+COPY --from=build /src/proto/NOTICE /usr/share/doc/voxserve/
 COPY --from=build /out/bin/ /usr/local/bin/
 COPY deploy/models /models
 COPY --from=build /out/sbom.sh /out/compiled_in.txt /out/VERSION /usr/share/doc/voxserve/

@@ -1,5 +1,5 @@
-"""Checks that the programs are built and installed as hardening.cmake says: the protections in the linked programs, the
-compilers' flags, and that installed programs look for libraries only where the system does.
+"""Checks that the programs are built and installed as server/hardening.cmake says: the protections in the linked
+programs, the compilers' flags, and that installed programs look for libraries only where the system does.
 """
 
 from __future__ import annotations
