@@ -10,6 +10,7 @@ few words are replaced before a block runs:
 
 import contextlib
 import decimal
+import json
 import os
 import pathlib
 import re
@@ -82,6 +83,19 @@ def test_links_lead_somewhere(name):
     assert [file for file in files if not (folder / file).exists()] == []
 
 
+def anchors(path):
+    """Returns the anchors that GitHub gives to a document's headings."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_links_lead_to_headings(name):
+    links = re.findall(r"\]\((?!https?:)([^)\s#]*)#([^)\s]+)\)", TEXTS[name])
+    pages = [((ROOT / name).parent / file if file else ROOT / name, anchor) for file, anchor in links]
+    assert [(page.name, anchor) for page, anchor in pages if anchor not in anchors(page)] == []
+
+
 def test_sources_that_documents_name_exist():
     """Looks in the text, outside of blocks, for names of source files, with their folder or without."""
     folders = ("proto", "server", "engine", "kernels", "client", "deploy", ".github", ".ci", "tests")
@@ -94,6 +108,14 @@ def test_sources_that_documents_name_exist():
             if found != "my_network.py" and not any(path.endswith(f"/{found}") for path in there):
                 missing.append((name, found))
     assert missing == []
+
+
+def test_documents_list_every_preset_and_benchmark():
+    presets = json.loads((ROOT / "CMakePresets.json").read_text(encoding="utf-8"))["configurePresets"]
+    contributing = TEXTS[".github/CONTRIBUTING.md"]
+    assert [p["name"] for p in presets if not p.get("hidden") and f"`{p['name']}`" not in contributing] == []
+    benchmarks = {path.stem for path in (ROOT / "tests/bench").glob("*_bench.cc")}
+    assert benchmarks - names_in("tests/bench/README.md", r"`(\w+_bench)\b") == set()
 
 
 def test_the_readme_lists_every_network_that_is_exported():
