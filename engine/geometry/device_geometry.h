@@ -9,8 +9,8 @@
 // - in Finish, after the levels, if no step reads pairs. Rulebooks then take memory only for the sites that exist;
 // - in WaitForSizes, after the rulebooks, if a step reads pairs, since the host needs the numbers of pairs too.
 //   Rulebooks then take memory for as many sites as the points can make;
-// - in WaitForSizes if Begin got capacities of its levels. Steps may be queued before this wait. If a room was too
-//   small, all levels are empty on the device, and overflowed() is true.
+// - in WaitForSizes if Begin got capacities of its levels. Steps may be queued before this wait. If a capacity was
+//   too small, all levels are empty on the device, and overflowed() is true.
 //
 // The executor of an execution context owns one and fills it anew for every batch. Its memory comes from the context's
 // arenas `batch` and `features` (geometry_memory.h). Methods return RESOURCE_EXHAUSTED if memory does not suffice. Not

@@ -59,9 +59,9 @@ class DeviceLevels {
   absl::Status Make();
   absl::Status MakeSampleBegin(int level);
   // Call after each Make, while the host does not know the numbers of sites. Limits the levels that have been made to
-  // these capacities (kernels/coordinates/check_capacities.h): afterwards capacities and num_sites() are at most those
-  // of the capacities. If one room is too small, all numbers of sites on the device become 0, and no point has a voxel;
-  // they stay 0 when levels are added and held later.
+  // these capacities (kernels/coordinates/check_capacities.h): afterwards the levels' capacities and num_sites() are at
+  // most these. If one is too small, all numbers of sites on the device become 0, and no point has a voxel; they stay 0
+  // when levels are added and held later.
   absl::Status Hold(const BatchCapacities& capacities, int64_t num_points, int32_t* point_to_voxel);
 
   // Set the numbers of sites: TakeNumSites from the sizes on the host, SetNumSites from levels that the CPU made.
