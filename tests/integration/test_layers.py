@@ -182,3 +182,10 @@ def test_a_source_file_implements_the_header_of_its_own_name(suffix):
         if not any((ROOT / file.parent / f"{stem}{header}").exists() for stem in stems for header in (".h", ".cuh")):
             orphans.append(str(file))
     assert orphans == []
+
+
+def test_the_top_level_holds_rooms_and_what_tools_look_for_there():
+    files = {"CMakeLists.txt", "CMakePresets.json", "Dockerfile", "LICENSE", "README.md"}
+    folders = {"proto", "server", "engine", "kernels", "client", "deploy", "tests"}
+    there = {entry.name for entry in ROOT.iterdir() if not entry.name.startswith((".", "build"))}
+    assert there == files | folders
