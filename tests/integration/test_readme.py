@@ -195,6 +195,29 @@ def test_the_speeds_of_the_readme_are_the_current_ones():
     assert "422 ms" in text_of_current()
 
 
+def numbers_in(text):
+    return {found.replace(",", "") for found in re.findall(r"(?<![\w.-])\d[\d,]*(?:\.\d+)?(?:e-\d+)?", text)}
+
+
+def test_current_numbers_are_those_of_the_tables():
+    """Looks for each number of a row in the tables that the row links, or else the section, or else the row before."""
+    tables = {path.name: numbers_in(path.read_text(encoding="utf-8")) for path in RESULTS.glob("*.md")}
+    missing = []
+    for section in text_of_current().split("\n## ")[1:]:
+        for row in re.findall(r"^\| .*", section, re.MULTILINE):
+            cells = row.split("|")[1:-1]
+            if row.startswith(("| topic", "| network", "| GPUs")):
+                of_topics = row.startswith("| topic")
+                linked = re.findall(r"\(([\w.-]+\.md)", section)
+                continue
+            if of_topics:
+                linked = re.findall(r"\(([\w.-]+\.md)", cells[4]) or linked
+            there = set().union(*(tables[name] for name in linked))
+            stated = numbers_in(cells[1] if of_topics else row)
+            missing += [(row, number) for number in stated - there - {"7.5"}]  # 7.5 cm is 0.075 m there
+    assert missing == []
+
+
 def text_of_current():
     return (RESULTS / "CURRENT.md").read_text(encoding="utf-8")
 
