@@ -1,4 +1,4 @@
-"""A pytest plugin: --name-regex REGEX keeps the tests whose name, or file::name, has a match; ctest's --tests-regex.
+"""A pytest plugin: --name-regex REGEX keeps the tests whose name, or file::name, has a match, as run_programs.py --filter does.
 
 PYTHONPATH=tests python -m pytest -p pytest_filter --name-regex 'label|stream'
 """

@@ -44,10 +44,10 @@ else
   mapfile -t sources < <(changed_sources)
 fi
 step "5/5 clang-tidy on ${#sources[@]} files (10 s each)"
-build_preset dev voxserve_model_proto voxserve_api_proto
+build_preset single voxserve_model_proto voxserve_api_proto
 if ((${#sources[@]} > 0)); then
   printf '%s\0' "${sources[@]}" |
-    xargs -0 -n 1 -P "$(cores)" clang-tidy-14 --quiet -p "$BUILD/dev" 2>/dev/null || failures+=(clang-tidy)
+    xargs -0 -n 1 -P "$(cores)" clang-tidy-14 --quiet -p "$BUILD/single" 2>/dev/null || failures+=(clang-tidy)
 fi
 
 step "Summary"

@@ -8,7 +8,7 @@
 
 namespace voxserve::support {
 
-// This limit is long enough for a busy machine, and far below ctest's time limit for a test.
+// This limit is long enough for a busy machine, and far below the time after which run_programs.py ends a silent test.
 inline constexpr absl::Duration kAwaitLimit = absl::Minutes(1);
 
 // Calls `condition` every `pause` until it returns true. Returns true then, or false once `limit` has passed. Use it in
