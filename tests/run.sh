@@ -136,30 +136,48 @@ if [[ $preset == tsan ]]; then options+=(--test-seconds 1800); fi
   ${programs[@]+"${programs[@]}"} </dev/null || expected+=("$results/programs that could not run")
 expected+=("$results/programs/"*.xml)
 
-# python_tests FOLDER [OPTIONS...]: runs the folder's tests.
+# Most Python tests wait for servers and for time, so folders run side by side, in these rows. Tests marked "alone" measure
+# how soon something ends beside much work: nothing else runs then.
+rows=("client/python/tests tests/oracles tests/support tests/bench tests/deploy tests/faults tests/soak"
+  "tests/integration tests/machines tests/hostile")
+alone=(tests/integration tests/soak tests/hostile)
+# python_tests FOLDER RESULT [OPTIONS...]: runs the folder's tests and writes RESULT.xml.
 python_tests() {
-  local folder=$1
-  shift
+  local folder=$1 result=$results/${2//\//-}.xml
+  shift 2
   # The package is tested as it is installed.
   (cd "$ROOT/$folder" && PYTHONPATH=$ROOT/tests "$python" -m pytest -q -p no:cacheprovider \
-    ${filter:+-p pytest_filter "--name-regex=$filter"} --junitxml "$results/${folder//\//-}.xml" "$@" . </dev/null) || true
-  # (The calls below run in processes of their own, which cannot add to `expected`.)
+    ${filter:+-p pytest_filter "--name-regex=$filter"} --junitxml "$result" "$@" . </dev/null) || true
+}
+python_row() {  # FOLDER...
+  local folder
+  for folder in "$@"; do
+    case $folder in
+      # A file's tests share servers, and so stay in one process.
+      client/python/tests | tests/hostile) python_tests "$folder" "$folder" -m 'not alone' -n 4 --dist loadfile ;;
+      *) python_tests "$folder" "$folder" -m 'not alone' ;;
+    esac
+  done
 }
 
-if [[ $preset == dev ]] && ((${#programs[@]} == 0)); then
+has_python=false
+if [[ $preset == dev ]] && ((${#programs[@]} == 0)); then has_python=true; fi
+if $has_python; then
   step "4/4 Python tests (most of it attacks, faults and machines that fail)"
   export VOXSERVE_BINARY=$BUILD/dev/server/voxserve VOXSERVE_CLIENT_BINARY=$BUILD/dev/client/cpp/voxserve-client
-  # Most of these tests wait for servers, so two rows of folders run side by side.
-  row=(client/python/tests tests/oracles tests/support tests/bench tests/deploy tests/faults tests/soak)
-  row_beside=(tests/integration tests/machines)
-  set -m
-  for folder in "${row[@]}"; do python_tests "$folder"; done >"$BUILD/logs/python.log" 2>&1 &
-  row_group=$!
+  row_groups=()
+  set -m  # process groups of their own, which end with this script
+  for number in "${!rows[@]}"; do
+    # shellcheck disable=SC2086  # the row's folders are words
+    python_row ${rows[number]} >"$BUILD/logs/python-$number.log" 2>&1 &
+    row_groups+=("$!")
+  done
   set +m
-  trap 'kill -- "-$row_group" ${sanitized_group:+"-$sanitized_group"} 2>/dev/null || true' EXIT
-  for folder in "${row_beside[@]}"; do python_tests "$folder"; done
-  wait "$row_group" || true
-  cat "$BUILD/logs/python.log"
+  trap 'kill -- ${row_groups[@]/#/-} ${sanitized_group:+"-$sanitized_group"} 2>/dev/null || true' EXIT
+  for number in "${!rows[@]}"; do
+    wait "${row_groups[number]}" || true
+    cat "$BUILD/logs/python-$number.log"
+  done
 fi
 
 status=0
@@ -169,10 +187,11 @@ if $and_sanitized; then
   cat "$sanitized"
 fi
 
-if [[ $preset == dev ]] && ((${#programs[@]} == 0)); then
-  # These tests measure how soon a server ends while attacks load the machine, so nothing runs beside them.
-  python_tests tests/hostile
-  for folder in "${row[@]}" "${row_beside[@]}" tests/hostile; do expected+=("$results/${folder//\//-}.xml"); done
+if $has_python; then
+  step "Python tests that nothing may run beside"
+  for folder in "${alone[@]}"; do python_tests "$folder" "$folder-alone" -m alone; done
+  # shellcheck disable=SC2048  # the rows' folders are words
+  for folder in ${rows[*]} "${alone[@]/%/-alone}"; do expected+=("$results/${folder//\//-}.xml"); done
 fi
 
 step "Summary"
