@@ -3,11 +3,11 @@
 // LoadMeter measures the server's load over the last ten seconds, for clients that balance by load. Not thread-safe:
 // its owner, Metrics, locks.
 
-#include <array>
 #include <cstdint>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "server/metrics/sliding_window.h"
 
 namespace voxserve {
 
@@ -31,9 +31,9 @@ class LoadMeter {
  public:
   static constexpr absl::Duration kWindow = absl::Seconds(10);  // kNumSlots * kSlotTime
 
-  void AddDeviceTime(absl::Time now, absl::Duration duration);
-  void AddAnswer(absl::Time now);
-  void AddError(absl::Time now);
+  void AddDeviceTime(absl::Time now, absl::Duration duration) { At(now).device_time += duration; }
+  void AddAnswer(absl::Time now) { ++At(now).answers; }
+  void AddError(absl::Time now) { ++At(now).errors; }
 
   // Returns the load at `now`. num_waiting: requests in queues. num_devices: at least 1. The window is shorter than
   // kWindow, but at least 1 s, if the first event was less than kWindow ago.
@@ -43,17 +43,16 @@ class LoadMeter {
   static constexpr absl::Duration kSlotTime = absl::Milliseconds(100);
   static constexpr int64_t kNumSlots = 100;
 
-  struct Slot {
-    int64_t number = -1;  // slot times since the epoch; -1: never used
+  struct Sums {
     absl::Duration device_time;
     int64_t answers = 0;
     int64_t errors = 0;
   };
 
-  Slot& SlotAt(absl::Time now);
+  Sums& At(absl::Time now);
 
-  int64_t first_number_ = -1;  // the slot number of the first event; -1: none
-  std::array<Slot, kNumSlots> slots_;
+  absl::Time first_ = absl::InfiniteFuture();  // the time of the first event; InfiniteFuture: none
+  SlidingWindow<Sums, kNumSlots> window_{kSlotTime};
 };
 
 }  // namespace voxserve

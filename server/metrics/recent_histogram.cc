@@ -3,11 +3,6 @@
 #include <algorithm>
 
 namespace voxserve {
-namespace {
-
-int64_t SlotIndex(absl::Time now) { return absl::ToUnixSeconds(now) / RecentHistogram::kSlotSeconds; }
-
-}  // namespace
 
 double HistogramQuantile(const std::vector<double>& boundaries, const std::vector<uint64_t>& counts, double q) {
   uint64_t total = 0;
@@ -27,31 +22,23 @@ double HistogramQuantile(const std::vector<double>& boundaries, const std::vecto
 }
 
 void RecentHistogram::Observe(double value, absl::Time now) {
-  const int64_t index = SlotIndex(now);
-  Slot& slot = slots_[index % kNumSlots];
-  if (slot.index != index) {
-    slot.index = index;
-    slot.sum = 0;
-    slot.counts.assign(boundaries_->size() + 1, 0);
-  }
-  slot.sum += value;
+  Observations& observations = window_.At(now);
+  observations.sum += value;
   const auto bucket = std::lower_bound(boundaries_->begin(), boundaries_->end(), value);
-  ++slot.counts[bucket - boundaries_->begin()];
+  ++observations.counts[bucket - boundaries_->begin()];
 }
 
 Distribution RecentHistogram::Summarize(absl::Time now) const {
-  const int64_t newest = SlotIndex(now);
   std::vector<uint64_t> counts(boundaries_->size() + 1, 0);
   Distribution distribution;
   double sum = 0;
-  for (const Slot& slot : slots_) {
-    if (slot.index < 0 || slot.index <= newest - kNumSlots) continue;
-    sum += slot.sum;
+  window_.ForEach(now, [&](const Observations& observations) {
+    sum += observations.sum;
     for (size_t i = 0; i < counts.size(); ++i) {
-      counts[i] += slot.counts[i];
-      distribution.count += static_cast<int64_t>(slot.counts[i]);
+      counts[i] += observations.counts[i];
+      distribution.count += static_cast<int64_t>(observations.counts[i]);
     }
-  }
+  });
   if (distribution.count == 0) return distribution;
   distribution.mean = sum / static_cast<double>(distribution.count);
   distribution.p50 = HistogramQuantile(*boundaries_, counts, 0.50);

@@ -3,11 +3,11 @@
 // RecentHistogram is a histogram of the last minute's observations, for the status page, which shows the present state.
 // Not thread-safe: its owner locks.
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "server/metrics/sliding_window.h"
 
 namespace voxserve {
 
@@ -28,25 +28,23 @@ struct Distribution {
 
 class RecentHistogram {
  public:
-  // Observations are forgotten in steps: a summary covers the last 60 to 70 seconds.
-  static constexpr int64_t kSlotSeconds = 10;
-  static constexpr int64_t kNumSlots = 7;  // including the current one
-
   // boundaries: the buckets' upper ends, ascending. They must outlive the histogram.
-  explicit RecentHistogram(const std::vector<double>* boundaries) : boundaries_(boundaries) {}
+  explicit RecentHistogram(const std::vector<double>* boundaries)
+      : boundaries_(boundaries),
+        window_(absl::Seconds(10), {.counts = std::vector<uint64_t>(boundaries->size() + 1)}) {}
 
   void Observe(double value, absl::Time now);
+  // Summarizes the last 60 to 70 seconds: observations are forgotten in steps of 10 s.
   Distribution Summarize(absl::Time now) const;
 
  private:
-  struct Slot {
-    int64_t index = -1;  // number of the slot since the epoch; -1: never used
+  struct Observations {
     double sum = 0;
-    std::vector<uint64_t> counts;  // by bucket; the last one counts values above all boundaries
+    std::vector<uint64_t> counts = {};  // by bucket; the last one counts values above all boundaries
   };
 
   const std::vector<double>* boundaries_;
-  std::array<Slot, kNumSlots> slots_;
+  SlidingWindow<Observations, 7> window_;
 };
 
 }  // namespace voxserve

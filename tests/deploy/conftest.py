@@ -50,7 +50,7 @@ def flags() -> set[str]:
 @pytest.fixture(scope="session")
 def metric_names() -> set[str]:
     """Returns the names of all metrics that the server's source can create. A histogram has three names."""
-    source = (ROOT / "server/metrics/metrics.cc").read_text(encoding="utf-8")
+    source = (ROOT / "server/metrics/metrics.h").read_text(encoding="utf-8")
     names = set(re.findall(r'"(voxserve_\w+)"', source))
     parts = {name + part for name in names for part in ("_bucket", "_sum", "_count")}
     return names | {part for part in parts if re.search(r"_(seconds|requests|points|voxels|ratio)_[a-z]+$", part)}

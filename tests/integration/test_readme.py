@@ -132,12 +132,32 @@ def names_in(path, pattern):
     return set(re.findall(pattern, (ROOT / path).read_text(encoding="utf-8")))
 
 
+def declared_metrics():
+    """Returns the labels of every metric that the server declares, by the metric's name."""
+    of_models, of_server = (ROOT / "server/metrics/metrics.h").read_text(encoding="utf-8").split("struct DevicePlans")
+    labels = {}
+    for text, default in ((of_models, ["model"]), (of_server, [])):  # default: the labels of a CounterOf
+        for declaration in re.split(r";(?: +//.*)?\n", text):
+            if name := re.search(r'"(voxserve_\w+)"', declaration):
+                listed = re.search(r'\{((?:"\w+"(?:, )?)*)\}', declaration)
+                labels[name[1]] = re.findall(r"\w+", listed[1]) if listed else default
+    return labels
+
+
 def test_the_server_documents_every_metric():
-    names = names_in("server/metrics/metrics.cc", r'"(voxserve_\w+)"')
-    assert len(names) > 30
-    documented = names_in("server/README.md", r"`voxserve_(\w+)")
-    assert {name for name in names if name.removeprefix("voxserve_") not in documented} == set()
-    assert {f"voxserve_{name}" for name in documented} - names == set(), "these are no metrics any more"
+    metrics = declared_metrics()
+    assert len(metrics) > 30
+    documented = {f"voxserve_{name}" for name in names_in("server/README.md", r"`voxserve_(\w+)")}
+    assert set(metrics) - documented == set()
+    assert documented - set(metrics) == set(), "these are no metrics any more"
+
+
+def test_the_server_documents_the_labels_of_every_metric():
+    rows = "\n".join(line for line in TEXTS["server/README.md"].splitlines() if line.startswith("| `voxserve_"))
+    documented = {
+        name: re.findall(r"\w+", labels or "") for name, labels in re.findall(r"`(voxserve_\w+)(\{[\w,]*\})?`", rows)
+    }
+    assert documented == declared_metrics()
 
 
 def test_the_server_documents_every_flag():
