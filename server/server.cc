@@ -32,6 +32,9 @@ constexpr absl::Duration kShutdownGrace = absl::Milliseconds(250);
 // their clients ask another server.
 constexpr int kQueueShareOfDrain = 5;
 constexpr absl::Duration kLoadPoll = absl::Milliseconds(10);
+// The files of TLS and of tokens are read again once in this time. Comparing contents, rather than file times, also
+// notices changed symbolic links and mounted Kubernetes secrets.
+constexpr absl::Duration kReloadPeriod = absl::Seconds(1);
 // A vehicle that drives out of coverage sends no FIN: its connection, and the tasks behind it, end after a minute.
 constexpr int kKeepaliveTimeMs = 40'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
@@ -107,7 +110,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options, co
   RETURN_IF_ERROR(server->StartGrpc());
   RETURN_IF_ERROR(server->StartHttp());
   server->StartReloading();
-  server->load_watch_ = std::thread([raw = server.get()] { raw->WatchLoading(); });
+  server->load_watch_ =
+      std::make_unique<PeriodicThread>(absl::ZeroDuration(), [raw = server.get()] { return raw->WatchLoading(); });
   return server;
 }
 
@@ -119,7 +123,7 @@ Server::Server(const Options& options, std::string version)
       metrics_(std::make_unique<Observer>(&readiness_)) {}
 
 Server::~Server() {
-  stopping_.Notify();
+  load_watch_.reset();
   reload_.reset();
   readiness_.SetDraining();
   http_.reset();
@@ -139,7 +143,6 @@ Server::~Server() {
   services_.reset();  // its timers may still close connections
   acceptor_.reset();
   admin_acceptor_.reset();
-  if (load_watch_.joinable()) load_watch_.join();
 }
 
 absl::Status Server::ReadIdentities() {
@@ -154,9 +157,10 @@ absl::Status Server::ReadIdentities() {
 
 void Server::StartReloading() {
   if (tls_ == nullptr && authoriser_ == nullptr) return;
-  reload_ = std::make_unique<ReloadThread>([this] {
+  reload_ = std::make_unique<PeriodicThread>(kReloadPeriod, [this] {
     if (tls_ != nullptr) tls_->Refresh();
     if (authoriser_ != nullptr) authoriser_->Refresh();
+    return kReloadPeriod;
   });
 }
 
@@ -385,13 +389,12 @@ absl::Status Server::Drain(absl::Duration timeout) {
   return absl::OkStatus();
 }
 
-void Server::WatchLoading() {
+absl::Duration Server::WatchLoading() {
   // WaitUntilLoaded is not used, so that a server that is stopped does not load the rest of its models first.
-  while (!engine_->loaded()) {
-    if (stopping_.WaitFor(kLoadPoll)) return;
-  }
+  if (!engine_->loaded()) return kLoadPoll;
   readiness_.SetLoaded();
   LogLoaded(engine_->ListModels());
+  return absl::InfiniteDuration();
 }
 
 std::string Server::RenderStatusPage() const {

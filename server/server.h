@@ -11,12 +11,11 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "engine/base/steady_time.h"
+#include "engine/base/periodic_thread.h"
 #include "engine/runtime/memory_budget.h"
 #include "engine/serving/engine.h"
 #include "server/acceptor/acceptor.h"
@@ -26,7 +25,6 @@
 #include "server/http/http_server.h"
 #include "server/http/readiness.h"
 #include "server/identity/authoriser.h"
-#include "server/identity/reload_thread.h"
 #include "server/identity/tls_certificates.h"
 #include "server/metrics/metrics.h"
 #include "server/options.h"
@@ -103,7 +101,8 @@ class Server {
   // Closes the peer's connection, to either port. Returns false if there was none.
   bool Close(const std::string& peer);
   void StopAccepting();
-  void WatchLoading();
+  // Tells readiness_ when the models have been loaded. Returns the time until the next call.
+  absl::Duration WatchLoading();
   std::string RenderStatusPage() const;
 
   const Options options_;
@@ -129,9 +128,8 @@ class Server {
   std::unique_ptr<FloodGuard> flood_guard_;
   std::unique_ptr<UploadGuard> upload_guard_;
   std::unique_ptr<HttpServer> http_;
-  SteadyNotification stopping_;
-  std::thread load_watch_;                // waits until the models have been loaded, and then tells readiness_
-  std::unique_ptr<ReloadThread> reload_;  // reads the files of TLS and of tokens again; null: the server has neither
+  std::unique_ptr<PeriodicThread> load_watch_;  // waits until the models have been loaded, and then tells readiness_
+  std::unique_ptr<PeriodicThread> reload_;      // reads the files of TLS and of tokens again; null: there are none
 };
 
 }  // namespace voxserve

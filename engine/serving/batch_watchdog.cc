@@ -39,12 +39,11 @@ BatchWatchdog::BatchWatchdog(Options options)
     : options_(std::move(options)),
       period_(std::clamp(options_.least_time / kLooksPerLimit, kMinPeriod, kMaxPeriod)),
       looked_(options_.now()) {
-  if (options_.has_thread) thread_ = std::thread([this] { Loop(); });
-}
-
-BatchWatchdog::~BatchWatchdog() {
-  stopping_.Notify();
-  if (thread_.joinable()) thread_.join();
+  if (!options_.has_thread) return;
+  thread_.emplace(period_, [this] {
+    Look();
+    return period_;
+  });
 }
 
 BatchWatchdog::Watch::Watch(BatchWatchdog* watchdog, const Batch& batch) : watchdog_(watchdog), batch_(batch) {
@@ -100,12 +99,6 @@ void BatchWatchdog::Report(const Stuck& stuck) const {
        {"elapsed_ms", absl::ToDoubleMilliseconds(stuck.elapsed)}});
   if (options_.observer != nullptr) options_.observer->OnStuckBatch(stuck.model, stuck.device);
   if (options_.on_stuck) options_.on_stuck();
-}
-
-void BatchWatchdog::Loop() {
-  while (!stopping_.WaitFor(period_)) {
-    Look();
-  }
 }
 
 }  // namespace voxserve

@@ -15,14 +15,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "engine/base/steady_time.h"
+#include "engine/base/periodic_thread.h"
 #include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/admission/model_version_info.h"
 
@@ -68,11 +68,8 @@ class BatchWatchdog {
     bool is_stuck_ = false;
   };
 
-  explicit BatchWatchdog(Options options);
   // When the watchdog is destroyed, every watch must have ended.
-  ~BatchWatchdog();
-  BatchWatchdog(const BatchWatchdog&) = delete;
-  BatchWatchdog& operator=(const BatchWatchdog&) = delete;
+  explicit BatchWatchdog(Options options);
 
   // Reports the batches that are stuck now and were not reported before.
   void Look();
@@ -83,7 +80,6 @@ class BatchWatchdog {
   static absl::Duration SteadyClock();
   absl::Duration LimitOf(const Batch& batch) const;
   void Report(const Stuck& stuck) const;
-  void Loop();
 
   const Options options_;
   const absl::Duration period_;
@@ -91,8 +87,7 @@ class BatchWatchdog {
   absl::Mutex mutex_;
   std::vector<Watch*> watches_ ABSL_GUARDED_BY(mutex_);
   absl::Duration looked_ ABSL_GUARDED_BY(mutex_);
-  SteadyNotification stopping_;
-  std::thread thread_;
+  std::optional<PeriodicThread> thread_;
 };
 
 }  // namespace voxserve

@@ -24,20 +24,12 @@ MemoryTrimmer::MemoryTrimmer(const std::vector<Device>* devices, const std::vect
       pinned_pool_(pinned_pool),
       observer_(observer),
       is_broken_(devices_.size()),
-      thread_([this] { Loop(); }) {}
-
-MemoryTrimmer::~MemoryTrimmer() {
-  stopping_.Notify();
-  thread_.join();
-}
-
-void MemoryTrimmer::Loop() {
-  while (!stopping_.WaitFor(kPeriod)) {
-    TrimHeap(TrimContexts());
-    TrimSweeps();
-    if (pinned_pool_ != nullptr) pinned_pool_->Adjust();
-  }
-}
+      thread_(kPeriod, [this] {
+        TrimHeap(TrimContexts());
+        TrimSweeps();
+        if (pinned_pool_ != nullptr) pinned_pool_->Adjust();
+        return kPeriod;
+      }) {}
 
 bool MemoryTrimmer::TrimContexts() {
   bool is_idle = true;

@@ -13,11 +13,10 @@
 //   holds the heap's lock to return free pages.
 
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "absl/time/time.h"
-#include "engine/base/steady_time.h"
+#include "engine/base/periodic_thread.h"
 #include "engine/runtime/devices.h"
 #include "engine/runtime/pinned_pool.h"
 #include "engine/serving/admission/engine_observer.h"
@@ -31,12 +30,8 @@ class MemoryTrimmer {
   // pinned_pool and observer may be null.
   MemoryTrimmer(const std::vector<Device>* devices, const std::vector<std::unique_ptr<Worker>>* workers,
                 PinnedPool* pinned_pool, EngineObserver* observer);
-  ~MemoryTrimmer();
-  MemoryTrimmer(const MemoryTrimmer&) = delete;
-  MemoryTrimmer& operator=(const MemoryTrimmer&) = delete;
 
  private:
-  void Loop();
   // Frees the host memory of idle contexts. Returns true if all contexts are idle.
   bool TrimContexts();
   void TrimHeap(bool is_idle);
@@ -50,9 +45,7 @@ class MemoryTrimmer {
   // the failure.
   std::vector<bool> is_broken_;
   absl::Time trimmed_heap_ = absl::InfinitePast();
-
-  SteadyNotification stopping_;
-  std::thread thread_;
+  PeriodicThread thread_;
 };
 
 }  // namespace voxserve

@@ -87,12 +87,14 @@ void AddSocketsOf(intptr_t server, std::map<std::string, int64_t>* started) {
 
 }  // namespace
 
-FloodGuard::FloodGuard(Options options) : options_(std::move(options)), thread_([this] { Run(); }) {}
-
-FloodGuard::~FloodGuard() {
-  stopping_.Notify();
-  thread_.join();
-}
+FloodGuard::FloodGuard(Options options)
+    : options_(std::move(options)),
+      calm_bytes_(UnaccountedBytes()),
+      second_began_with_(calm_bytes_),
+      thread_(options_.interval, [this] {
+        LookAtMemory();
+        return options_.interval;
+      }) {}
 
 void FloodGuard::OnCall(const std::string& peer) {
   if (!is_looking_.load(std::memory_order_relaxed)) return;
@@ -100,27 +102,20 @@ void FloodGuard::OnCall(const std::string& peer) {
   ++seen_[peer];
 }
 
-void FloodGuard::Run() {
-  const auto unaccounted_bytes = [this] { return options_.resident_bytes() - options_.accounted_bytes(); };
-  int64_t calm = unaccounted_bytes();
-  int64_t second_began_at = calm;
-  absl::Time second_began = SteadyNow();
-  absl::Time next_look = absl::InfinitePast();
-  while (!stopping_.WaitFor(options_.interval)) {
-    const absl::Time now = SteadyNow();
-    const int64_t unaccounted = unaccounted_bytes();
-    calm = std::min(calm, unaccounted);
-    if (now - second_began >= absl::Seconds(1)) {
-      if (unaccounted - second_began_at < kCalmGrowthBytes) calm = unaccounted;
-      second_began = now;
-      second_began_at = unaccounted;
-    }
-    if (unaccounted <= calm + options_.trigger_bytes) {
-      if (is_looking_) StopLooking();
-    } else if (now >= next_look) {
-      Look();
-      next_look = now + kFloodLookShare * (SteadyNow() - now);
-    }
+void FloodGuard::LookAtMemory() {
+  const absl::Time now = SteadyNow();
+  const int64_t unaccounted = UnaccountedBytes();
+  calm_bytes_ = std::min(calm_bytes_, unaccounted);
+  if (now - second_began_ >= absl::Seconds(1)) {
+    if (unaccounted - second_began_with_ < kCalmGrowthBytes) calm_bytes_ = unaccounted;
+    second_began_ = now;
+    second_began_with_ = unaccounted;
+  }
+  if (unaccounted <= calm_bytes_ + options_.trigger_bytes) {
+    if (is_looking_) StopLooking();
+  } else if (now >= next_look_) {
+    Look();
+    next_look_ = now + kFloodLookShare * (SteadyNow() - now);
   }
 }
 

@@ -17,12 +17,12 @@
 #include <functional>
 #include <map>
 #include <string>
-#include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "engine/base/periodic_thread.h"
 #include "engine/base/steady_time.h"
 
 namespace voxserve {
@@ -46,9 +46,6 @@ class FloodGuard {
   };
 
   explicit FloodGuard(Options options);
-  ~FloodGuard();
-  FloodGuard(const FloodGuard&) = delete;
-  FloodGuard& operator=(const FloodGuard&) = delete;
 
   // Tells that a service has seen a call of the peer. Costs nothing unless the guard is looking at connections.
   void OnCall(const std::string& peer);
@@ -59,18 +56,24 @@ class FloodGuard {
     int64_t unseen = 0;   // streams that no service has seen
   };
 
-  void Run();
+  int64_t UnaccountedBytes() const { return options_.resident_bytes() - options_.accounted_bytes(); }
+  // Looks at the memory, and at the connections if it has grown.
+  void LookAtMemory();
   // Looks at every connection. The first look of a series only stores the counts.
   void Look() ABSL_LOCKS_EXCLUDED(mutex_);
   void StopLooking() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
-  std::map<std::string, Connection> connections_;  // by peer, at the last look; used by the thread only
+  // The thread alone uses these five.
+  int64_t calm_bytes_;         // the unaccounted bytes in a calm second
+  int64_t second_began_with_;  // the unaccounted bytes at second_began_
+  absl::Time second_began_ = SteadyNow();
+  absl::Time next_look_ = absl::InfinitePast();
+  std::map<std::string, Connection> connections_;  // by peer, at the last look
   std::atomic<bool> is_looking_{false};
   absl::Mutex mutex_;
   absl::flat_hash_map<std::string, int64_t> seen_ ABSL_GUARDED_BY(mutex_);  // calls by peer since the last look
-  SteadyNotification stopping_;
-  std::thread thread_;
+  PeriodicThread thread_;
 };
 
 // Returns, by peer, the streams that channelz counts for the gRPC servers of this process. Serves as

@@ -19,12 +19,12 @@ int64_t WithFrames(int64_t message_bytes, bool is_first) {
 
 }  // namespace
 
-UploadGuard::UploadGuard(Options options) : options_(std::move(options)), thread_([this] { Run(); }) {}
-
-UploadGuard::~UploadGuard() {
-  stopping_.Notify();
-  thread_.join();
-}
+UploadGuard::UploadGuard(Options options)
+    : options_(std::move(options)), thread_(options_.interval, [this] {
+        const absl::Time begin = SteadyNow();
+        Look();
+        return std::max(options_.interval, kUploadLookShare * (SteadyNow() - begin));
+      }) {}
 
 void UploadGuard::OnMessage(const std::string& peer, int64_t bytes, bool is_first) {
   absl::MutexLock lock(&mutex_);
@@ -34,15 +34,6 @@ void UploadGuard::OnMessage(const std::string& peer, int64_t bytes, bool is_firs
 void UploadGuard::OnIdle(const std::string& peer) {
   absl::MutexLock lock(&mutex_);
   news_.idle.insert(peer);
-}
-
-void UploadGuard::Run() {
-  absl::Duration pause = options_.interval;
-  while (!stopping_.WaitFor(pause)) {
-    const absl::Time begin = SteadyNow();
-    Look();
-    pause = std::max(options_.interval, kUploadLookShare * (SteadyNow() - begin));
-  }
 }
 
 void UploadGuard::Look() {

@@ -20,13 +20,13 @@
 #include <functional>
 #include <map>
 #include <string>
-#include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "engine/base/periodic_thread.h"
 #include "engine/base/steady_time.h"
 #include "server/sockets/peer.h"
 
@@ -54,9 +54,6 @@ class UploadGuard {
   };
 
   explicit UploadGuard(Options options);
-  ~UploadGuard();
-  UploadGuard(const UploadGuard&) = delete;
-  UploadGuard& operator=(const UploadGuard&) = delete;
 
   // Tells that a whole message of this many bytes has arrived. is_first: the message is the first of its call.
   void OnMessage(const std::string& peer, int64_t bytes, bool is_first);
@@ -73,7 +70,6 @@ class UploadGuard {
     absl::flat_hash_set<std::string> idle;
   };
 
-  void Run();
   void Look() ABSL_LOCKS_EXCLUDED(mutex_);
   // Forgets a part of the unfinished bytes that the last look found. Called before new bytes are counted: a look that
   // comes late would otherwise count old bytes that should be forgotten by then.
@@ -87,8 +83,7 @@ class UploadGuard {
   absl::Time last_look_ = SteadyNow();
   absl::Mutex mutex_;
   News news_ ABSL_GUARDED_BY(mutex_);  // since the last look
-  SteadyNotification stopping_;
-  std::thread thread_;
+  PeriodicThread thread_;
 };
 
 }  // namespace voxserve
