@@ -171,32 +171,15 @@ absl::Status Server::StartEngine(const EngineFactory& make_engine) {
 }
 
 Services::Options Server::ServicesOptions() {
-  Services::Options options{
-      .calls = {.max_calls = kCallShares * options_.max_client_calls,
-                .max_client_calls = options_.max_client_calls,
-                .max_client_info_calls = std::max(kMinInfoCalls, options_.max_client_streams),
-                .max_streams = kCallShares * options_.max_client_streams,
-                .max_client_streams = options_.max_client_streams},
-      .max_message_bytes = options_.max_message_bytes,
-      .shared_memory_prefix = options_.shared_memory_prefix,
-      .version = version_,
-      .authoriser = authoriser_.get(),
-      .source_of = [this](const std::string& peer) { return proxied_peers_.SourceOf(peer); },
-      .on_call =
-          [this](const std::string& peer) {
-            if (flood_guard_ != nullptr) flood_guard_->OnCall(peer);
-          },
-      .on_message =
-          [this](const std::string& peer, int64_t bytes, bool is_first) {
-            if (upload_guard_ != nullptr) upload_guard_->OnMessage(peer, bytes, is_first);
-          },
-      .on_idle =
-          [this](const std::string& peer) {
-            if (upload_guard_ != nullptr) upload_guard_->OnIdle(peer);
-          },
-      .on_refused_call = [this](const std::string& peer, bool has_work) { OnRefusedCall(peer, has_work); },
-      .on_useless_call = [this](const std::string& peer) { OnUselessCall(peer, /*tokens=*/1); },
-      .on_cancelled_call = [this](const std::string& peer) { OnUselessCall(peer, kCancelledCallTokens); }};
+  Services::Options options{.calls = {.max_calls = kCallShares * options_.max_client_calls,
+                                      .max_client_calls = options_.max_client_calls,
+                                      .max_client_info_calls = std::max(kMinInfoCalls, options_.max_client_streams),
+                                      .max_streams = kCallShares * options_.max_client_streams,
+                                      .max_client_streams = options_.max_client_streams},
+                            .max_message_bytes = options_.max_message_bytes,
+                            .shared_memory_prefix = options_.shared_memory_prefix,
+                            .version = version_,
+                            .authoriser = authoriser_.get()};
   options.times.request = options_.request_timeout;
   options.times.answer = options_.answer_timeout;
   options.times.silence = options_.stream_idle_timeout;
@@ -266,7 +249,8 @@ absl::Status Server::StartGrpc() {
   port.max_client_connections = kMaxAdminConnections;
   port.on_open_connections = nullptr;
   ASSIGN_OR_RETURN(admin_acceptor_, Acceptor::Listen(port));
-  services_ = std::make_unique<Services>(ServicesOptions(), engine_.get(), metrics_.get());
+  ConnectionObserver* const observer = this;
+  services_ = std::make_unique<Services>(ServicesOptions(), engine_.get(), metrics_.get(), observer);
 
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> admin_connections;
@@ -308,7 +292,29 @@ void Server::StartGuards() {
       .on_flood = [this](const std::string& peer) { OnLargeUpload(peer); }});
 }
 
-void Server::OnUselessCall(const std::string& peer, double tokens) {
+std::string Server::SourceOf(const std::string& peer) const { return proxied_peers_.SourceOf(peer); }
+
+void Server::OnCall(const std::string& peer) {
+  if (flood_guard_ != nullptr) flood_guard_->OnCall(peer);
+}
+
+void Server::OnMessage(const std::string& peer, int64_t bytes, bool is_first) {
+  if (upload_guard_ != nullptr) upload_guard_->OnMessage(peer, bytes, is_first);
+}
+
+void Server::OnIdle(const std::string& peer) {
+  if (upload_guard_ != nullptr) upload_guard_->OnIdle(peer);
+}
+
+void Server::OnRefusedCall(const std::string& peer, bool has_work) {
+  if (!useless_calls_.Spend(peer, has_work ? kRefusedInDrainTokens : 1)) Close(peer);
+}
+
+void Server::OnUselessCall(const std::string& peer) { SpendTokens(peer, 1); }
+
+void Server::OnCancelledCall(const std::string& peer) { SpendTokens(peer, kCancelledCallTokens); }
+
+void Server::SpendTokens(const std::string& peer, double tokens) {
   const std::string client = proxied_peers_.ClientOf(peer);
   const bool is_paid = useless_calls_.Spend(client, tokens);
   if (is_paid && useless_calls_.HasTokens(client)) return;
@@ -320,10 +326,6 @@ void Server::OnUselessCall(const std::string& peer, double tokens) {
   }
   useless_calls_.Earn(client, static_cast<double>(received_bytes) / kBytesAToken);
   if (!is_paid && !useless_calls_.Spend(client, tokens)) CloseFlooding(peer);
-}
-
-void Server::OnRefusedCall(const std::string& peer, bool has_work) {
-  if (!useless_calls_.Spend(peer, has_work ? kRefusedInDrainTokens : 1)) Close(peer);
 }
 
 void Server::OnLargeUpload(const std::string& peer) {

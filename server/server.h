@@ -22,6 +22,7 @@
 #include "server/acceptor/call_rate.h"
 #include "server/acceptor/flood_guard.h"
 #include "server/acceptor/upload_guard.h"
+#include "server/calls/connection_observer.h"
 #include "server/http/http_server.h"
 #include "server/http/readiness.h"
 #include "server/identity/authoriser.h"
@@ -33,7 +34,7 @@
 
 namespace voxserve {
 
-class Server {
+class Server final : private ConnectionObserver {
  public:
   // Makes the engine. The engine reports to `observer` and reserves its memory in `memory_budget`; both outlive it.
   using EngineFactory =
@@ -48,7 +49,7 @@ class Server {
 
   // Stops at once: cancels the calls that have not been answered. Blocks until all calls have ended and the engine has
   // stopped.
-  ~Server();
+  ~Server() override;
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
@@ -86,13 +87,19 @@ class Server {
       std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>* connections) const;
   absl::Status StartHttp();
   void StartGuards();
+  std::string SourceOf(const std::string& peer) const override;
+  void OnCall(const std::string& peer) override;
+  void OnMessage(const std::string& peer, int64_t bytes, bool is_first) override;
+  void OnIdle(const std::string& peer) override;
   // Count a call without its request or one that was cancelled at once, and a refused call (CallRate). When a client
   // has caused too many of them, these functions close its connection. Useless calls count for the client's address,
   // which then has to wait before it may connect again; the bytes that the client has sent pay for some. Refused calls
   // count only for the connection, since many callers may share one address; the client may connect again at once. They
-  // count less with has_work (CallEnvironment::on_refused_call).
-  void OnUselessCall(const std::string& peer, double tokens);
-  void OnRefusedCall(const std::string& peer, bool has_work);
+  // count less with has_work.
+  void OnUselessCall(const std::string& peer) override;
+  void OnCancelledCall(const std::string& peer) override;
+  void OnRefusedCall(const std::string& peer, bool has_work) override;
+  void SpendTokens(const std::string& peer, double tokens);
   // Closes the connection, since its unfinished messages take too much memory. After the first time the client may
   // connect again at once; after a second time, soon after the first, it has to wait.
   void OnLargeUpload(const std::string& peer);

@@ -32,7 +32,7 @@ Call::Call(const CallEnvironment* parts, grpc::CallbackServerContext* context, C
       context_(context),
       kind_(kind),
       peer_(context->peer()),
-      source_(parts->source_of(peer_)),
+      source_(parts->connections->SourceOf(peer_)),
       trace_(TraceContextOf(context->client_metadata())),
       caller_({.client = ClientOf(source_), .token = nullptr}),
       deadline_(DeadlineOf(*context)) {}
@@ -46,11 +46,11 @@ void Call::OnDone() {
   OnClosed();
   const std::shared_ptr<Call> self = shared_from_this();  // OpenCalls may hold the last other reference
   parts_->calls->Close(self);
-  if (parts_->calls->NumReading(peer_) == 0) parts_->on_idle(peer_);
+  if (parts_->calls->NumReading(peer_) == 0) parts_->connections->OnIdle(peer_);
 }
 
 void Call::EndReading() {
-  if (!parts_->calls->EndReading(shared_from_this())) parts_->on_idle(peer_);
+  if (!parts_->calls->EndReading(shared_from_this())) parts_->connections->OnIdle(peer_);
 }
 
 void Call::SetAnswerTimer(absl::Time limit) {
@@ -108,11 +108,11 @@ bool Call::was_cut() const {
 }
 
 void Call::CountCancel() const {
-  if (SteadyNow() - began_ < kSoon) parts_->on_cancelled_call(peer_);
+  if (SteadyNow() - began_ < kSoon) parts_->connections->OnCancelledCall(peer_);
 }
 
 void Call::CountUseless() const {
-  if (SteadyNow() - began_ < kSoon) parts_->on_useless_call(peer_);
+  if (SteadyNow() - began_ < kSoon) parts_->connections->OnUselessCall(peer_);
 }
 
 absl::Status Call::WhyCancelled() const {
@@ -155,7 +155,7 @@ bool RequestCall::StopReading() {
 
 // If `ok` is false, the client has half-closed, or it is gone and gRPC also calls OnCancel.
 void RequestCall::OnReadDone(bool ok) {
-  if (ok) parts().on_message(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/true);
+  if (ok) parts().connections->OnMessage(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/true);
   const bool is_wanted = StopReading();
   if (ok && is_wanted && !Guard([this] { OnRequest(request_); })) End(OutOfMemoryError());
   request_.Clear();

@@ -80,7 +80,7 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   }
 
   // Tells OpenCalls that the call reads no more of its client's messages. If no other call of the same peer reads
-  // either, calls CallEnvironment::on_idle.
+  // either, calls ConnectionObserver::OnIdle.
   void EndReading();
 
   // Called by OnDone, after all other callbacks and before OpenCalls releases the call.
@@ -112,8 +112,8 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   void ShortenAnswerTimer() ABSL_LOCKS_EXCLUDED(answer_mutex_);
   bool was_cut() const ABSL_LOCKS_EXCLUDED(answer_mutex_);
 
-  // CountCancel reports a call that the client cancelled or left (CallEnvironment::on_cancelled_call). CountUseless
-  // reports a call that ended without its request (on_useless_call). Both do nothing if the call began 25 ms ago or
+  // CountCancel reports a call that the client cancelled or left (ConnectionObserver::OnCancelledCall). CountUseless
+  // reports a call that ended without its request (OnUselessCall). Both do nothing if the call began 25 ms ago or
   // earlier. Such a call has taken a part of its client's share meanwhile, so OpenCalls already bounds the number of
   // such calls; and a vehicle whose deadline passes while it still sends its request has done nothing wrong.
   void CountCancel() const;

@@ -1,8 +1,7 @@
 #pragma once
 
-// CallEnvironment has pointers to the parts of the server that calls use, and settings and hooks for calls. Services
-// owns the one CallEnvironment of a server, which outlives the calls, as do the parts. It is constant, so any thread
-// may read it.
+// CallEnvironment has pointers to the parts of the server that calls use, and settings for calls. Services owns the one
+// CallEnvironment of a server, which outlives the calls, as do the parts. It is constant, so any thread may read it.
 
 #include <cstdint>
 #include <functional>
@@ -12,6 +11,7 @@
 #include "engine/base/log_limiter.h"
 #include "engine/serving/engine.h"
 #include "server/calls/byte_limits.h"
+#include "server/calls/connection_observer.h"
 #include "server/calls/open_calls.h"
 #include "server/calls/shared_memory.h"
 #include "server/calls/timers.h"
@@ -41,6 +41,7 @@ inline constexpr int64_t kMaxSmallMessageBytes = 64 << 10;
 struct CallEnvironment {
   Engine* engine = nullptr;
   Metrics* metrics = nullptr;
+  ConnectionObserver* connections = nullptr;
   OpenCalls* calls = nullptr;
   ByteLimits* bytes = nullptr;
   Timers* timers = nullptr;
@@ -55,26 +56,6 @@ struct CallEnvironment {
   // the largest input from shared memory.
   int64_t max_message_bytes = int64_t{64} << 20;
   CallTimes times;
-  // The functions below are called from any thread and must not block. peer: as grpc::ServerContext::peer() names a
-  // connection.
-  //
-  // Returns the address for which a connection counts: the peer itself, or the address that a trusted proxy has named
-  // for the connection (server/sockets/proxied_peers.h).
-  std::function<std::string(const std::string& peer)> source_of = [](const std::string& peer) { return peer; };
-  // Called when a call of this peer begins.
-  std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
-  // Called when a message of this many bytes has arrived from this peer. is_first: it is the first message of its call.
-  std::function<void(const std::string& peer, int64_t bytes, bool is_first)> on_message = [](const std::string&,
-                                                                                             int64_t, bool) {};
-  // Called when no call of this peer reads its messages any more.
-  std::function<void(const std::string& peer)> on_idle = [](const std::string&) {};
-  // Called when a call of this peer is refused. has_work: it is refused because the server drains, while the peer still
-  // has an open request or stream.
-  std::function<void(const std::string& peer, bool has_work)> on_refused_call = [](const std::string&, bool) {};
-  // Called when a call of this peer ended without its request soon after it began.
-  std::function<void(const std::string& peer)> on_useless_call = [](const std::string&) {};
-  // Called when this peer cancelled a stream, or another call whose request had arrived, soon after the call began.
-  std::function<void(const std::string& peer)> on_cancelled_call = [](const std::string&) {};
 };
 
 }  // namespace voxserve

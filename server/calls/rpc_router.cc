@@ -53,15 +53,15 @@ absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context, cons
     return caller;
   }
   const std::string certificate = CertificateName(context);
-  caller.client =
-      certificate.empty() ? ClientOf(parts.source_of(context.peer())) : absl::StrCat("certificate:", certificate);
+  caller.client = certificate.empty() ? ClientOf(parts.connections->SourceOf(context.peer()))
+                                      : absl::StrCat("certificate:", certificate);
   return caller;
 }
 
 }  // namespace
 
 grpc::ServerGenericBidiReactor* RpcRouter::CreateReactor(grpc::GenericCallbackServerContext* context) {
-  parts_->on_call(context->peer());
+  parts_->connections->OnCall(context->peer());
   const auto method = methods_.find(context->method());
   if (method == methods_.end()) return Refuse(context, UnknownMethod(context->method()));
   std::shared_ptr<Call> call;
@@ -91,7 +91,7 @@ void RpcRouter::AuditRefused(const grpc::GenericCallbackServerContext& context, 
   Log(LogLevel::kWarning, "audit",
       {{"action", context.method().substr(context.method().rfind('/') + 1)},
        {"who", "nobody"},
-       {"peer", parts_->source_of(context.peer())},
+       {"peer", parts_->connections->SourceOf(context.peer())},
        TraceIdField(trace),
        SpanIdField(trace),
        {"code", absl::StatusCodeToString(status.code())},
@@ -116,12 +116,12 @@ grpc::ServerGenericBidiReactor* RpcRouter::Refuse(grpc::CallbackServerContext* c
   RequestTelemetry({.model = "",
                     .version = 0,
                     .request_id = "",
-                    .peer = parts_->source_of(peer),
+                    .peer = parts_->connections->SourceOf(peer),
                     .client = "",
                     .trace = TraceContextOf(context->client_metadata())},
                    *parts_)
       .Refuse(status);
-  parts_->on_refused_call(peer, ReasonOf(status) == error_reason::kDraining && parts_->calls->HasWork(peer));
+  parts_->connections->OnRefusedCall(peer, ReasonOf(status) == error_reason::kDraining && parts_->calls->HasWork(peer));
   return new RefusedCall(context, status);
 }
 

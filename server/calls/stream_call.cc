@@ -25,7 +25,7 @@ void StreamCall::Start() {
 
 // If `ok` is false, the client has half-closed, or it is gone and gRPC also calls OnCancel.
 void StreamCall::OnReadDone(bool ok) {
-  if (ok) parts().on_message(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/!has_message_);
+  if (ok) parts().connections->OnMessage(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/!has_message_);
   has_message_ = has_message_ || ok;
   if (ok && !Guard([this] { OnMessage(&request_); })) EndOutOfMemory();
   request_.Clear();

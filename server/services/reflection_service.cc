@@ -90,7 +90,7 @@ class ReflectionCall final : public Call {
   void Drain() override {}
 
   void OnReadDone(bool ok) override {
-    if (ok) parts().on_message(peer(), static_cast<int64_t>(message_.Length()), /*is_first=*/!has_message_);
+    if (ok) parts().connections->OnMessage(peer(), static_cast<int64_t>(message_.Length()), /*is_first=*/!has_message_);
     if (!StopReading()) return;
     has_message_ = has_message_ || ok;
     if (!ok) return End(absl::OkStatus());

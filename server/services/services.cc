@@ -20,12 +20,13 @@ int NumDevices(const Engine& engine) {
 
 }  // namespace
 
-Services::Services(const Options& options, Engine* engine, Metrics* metrics)
+Services::Services(const Options& options, Engine* engine, Metrics* metrics, ConnectionObserver* connections)
     : calls_(options.calls),
       bytes_(options.bytes),
       shared_memory_(options.shared_memory_prefix),
       parts_({.engine = engine,
               .metrics = metrics,
+              .connections = connections,
               .calls = &calls_,
               .bytes = &bytes_,
               .timers = &timers_,
@@ -36,14 +37,7 @@ Services::Services(const Options& options, Engine* engine, Metrics* metrics)
               .version = options.version,
               .authoriser = options.authoriser,
               .max_message_bytes = options.max_message_bytes,
-              .times = options.times,
-              .source_of = options.source_of,
-              .on_call = options.on_call,
-              .on_message = options.on_message,
-              .on_idle = options.on_idle,
-              .on_refused_call = options.on_refused_call,
-              .on_useless_call = options.on_useless_call,
-              .on_cancelled_call = options.on_cancelled_call}),
+              .times = options.times}),
       health_(&parts_),
       router_(&parts_),
       admin_router_(&parts_) {

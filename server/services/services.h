@@ -9,13 +9,12 @@
 // - Both: health and reflection.
 //
 // Threads: thread-safe. Only AwaitAnswers and AwaitUpdates wait.
-// Lifetime: engine, metrics and the budget in Options::bytes must outlive the Services, and the Services must outlive
-// the gRPC servers.
+// Lifetime: engine, metrics, connections and the budget in Options::bytes must outlive the Services, and the Services
+// must outlive the gRPC servers.
 
 #include <grpcpp/generic/async_generic_service.h>
 
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include "absl/time/time.h"
@@ -41,18 +40,9 @@ class Services {
     std::string shared_memory_prefix;        // the prefix that SharedMemory's constructor takes
     std::string version;                     // the server's version
     const Authoriser* authoriser = nullptr;  // must outlive the services; null: everybody may do everything
-    // These functions have the same meaning as in CallEnvironment.
-    std::function<std::string(const std::string& peer)> source_of = [](const std::string& peer) { return peer; };
-    std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
-    std::function<void(const std::string& peer, int64_t bytes, bool is_first)> on_message = [](const std::string&,
-                                                                                               int64_t, bool) {};
-    std::function<void(const std::string& peer)> on_idle = [](const std::string&) {};
-    std::function<void(const std::string& peer, bool has_work)> on_refused_call = [](const std::string&, bool) {};
-    std::function<void(const std::string& peer)> on_useless_call = [](const std::string&) {};
-    std::function<void(const std::string& peer)> on_cancelled_call = [](const std::string&) {};
   };
 
-  Services(const Options& options, Engine* engine, Metrics* metrics);
+  Services(const Options& options, Engine* engine, Metrics* metrics, ConnectionObserver* connections);
 
   grpc::CallbackGenericService* generic_service() { return &router_; }
   grpc::CallbackGenericService* admin_service() { return &admin_router_; }
