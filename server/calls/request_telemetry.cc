@@ -8,18 +8,12 @@
 #include "engine/base/cut_text.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
-#include "engine/base/status_macros.h"
 #include "engine/base/steady_time.h"
 #include "engine/tensor/stage.h"
 #include "server/codec/codec.h"
-#include "server/codec/open_inference.h"
 
 namespace voxserve {
 namespace {
-
-// An allowance for the bytes of a response that Answer does not measure: the stage kEncode, which Answer appends
-// afterwards, and the FrameResult message around a frame's response.
-constexpr int64_t kEnvelopeBytes = 64;
 
 // Returns kDebug for ABORTED (a superseded frame of a stream), kInfo for errors that clients often cause, and kWarning
 // for all others: the server's faults, overload, and missing permissions.
@@ -39,73 +33,19 @@ LogLevel LevelOf(absl::StatusCode code) {
 
 }  // namespace
 
-absl::StatusOr<PointCloud> RequestTelemetry::Decode(v1::PointCloud* message, HostBuffer data) {
-  const absl::Time start = SteadyNow();
-  num_points_ = message->num_points();
-  sensor_frame_ = message->frame_id();
-  ASSIGN_OR_RETURN(stamp_, StampOf(*message));
-  absl::StatusOr<PointCloud> cloud = DecodeCloud(message, std::move(data));
-  decode_time_ = SteadyNow() - start;
-  return cloud;
+void RequestTelemetry::SetCloud(const v1::PointCloud& cloud) {
+  num_points_ = cloud.num_points();
+  sensor_frame_ = cloud.frame_id();
+  stamp_ = StampOf(cloud).value_or(absl::InfinitePast());
 }
 
-absl::StatusOr<HeldBytes> RequestTelemetry::Answer(InferResult result, v1::InferResponse* response) {
-  const auto encode = [&](InferResult& encoded) {
-    AppendStage({Stage::kDecode, decode_time_}, response);
-    EncodeResult(encoded, response);
-    return absl::OkStatus();
-  };
-  absl::Duration encode_time;
-  absl::StatusOr<HeldBytes> held = AnswerWith(std::move(result), encode, response, &encode_time);
-  if (held.ok()) AppendStage({Stage::kEncode, encode_time}, response);
-  return held;
-}
-
-absl::StatusOr<HeldBytes> RequestTelemetry::Answer(
-    InferResult result, const std::vector<std::string>& outputs,
-    absl::FunctionRef<absl::Status(inference::ModelInferResponse* response)> finish,
-    inference::ModelInferResponse* response) {
-  const auto encode = [&](InferResult& encoded) {
-    EncodeOpenInference(encoded, outputs, response);
-    return finish(response);
-  };
-  absl::Duration encode_time;
-  return AnswerWith(std::move(result), encode, response, &encode_time);
-}
-
-absl::StatusOr<HeldBytes> RequestTelemetry::AnswerWith(InferResult result,
-                                                       absl::FunctionRef<absl::Status(InferResult& result)> encode,
-                                                       google::protobuf::Message* response,
-                                                       absl::Duration* encode_time) {
-  const absl::Time encode_start = SteadyNow();
-  std::optional<int64_t> num_boxes;
-  if (const NamedOutput* boxes = result.Find(NamedOutput::kBoxes)) num_boxes = boxes->num_rows();
-  const absl::Status encoded = encode(result);
-  const int64_t bytes = static_cast<int64_t>(response->ByteSizeLong()) + kEnvelopeBytes;
-  absl::StatusOr<HeldBytes> held;
-  if (!encoded.ok()) {
-    held = encoded;
-  } else if (bytes > parts_->max_message_bytes) {
-    held = WithReason(absl::ResourceExhaustedError(absl::StrCat("the response takes ", bytes,
-                                                                " bytes, more than the server's limit of ",
-                                                                parts_->max_message_bytes, " (--max_message_bytes)")),
-                      error_reason::kResponseTooLarge);
-  } else {
-    held = parts_->bytes->Hold(ByteKind::kAnswer, names_.client, bytes);
-  }
-  if (!held.ok()) {
-    response->Clear();
-    Fail(held.status());
-    return held.status();
-  }
+void RequestTelemetry::Record(const InferResult& result, const RequestCodec& codec) const {
   const absl::Time now = SteadyNow();
-  *encode_time = now - encode_start;
-
   Metrics& metrics = *parts_->metrics;
-  metrics.OnStage(result.model, Stage::kDecode, decode_time_);
-  metrics.OnStage(result.model, Stage::kEncode, *encode_time);
+  metrics.OnStage(result.model, Stage::kDecode, codec.decode_time());
+  metrics.OnStage(result.model, Stage::kEncode, codec.encode_time());
   metrics.OnRequest(result.model, result.version, absl::StatusCode::kOk, now - started_);
-  if (num_boxes.has_value()) metrics.OnBoxes(result.model, *num_boxes);
+  if (const NamedOutput* boxes = result.Find(NamedOutput::kBoxes)) metrics.OnBoxes(result.model, boxes->num_rows());
   if (stamp_ != absl::InfinitePast()) metrics.OnFrameAge(result.model, absl::Now() - stamp_);
   Log(LogLevel::kDebug, "answered",
       {{"model", result.model},
@@ -118,7 +58,6 @@ absl::StatusOr<HeldBytes> RequestTelemetry::AnswerWith(InferResult result,
        SpanIdField(names_.trace),
        {"frame_id", Clipped(sensor_frame_)},
        {"peer", names_.peer}});
-  return held;
 }
 
 // Logs before it measures, so that the measured time includes the time for the log.

@@ -117,7 +117,6 @@ grpc::ServerGenericBidiReactor* RpcRouter::Refuse(grpc::CallbackServerContext* c
                     .version = 0,
                     .request_id = "",
                     .peer = parts_->connections->SourceOf(peer),
-                    .client = "",
                     .trace = TraceContextOf(context->client_metadata())},
                    *parts_)
       .Refuse(status);

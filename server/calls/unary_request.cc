@@ -40,6 +40,7 @@ void UnaryRequest::Start(RequestOrigin origin, const grpc::ByteBuffer& bytes, Do
 
 absl::Status UnaryRequest::Submit(const grpc::ByteBuffer& bytes) {
   const absl::Time arrived = SteadyNow();
+  codec_.emplace(&parts_, origin_.caller.client);
   RETURN_IF_ERROR(HoldRequest(static_cast<int64_t>(bytes.Length())));
   v1::InferRequest request;
   HostBuffer data;
@@ -58,7 +59,8 @@ absl::Status UnaryRequest::Submit(const grpc::ByteBuffer& bytes) {
   if (!request.has_cloud()) {
     return WithReason(absl::InvalidArgumentError("the request has no cloud"), error_reason::kMissingCloud);
   }
-  ASSIGN_OR_RETURN(PointCloud cloud, telemetry_->Decode(request.mutable_cloud(), std::move(data)));
+  telemetry_->SetCloud(request.cloud());
+  ASSIGN_OR_RETURN(PointCloud cloud, codec_->Decode(request.mutable_cloud(), std::move(data)));
   ASSIGN_OR_RETURN(InferTask task, DecodeRequest(request, std::move(cloud)));
   task.client = origin_.caller.client;
   task.client_share = origin_.caller.share();
@@ -98,7 +100,6 @@ void UnaryRequest::SetTelemetry(const v1::InferRequest& request) {
                                              .version = request.version(),
                                              .request_id = request.request_id(),
                                              .peer = origin_.peer,
-                                             .client = origin_.caller.client,
                                              .trace = origin_.trace},
                      parts_);
 }
@@ -129,7 +130,14 @@ absl::StatusOr<InferAnswer> UnaryRequest::AnswerOf(absl::StatusOr<InferResult> r
     is_refusal ? telemetry_->Refuse(status) : telemetry_->Fail(status);
     return status;
   }
-  return format_->Encode(*std::move(result), &*telemetry_);
+  absl::StatusOr<EncodedAnswer> encoded = format_->Encode(&*result, &*codec_);
+  if (!encoded.ok()) {
+    telemetry_->Fail(encoded.status());
+    return encoded.status();
+  }
+  telemetry_->Record(*result, *codec_);
+  ASSIGN_OR_RETURN(grpc::ByteBuffer message, Serialize(*encoded->message));
+  return InferAnswer{.message = std::move(message), .held = std::move(encoded->held)};
 }
 
 void UnaryRequest::Finish(absl::StatusOr<InferAnswer> answer) {

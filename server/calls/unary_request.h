@@ -11,6 +11,7 @@
 // - Errors: `done` gets the errors of the parser, of CheckMayInfer, of the format and of Engine::Submit. It gets
 //   RESOURCE_EXHAUSTED, reason OUT_OF_MEMORY, if an allocation failed. No function throws an exception.
 
+#include <google/protobuf/message.h>
 #include <grpcpp/support/byte_buffer.h>
 
 #include <cstdint>
@@ -29,6 +30,7 @@
 #include "engine/tensor/infer_result.h"
 #include "server/calls/byte_limits.h"
 #include "server/calls/call_environment.h"
+#include "server/calls/request_codec.h"
 #include "server/calls/request_telemetry.h"
 #include "server/calls/trace_context.h"
 #include "server/codec/message_parser.h"
@@ -37,7 +39,12 @@
 
 namespace voxserve {
 
-// An answer as it is sent, and the hold on its bytes, which lasts until the answer has been sent.
+// An answer as a message, and the hold on its bytes, which lasts until the answer has been sent.
+struct EncodedAnswer {
+  std::unique_ptr<google::protobuf::Message> message;
+  HeldBytes held;
+};
+// The same answer, serialized as it is sent.
 struct InferAnswer {
   grpc::ByteBuffer message;
   HeldBytes held;
@@ -65,8 +72,8 @@ class InferFormat {
   virtual int64_t HeldSpace() const { return 0; }
   // Returns the time that the request itself allows for its answer. The call's deadline holds as well.
   virtual absl::Duration timeout() const { return absl::InfiniteDuration(); }
-  // Writes the answer. `telemetry` records the answer, and holds its bytes (RequestTelemetry::Answer).
-  virtual absl::StatusOr<InferAnswer> Encode(InferResult result, RequestTelemetry* telemetry) = 0;
+  // Writes the answer. Returns the errors of RequestCodec::Hold, which holds its bytes. Boxes stay in the result.
+  virtual absl::StatusOr<EncodedAnswer> Encode(InferResult* result, RequestCodec* codec) = 0;
 };
 
 class UnaryRequest : public std::enable_shared_from_this<UnaryRequest> {
@@ -109,6 +116,7 @@ class UnaryRequest : public std::enable_shared_from_this<UnaryRequest> {
   // Start sets these before the engine gets the task.
   RequestOrigin origin_;
   std::optional<RequestTelemetry> telemetry_;
+  std::optional<RequestCodec> codec_;
   HeldBytes request_bytes_;
 
   absl::Mutex mutex_;

@@ -1,10 +1,12 @@
 #include "server/open_inference/open_inference_format.h"
 
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
+#include "engine/base/steady_time.h"
 #include "server/codec/message_parser.h"
 
 namespace voxserve {
@@ -77,19 +79,23 @@ absl::Status OpenInferenceFormat::MoveOutputs(inference::ModelInferResponse* res
   return absl::OkStatus();
 }
 
-absl::StatusOr<InferAnswer> OpenInferenceFormat::Encode(InferResult result, RequestTelemetry* telemetry) {
+absl::StatusOr<EncodedAnswer> OpenInferenceFormat::Encode(InferResult* result, RequestCodec* codec) {
+  const absl::Time start = SteadyNow();
   std::vector<std::string> outputs;
   for (const auto& output : message_.outputs()) outputs.push_back(output.name());
-  inference::ModelStreamInferResponse streamed;
-  inference::ModelInferResponse& response = *streamed.mutable_infer_response();
+  auto streamed = std::make_unique<inference::ModelStreamInferResponse>();
+  inference::ModelInferResponse& response = *streamed->mutable_infer_response();
   response.set_id(message_.id());
-  InferAnswer answer;
-  const auto finish = [this](inference::ModelInferResponse* encoded) { return MoveOutputs(encoded); };
-  ASSIGN_OR_RETURN(answer.held, telemetry->Answer(std::move(result), outputs, finish, &response));
+  EncodeOpenInference(*result, outputs, &response);
+  RETURN_IF_ERROR(MoveOutputs(&response));
+  EncodedAnswer answer;
+  ASSIGN_OR_RETURN(answer.held, codec->Hold(response, start));
   if (parameters_->wants_final_mark) (*response.mutable_parameters())["triton_final_response"].set_bool_param(true);
-  const google::protobuf::Message& message =
-      is_streamed_ ? static_cast<google::protobuf::Message&>(streamed) : response;
-  ASSIGN_OR_RETURN(answer.message, Serialize(message));
+  if (is_streamed_) {
+    answer.message = std::move(streamed);
+  } else {
+    answer.message.reset(streamed->release_infer_response());
+  }
   return answer;
 }
 

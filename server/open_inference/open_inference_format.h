@@ -31,7 +31,7 @@ class OpenInferenceFormat final : public InferFormat {
                      HostBuffer* data) override;
   int64_t HeldSpace() const override { return static_cast<int64_t>(message_.SpaceUsedLong()); }
   absl::Duration timeout() const override { return parameters_->timeout; }
-  absl::StatusOr<InferAnswer> Encode(InferResult result, RequestTelemetry* telemetry) override;
+  absl::StatusOr<EncodedAnswer> Encode(InferResult* result, RequestCodec* codec) override;
 
  private:
   // Moves the values of the outputs in shared_outputs_ from the response to their places in shared memory.

@@ -14,6 +14,7 @@
 #include "engine/base/steady_time.h"
 #include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/streams/stream_session.h"
+#include "server/calls/request_codec.h"
 #include "server/calls/request_telemetry.h"
 #include "server/calls/stream_call.h"
 #include "server/calls/unary_request.h"
@@ -112,7 +113,7 @@ class InferStreamCall final : public StreamCall {
 
   RequestTelemetry TelemetryOf(std::string request_id) {
     absl::MutexLock lock(&mutex_);
-    return RequestTelemetry({model_, version_, std::move(request_id), source(), client(), trace()}, parts());
+    return RequestTelemetry({model_, version_, std::move(request_id), source(), trace()}, parts());
   }
 
   // ---- incoming messages: only OnMessage calls these functions
@@ -156,7 +157,8 @@ class InferStreamCall final : public StreamCall {
   void OnBadMessage(const absl::Status& why, uint64_t frame_id) {
     if (ReasonOf(why) == error_reason::kMalformed) parts().metrics->OnCallEndedEarly(error_reason::kMalformed);
     if (session_of_reader_ == nullptr) return Fail(why);
-    PushFrame(frame_id, StreamFrame{.cloud = why}, HeldBytes(), TelemetryOf(absl::StrCat(frame_id)));
+    PushFrame(frame_id, StreamFrame{.cloud = why}, HeldBytes(), RequestCodec(&parts(), client()),
+              TelemetryOf(absl::StrCat(frame_id)));
   }
 
   void OnConfig(const v1::StreamConfig& message) {
@@ -198,12 +200,14 @@ class InferStreamCall final : public StreamCall {
 
   void OnFrame(v1::StreamFrame message, HostBuffer data, HeldBytes held) {
     if (session_of_reader_ == nullptr) return Fail(BadStreamError("the first message must be the stream's config"));
+    RequestCodec codec(&parts(), client());
     RequestTelemetry telemetry = TelemetryOf(absl::StrCat(message.frame_id()));
     StreamFrame frame;
     frame.reset_sweeps = message.reset_sweeps();
     if (message.has_pose()) frame.pose = DecodePose(message.pose());
     if (message.has_cloud()) {
-      frame.cloud = telemetry.Decode(message.mutable_cloud(), std::move(data));
+      telemetry.SetCloud(message.cloud());
+      frame.cloud = codec.Decode(message.mutable_cloud(), std::move(data));
     } else {
       frame.cloud = WithReason(absl::InvalidArgumentError("the frame has no cloud"), error_reason::kMissingCloud);
     }
@@ -217,7 +221,7 @@ class InferStreamCall final : public StreamCall {
     }
     if (!frame.cloud.ok()) held.Release();
     frame.stamp = telemetry.stamp();
-    PushFrame(message.frame_id(), std::move(frame), std::move(held), std::move(telemetry));
+    PushFrame(message.frame_id(), std::move(frame), std::move(held), std::move(codec), std::move(telemetry));
   }
 
   // Counts the frame's cloud as a sweep. If the limits have no room for it, frees this stream's own sweeps: nobody else
@@ -232,7 +236,7 @@ class InferStreamCall final : public StreamCall {
   }
 
   // Hands the frame to the session, which answers it exactly once.
-  void PushFrame(uint64_t frame_id, StreamFrame frame, HeldBytes held, RequestTelemetry telemetry) {
+  void PushFrame(uint64_t frame_id, StreamFrame frame, HeldBytes held, RequestCodec codec, RequestTelemetry telemetry) {
     {
       absl::MutexLock lock(&mutex_);
       if (is_finished_) return;
@@ -241,11 +245,11 @@ class InferStreamCall final : public StreamCall {
     }
     const bool is_taken = Guard([&] {
       // `held` is in a shared_ptr, since a std::function must be copyable and HeldBytes is not.
-      frame.done = [self = self(), telemetry = std::move(telemetry), frame_id,
+      frame.done = [self = self(), codec = std::move(codec), telemetry = std::move(telemetry), frame_id,
                     held = std::make_shared<HeldBytes>(std::move(held))](absl::StatusOr<InferResult> result,
                                                                          int num_sweeps) mutable {
         held->Release();
-        self->OnAnswer(frame_id, std::move(result), num_sweeps, &telemetry);
+        self->OnAnswer(frame_id, std::move(result), num_sweeps, &codec, telemetry);
       };
       session_of_reader_->Push(std::move(frame));
     });
@@ -257,15 +261,16 @@ class InferStreamCall final : public StreamCall {
 
   // ---- outgoing messages
 
-  void OnAnswer(uint64_t frame_id, absl::StatusOr<InferResult> result, int num_sweeps, RequestTelemetry* telemetry) {
+  void OnAnswer(uint64_t frame_id, absl::StatusOr<InferResult> result, int num_sweeps, RequestCodec* codec,
+                const RequestTelemetry& telemetry) {
     Outgoing outgoing;
     bool is_ok = result.ok();
     const bool has_room =
-        Guard([&] { outgoing = Encode(caller(), frame_id, std::move(result), num_sweeps, telemetry, &is_ok); });
+        Guard([&] { outgoing = Encode(caller(), frame_id, std::move(result), num_sweeps, codec, telemetry, &is_ok); });
     if (!has_room) {
       is_ok = false;
       // The error is small. If there is no memory for it either, the stream ends without an answer to this frame.
-      if (!Guard([&] { outgoing = Encode(caller(), frame_id, OutOfMemoryError(), 0, telemetry, &is_ok); })) {
+      if (!Guard([&] { outgoing = Encode(caller(), frame_id, OutOfMemoryError(), 0, codec, telemetry, &is_ok); })) {
         EndOutOfMemory();
       }
     }
@@ -278,23 +283,23 @@ class InferStreamCall final : public StreamCall {
 
   // Returns the message with the frame's result, or with an error. Sets is_ok to false for an error.
   static Outgoing Encode(const Caller& caller, uint64_t frame_id, absl::StatusOr<InferResult> result, int num_sweeps,
-                         RequestTelemetry* telemetry, bool* is_ok) {
+                         RequestCodec* codec, const RequestTelemetry& telemetry, bool* is_ok) {
     v1::InferStreamResponse answer;
     v1::FrameResult& message = *answer.mutable_result();
     message.set_frame_id(frame_id);
     absl::Status status = caller.Narrowed(result.status());
     Outgoing outgoing;
     if (result.ok()) {
-      absl::StatusOr<HeldBytes> held = telemetry->Answer(*std::move(result), message.mutable_response());
+      absl::StatusOr<HeldBytes> held = codec->Encode(&*result, message.mutable_response());
       status = held.status();
       if (held.ok()) outgoing.held = *std::move(held);
-    } else {
-      telemetry->Fail(status);
     }
     *is_ok = status.ok();
     if (status.ok()) {
+      telemetry.Record(*result, *codec);
       message.set_num_sweeps(static_cast<uint32_t>(num_sweeps));
     } else {
+      telemetry.Fail(status);
       message.clear_response();
       *message.mutable_status() = ToRpcStatus(status);
     }

@@ -27,12 +27,12 @@ class V1Format final : public InferFormat {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<InferAnswer> Encode(InferResult result, RequestTelemetry* telemetry) override {
-    v1::InferResponse response;
-    response.set_request_id(request_id_);
-    InferAnswer answer;
-    ASSIGN_OR_RETURN(answer.held, telemetry->Answer(std::move(result), &response));
-    ASSIGN_OR_RETURN(answer.message, Serialize(response));
+  absl::StatusOr<EncodedAnswer> Encode(InferResult* result, RequestCodec* codec) override {
+    auto response = std::make_unique<v1::InferResponse>();
+    response->set_request_id(request_id_);
+    EncodedAnswer answer;
+    ASSIGN_OR_RETURN(answer.held, codec->Encode(result, response.get()));
+    answer.message = std::move(response);
     return answer;
   }
 
