@@ -36,11 +36,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "engine/runtime/cuda_devices.h"
+#include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/engine.h"
 #include "tests/bench/or_die.h"
 #include "tests/bench/percentile.h"
 #include "tests/engine/golden_scan.h"
-#include "tests/engine/serving/silent_observer.h"
 #include "tests/engine/serving/test_engine.h"
 #include "tests/support/test_device.h"
 
@@ -65,7 +65,7 @@ constexpr int kRequestsOnceWarm = 100;  // of a restarted server, after its firs
 double Milliseconds(Clock::duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
 
 // Learns when a searched plan came into service. Read it after the search has ended.
-class SwapObserver final : public SilentObserver {
+class SwapObserver final : public EngineObserver {
  public:
   void OnPlan(std::string_view, int64_t, std::string_view, std::string_view source) override {
     if (source == "tuned") swap_ = Clock::now();

@@ -16,7 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
-#include "tests/engine/serving/silent_observer.h"
+#include "engine/serving/admission/engine_observer.h"
 
 namespace voxserve::batch_watchdog_test {
 namespace {
@@ -26,7 +26,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Pair;
 
-class StuckObserver final : public SilentObserver {
+class StuckObserver final : public EngineObserver {
  public:
   void OnStuckBatch(std::string_view model, std::string_view device) override {
     absl::MutexLock lock(&mutex_);

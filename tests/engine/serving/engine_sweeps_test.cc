@@ -13,9 +13,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "engine/base/error_reason.h"
+#include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/engine.h"
 #include "engine/serving/streams/sweep_history.h"
-#include "tests/engine/serving/silent_observer.h"
 #include "tests/engine/serving/test_engine.h"
 #include "tests/support/minkunet.h"
 #include "tests/support/test_device.h"
@@ -26,7 +26,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // Records the bytes that the engine reports for its device copies of sweeps.
-class CopiesGauge final : public SilentObserver {
+class CopiesGauge final : public EngineObserver {
  public:
   void OnDeviceMemory(std::string_view, std::string_view kind, int64_t bytes) override {
     if (kind != "sweeps") return;

@@ -21,8 +21,8 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
+#include "engine/serving/admission/engine_observer.h"
 #include "tests/engine/golden_scan.h"
-#include "tests/engine/serving/silent_observer.h"
 #include "tests/engine/serving/test_engine.h"
 #include "tests/support/test_device.h"
 
@@ -258,7 +258,7 @@ TEST_P(EngineTest, BrokenVersionIsListedWithItsProblemsAndTheGoodOneServes) {
   EXPECT_EQ(engine->ListModels().size(), 2u);
 }
 
-class QueueTimes final : public SilentObserver {
+class QueueTimes final : public EngineObserver {
  public:
   void OnStage(std::string_view, Stage stage, absl::Duration duration) override {
     if (stage != Stage::kQueue) return;
@@ -387,7 +387,7 @@ TEST(EngineMemoryCudaTest, RequestBeyondTheDevicesLimitFailsAlone) {
   EXPECT_EQ(served->labels().size(), 2u);
 }
 
-class BatchObserver final : public SilentObserver {
+class BatchObserver final : public EngineObserver {
  public:
   void OnBatch(std::string_view, int64_t requests, int64_t, int64_t) override {
     absl::MutexLock lock(&mutex_);

@@ -21,8 +21,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/engine.h"
-#include "tests/engine/serving/silent_observer.h"
 #include "tests/engine/serving/test_engine.h"
 #include "tests/support/model_folder.h"
 #include "tests/support/test_device.h"
@@ -41,7 +41,7 @@ inline support::TestModel ModelOf(int label, float variant = 0) {
 }
 
 // Records what the model manager reports. Thread-safe. The Await... methods return false after a minute.
-class ManagerObserver final : public SilentObserver {
+class ManagerObserver final : public EngineObserver {
  public:
   void OnModelState(std::string_view model, int64_t version, bool ready) override {
     absl::MutexLock lock(&mutex_);

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/models/model_builder.h"
 #include "tests/engine/golden_scan.h"
-#include "tests/engine/serving/silent_observer.h"
 #include "tests/support/test_device.h"
 
 namespace voxserve::worker_test {
@@ -27,7 +27,7 @@ struct BatchRun {
 };
 
 // The worker's thread calls this; the test reads `batches` when the worker has ended.
-class BatchObserver final : public SilentObserver {
+class BatchObserver final : public EngineObserver {
  public:
   void OnBatch(std::string_view, int64_t requests, int64_t, int64_t voxels) override {
     batches.push_back({requests, voxels});

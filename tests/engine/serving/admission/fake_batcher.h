@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "engine/serving/admission/batcher.h"
+#include "engine/serving/admission/engine_observer.h"
 #include "tests/engine/serving/admission/fake_model.h"
-#include "tests/engine/serving/silent_observer.h"
 
 namespace voxserve {
 
 // Records what the batcher reports. Any thread may call its methods.
-class QueueObserver final : public SilentObserver {
+class QueueObserver final : public EngineObserver {
  public:
   void OnPrediction(std::string_view, absl::Duration predicted, absl::Duration actual) override {
     absl::MutexLock lock(&mutex_);

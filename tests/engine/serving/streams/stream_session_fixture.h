@@ -16,8 +16,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
+#include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/streams/stream_session.h"
-#include "tests/engine/serving/silent_observer.h"
 
 namespace voxserve {
 
@@ -105,7 +105,7 @@ class ManualEngine {
   uint64_t next_ticket_ = 1;
 };
 
-class DropCounter final : public SilentObserver {
+class DropCounter final : public EngineObserver {
  public:
   void OnDropped(std::string_view model, DropReason reason) override {
     ++drops[absl::StrCat(std::string(model), " ", std::string(NameOf(reason)))];
