@@ -18,7 +18,7 @@
 #include "engine/runtime/available_memory.h"
 #include "server/http/status_page.h"
 #include "server/open_inference/open_inference_service.h"
-#include "server/services/inference_service.h"
+#include "server/services/services.h"
 #include "server/sockets/listen_error.h"
 #include "server/sockets/peer.h"
 

@@ -1,5 +1,3 @@
-#include "server/open_inference/open_inference_lookups.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
@@ -18,6 +16,7 @@
 #include "open_inference.pb.h"
 #include "server/calls/lookup_call.h"
 #include "server/codec/open_inference.h"
+#include "server/open_inference/open_inference_service.h"
 
 namespace voxserve {
 namespace {

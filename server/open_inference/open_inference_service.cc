@@ -16,8 +16,6 @@
 #include "server/calls/model_call.h"
 #include "server/codec/open_inference.h"
 #include "server/open_inference/open_inference_format.h"
-#include "server/open_inference/open_inference_lookups.h"
-#include "server/open_inference/open_inference_stream.h"
 
 namespace voxserve {
 namespace {

@@ -1,5 +1,3 @@
-#include "server/open_inference/open_inference_stream.h"
-
 #include <optional>
 #include <set>
 #include <string>
@@ -20,6 +18,7 @@
 #include "server/codec/grpc_status.h"
 #include "server/codec/message_parser.h"
 #include "server/open_inference/open_inference_format.h"
+#include "server/open_inference/open_inference_service.h"
 
 namespace voxserve {
 namespace {

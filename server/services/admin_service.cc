@@ -1,5 +1,3 @@
-#include "server/services/admin_service.h"
-
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -7,7 +5,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "server/calls/model_call.h"
-#include "server/services/tune_plan_call.h"
+#include "server/services/services.h"
 #include "voxserve/v1/admin.pb.h"
 
 namespace voxserve {

@@ -1,5 +1,3 @@
-#include "server/services/infer_stream.h"
-
 #include <algorithm>
 #include <deque>
 #include <optional>
@@ -21,6 +19,7 @@
 #include "server/codec/codec.h"
 #include "server/codec/grpc_status.h"
 #include "server/codec/message_parser.h"
+#include "server/services/services.h"
 #include "server/services/stream_config.h"
 #include "voxserve/v1/inference.pb.h"
 

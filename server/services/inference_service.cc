@@ -1,5 +1,3 @@
-#include "server/services/inference_service.h"
-
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,7 +10,7 @@
 #include "server/calls/lookup_call.h"
 #include "server/codec/codec.h"
 #include "server/codec/message_parser.h"
-#include "server/services/infer_stream.h"
+#include "server/services/services.h"
 #include "voxserve/v1/inference.pb.h"
 
 namespace voxserve {

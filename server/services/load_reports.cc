@@ -1,5 +1,3 @@
-#include "server/services/load_reports.h"
-
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -15,6 +13,7 @@
 #include "server/calls/call.h"
 #include "server/calls/load_report.h"
 #include "server/codec/message_parser.h"
+#include "server/services/services.h"
 #include "xds/service/orca/v3/orca.pb.h"
 
 namespace voxserve {

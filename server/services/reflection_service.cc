@@ -1,5 +1,3 @@
-#include "server/services/reflection_service.h"
-
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>
 
@@ -21,6 +19,7 @@
 #include "server/calls/request_telemetry.h"
 #include "server/codec/grpc_status.h"
 #include "server/codec/message_parser.h"
+#include "server/services/services.h"
 
 namespace voxserve {
 namespace {

@@ -4,10 +4,6 @@
 #include <string>
 
 #include "server/open_inference/open_inference_service.h"
-#include "server/services/admin_service.h"
-#include "server/services/inference_service.h"
-#include "server/services/load_reports.h"
-#include "server/services/reflection_service.h"
 
 namespace voxserve {
 

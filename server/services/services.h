@@ -13,14 +13,17 @@
 // must outlive the gRPC servers.
 
 #include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/grpcpp.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/time/time.h"
 #include "engine/base/log_limiter.h"
 #include "engine/serving/engine.h"
 #include "server/calls/byte_limits.h"
+#include "server/calls/call.h"
 #include "server/calls/call_environment.h"
 #include "server/calls/open_calls.h"
 #include "server/calls/rpc_router.h"
@@ -80,5 +83,71 @@ class Services {
   RpcRouter admin_router_;
   Timers timers_;  // destroyed first, since its functions use the other members
 };
+
+// The parts of the services follow, each implemented by the source file that the heading names. `parts` must outlive
+// the router or the call.
+
+// ---- inference_service.cc: voxserve.v1.InferenceService
+
+inline constexpr char kInferenceServiceName[] = "voxserve.v1.InferenceService";
+
+// Adds Infer, InferStream, ListModels and GetModel. An Infer call is an InferCall, whose UnaryRequest
+// (server/calls/unary_request.h) hands the request to the engine. ListModels and GetModel are LookupCalls, and show a
+// caller only the models that it may see.
+void AddInferenceService(const CallEnvironment* parts, RpcRouter* router);
+
+// ---- infer_stream.cc: voxserve.v1.InferenceService.InferStream
+
+// Makes the call for one stream. The call receives a client's frames, hands them to a StreamSession, and sends the
+// answers.
+//
+// - The call is a StreamCall (server/calls/stream_call.h): one message at a time is sent in each direction. The
+// client's
+//   first message is the config, and all others are frames.
+// - End: after the client has half-closed, the call ends with OK as soon as every accepted frame has been answered. It
+//   ends with an error if a message breaks the protocol (such as a wrong config, a second config, or a frame before the
+//   config), if the client has been silent for too long, or if the server drains (shuts down). Then too the call first
+//   answers the frames that it has accepted.
+// - Back-pressure: the call reads no message while its session has no room for a frame. ByteLimits bounds the bytes of
+//   clouds, sweeps and answers.
+// - A frame whose bytes are malformed is answered with an error, and the stream goes on. A malformed message before the
+//   config ends the stream.
+std::shared_ptr<Call> MakeInferStream(const CallEnvironment* parts, grpc::CallbackServerContext* context);
+
+// ---- admin_service.cc: voxserve.v1.AdminService
+
+inline constexpr char kAdminServiceName[] = "voxserve.v1.AdminService";
+
+// Adds LoadModel and UnloadModel (server/calls/model_call.h) and TunePlan to the router of the operators' port.
+// - Every call that is admitted writes a line to the audit log when it ends (server/calls/audit.h).
+// - When the server drains (shuts down), every call ends at once with UNAVAILABLE, reason DRAINING.
+void AddAdminService(const CallEnvironment* parts, RpcRouter* router);
+
+// ---- tune_plan_call.cc: voxserve.v1.AdminService.TunePlan
+
+// Makes the call of one RPC. The call starts the engine's search for a plan (the settings by which a model's
+// convolutions run fastest), sends the progress that the engine reports, and at last the result.
+//
+// - While a message is being sent, only the newest progress waits, so a client that reads slowly takes no more memory.
+// - The call and its search end at once when the client cancels or when the server drains (UNAVAILABLE, reason
+//   DRAINING).
+// - Errors: INVALID_ARGUMENT if a number in the request is out of range, and the errors of Engine::Tune.
+std::shared_ptr<Call> MakeTunePlanCall(const CallEnvironment* parts, grpc::CallbackServerContext* context);
+
+// ---- load_reports.cc: xds.service.orca.v3.OpenRcaService
+
+// Adds the method StreamCoreMetrics, a stream of load reports by ORCA (server/calls/load_report.h). It sends a report
+// at once, and then one at each interval until the client cancels. The interval is the request's, limited to 1 s to 1
+// h. INVALID_ARGUMENT (MALFORMED_MESSAGE) if the interval is negative or not a valid google.protobuf.Duration.
+//
+// gRPC's own implementation is not used: gRPC shows the calls of its registered methods only after their request has
+// arrived (see call.h), and the gRPC of Debian 12 lacks this service.
+void AddLoadReportService(const CallEnvironment* parts, RpcRouter* router);
+
+// ---- reflection_service.cc: gRPC server reflection
+
+// Adds the methods of versions 1 and 1alpha. Tools such as grpcurl use them to list services and read their messages.
+// They answer from the compiled-in descriptors. They have no extensions to report, since proto3 has none.
+void AddReflectionService(const CallEnvironment* parts, RpcRouter* router);
 
 }  // namespace voxserve

@@ -1,5 +1,3 @@
-#include "server/services/tune_plan_call.h"
-
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -20,6 +18,7 @@
 #include "server/calls/audit.h"
 #include "server/calls/request_telemetry.h"
 #include "server/codec/message_parser.h"
+#include "server/services/services.h"
 #include "voxserve/v1/admin.pb.h"
 
 namespace voxserve {

@@ -168,6 +168,14 @@ def test_a_room_is_no_larger_than_somebody_can_hold_in_mind():
 
 # After its header's stem, a source file's name may name the device, the vector instructions or the type that it is for.
 VARIANT = re.compile(r"_(cpu|cuda|baseline|avx2|avx512|half|bfloat16|tf32)$")
+# Files of these names share one header in their room.
+FAMILIES = {
+    "server/open_inference": (re.compile(r"open_inference_(lookups|stream)$"), "open_inference_service"),
+    "server/services": (
+        re.compile(r"(admin|inference|reflection)_service$|load_reports$|infer_stream$|tune_plan_call$"),
+        "services",
+    ),
+}
 # This file has the destructors of several classes, which the linker needs in a build without CUDA.
 WITHOUT_HEADER = {"engine/runtime/cuda_missing.cc"}
 
@@ -179,6 +187,10 @@ def test_a_source_file_implements_the_header_of_its_own_name(suffix):
         if file.suffix != suffix or file.name == "main.cc" or str(file) in WITHOUT_HEADER:
             continue
         stems = {file.stem, VARIANT.sub("", file.stem)}
+        if str(file.parent) in FAMILIES:
+            of_family, header_of_family = FAMILIES[str(file.parent)]
+            if of_family.match(file.stem):
+                stems = {header_of_family}
         if not any((ROOT / file.parent / f"{stem}{header}").exists() for stem in stems for header in (".h", ".cuh")):
             orphans.append(str(file))
     assert orphans == []
