@@ -16,7 +16,7 @@
 #include "engine/executor/point_sample.h"
 #include "engine/runtime/cuda_status.h"
 #include "engine/tensor/point_cloud.h"
-#include "kernels/core/gemm_warm_up.h"
+#include "kernels/conv/gemm_warm_up.h"
 
 namespace voxserve {
 namespace {

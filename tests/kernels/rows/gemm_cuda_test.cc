@@ -8,7 +8,7 @@
 
 #include <vector>
 
-#include "kernels/core/gemm_warm_up.h"
+#include "kernels/conv/gemm_warm_up.h"
 #include "kernels/rows/linear.h"
 #include "tests/kernels/core/feature_testing.h"
 #include "tests/kernels/core/test_gemm.h"

@@ -19,7 +19,7 @@ namespace {
 WorkSize SampleOf(int64_t points, int64_t selected, int64_t samples = 1) {
   return {.requests = samples,
           .points = points * samples,
-          .samples = samples,
+          .selections = samples,
           .sampled_points = points * samples,
           .selected_points = selected * samples};
 }
@@ -76,9 +76,9 @@ InferTask TaskOf(uint64_t points, std::optional<FarthestPoints> sample) {
 TEST(LoadTest, CountsWhatASampleBringsAndTakesAway) {
   const WorkSize plain = WorkSize::Of(TaskOf(100, std::nullopt));
   EXPECT_EQ(plain.points, 100);
-  EXPECT_EQ(plain.samples + plain.sampled_points + plain.selected_points + plain.unseen_points, 0);
+  EXPECT_EQ(plain.selections + plain.sampled_points + plain.selected_points + plain.unseen_points, 0);
   const WorkSize beside = WorkSize::Of(TaskOf(100, FarthestPoints{.num_points = 30}));
-  EXPECT_EQ(beside.samples, 1);
+  EXPECT_EQ(beside.selections, 1);
   EXPECT_EQ(beside.sampled_points, 100);
   EXPECT_EQ(beside.selected_points, 30);
   EXPECT_EQ(beside.network_points(), 100);

@@ -1,4 +1,4 @@
-#include "kernels/core/gemm_warm_up.h"
+#include "kernels/conv/gemm_warm_up.h"
 #include "kernels/core/launch.cuh"
 
 namespace voxserve::kernels::cuda {
