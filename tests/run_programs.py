@@ -169,7 +169,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes that run side by side")
     parser.add_argument("--test-seconds", type=float, default=300, help="a test that prints nothing for so long fails")
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help="names of programs; none: all of them")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     options.results.mkdir(parents=True, exist_ok=True)
     (options.build / "logs" / "tests").mkdir(parents=True, exist_ok=True)
     programs = read_programs(options.build)
