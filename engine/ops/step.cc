@@ -34,6 +34,14 @@ const int32_t* StepContext::PointToVoxel() const {
   return cuda() != nullptr ? device_geometry->point_to_voxel() : geometry->point_to_voxel.data();
 }
 
+const int32_t* StepContext::SortedPoints() const {
+  return cuda() != nullptr ? device_geometry->sorted_points() : geometry->sorted_points.data();
+}
+
+const int64_t* StepContext::VoxelBegin() const {
+  return cuda() != nullptr ? device_geometry->voxel_begin() : geometry->voxel_begin.data();
+}
+
 kernels::Epilogue FusedEpilogue::In(const StepContext& context) const {
   return {.bias = bias.data(), .residual = context.At(residual), .activation = activation};
 }

@@ -97,6 +97,9 @@ struct StepContext {
   const int64_t* DeviceNumPoints() const { return captured_points > 0 ? device_point_begin + num_samples() : nullptr; }
   // Returns [num_points] on the device: the voxel of each point, or a negative code (kernels/points/voxelize.h).
   const int32_t* PointToVoxel() const;
+  // Return [num_points] and [voxels + 1] on the device: the points sorted by voxel, and where each voxel's begin.
+  const int32_t* SortedPoints() const;
+  const int64_t* VoxelBegin() const;
   int32_t num_samples() const { return static_cast<int32_t>(point_begin->size()) - 1; }
   // Null on the CPU.
   CudaContext* cuda() const { return execution->cuda.get(); }

@@ -1,9 +1,9 @@
 #include "engine/ops/boxes/decode_boxes.h"
 
 #include "engine/base/status_macros.h"
+#include "engine/ops/launch.h"
 #include "engine/ops/output_collector.h"
 #include "engine/runtime/aligned_bytes.h"
-#include "engine/runtime/cuda_status.h"
 #include "kernels/core/scratch.h"
 
 namespace voxserve {
@@ -54,28 +54,20 @@ kernels::NumberCellsParams DecodeCenterHeadsStep::TableIn(const StepContext& con
 
 absl::Status DecodeCenterHeadsStep::Run(const StepContext& context) const {
   kernels::CenterHeadParams params = ParamsIn(context);
-  if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      if (sites_) {
-        // The table lies at the beginning of the scratch memory.
-        auto* const site_of = static_cast<int32_t*>(context.scratch);
-        RETURN_IF_CUDA_ERROR(kernels::cuda::NumberCells(TableIn(context, site_of), context.stream()));
-        params.site_of = site_of;
-        params.workspace = static_cast<char*>(context.scratch) + TableBytes(context);
-      }
-      RETURN_IF_CUDA_ERROR(kernels::cuda::DecodeCenterHeads(params, context.stream()));
-      return absl::OkStatus();
-    }
-  }
-  std::pmr::memory_resource* const memory = context.execution->memory.get();
-  kernels::ScratchVector<int32_t> site_of(memory);
+  kernels::ScratchVector<int32_t> table(context.execution->memory.get());
   if (sites_) {
-    site_of.resize(static_cast<size_t>(sites_->grid.num_cells() * context.num_samples()));
-    kernels::cpu::NumberCells(TableIn(context, site_of.data()), *context.execution->pool);
-    params.site_of = site_of.data();
+    int32_t* site_of = nullptr;
+    if (context.cuda() != nullptr) {  // the table lies at the beginning of the scratch memory
+      site_of = static_cast<int32_t*>(context.scratch);
+      params.workspace = static_cast<char*>(context.scratch) + TableBytes(context);
+    } else {
+      table.resize(static_cast<size_t>(sites_->grid.num_cells() * context.num_samples()));
+      site_of = table.data();
+    }
+    RETURN_IF_ERROR(LAUNCH(context, TableIn(context, site_of), NumberCells));
+    params.site_of = site_of;
   }
-  kernels::cpu::DecodeCenterHeads(params, *context.execution->pool, memory);
-  return absl::OkStatus();
+  return LAUNCH(context, params, DecodeCenterHeads);
 }
 
 size_t DecodeCenterHeadsStep::ScratchBytes(const StepContext& context) const {
@@ -105,14 +97,7 @@ kernels::AnchorHeadParams DecodeAnchorHeadStep::ParamsIn(const StepContext& cont
 
 absl::Status DecodeAnchorHeadStep::Run(const StepContext& context) const {
   const kernels::AnchorHeadParams params = ParamsIn(context);
-  if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      RETURN_IF_CUDA_ERROR(kernels::cuda::DecodeAnchorHead(params, context.stream()));
-      return absl::OkStatus();
-    }
-  }
-  kernels::cpu::DecodeAnchorHead(params, *context.execution->pool, context.execution->memory.get());
-  return absl::OkStatus();
+  return LAUNCH(context, params, DecodeAnchorHead);
 }
 
 size_t DecodeAnchorHeadStep::ScratchBytes(const StepContext& context) const {

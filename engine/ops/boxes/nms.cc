@@ -1,7 +1,6 @@
 #include "engine/ops/boxes/nms.h"
 
-#include "engine/base/status_macros.h"
-#include "engine/runtime/cuda_status.h"
+#include "engine/ops/launch.h"
 
 namespace voxserve {
 
@@ -22,14 +21,7 @@ kernels::RotatedNmsParams NmsStep::ParamsIn(const StepContext& context) const {
 
 absl::Status NmsStep::Run(const StepContext& context) const {
   const kernels::RotatedNmsParams params = ParamsIn(context);
-  if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      RETURN_IF_CUDA_ERROR(kernels::cuda::RotatedNms(params, context.stream()));
-      return absl::OkStatus();
-    }
-  }
-  kernels::cpu::RotatedNms(params, *context.execution->pool);
-  return absl::OkStatus();
+  return LAUNCH(context, params, RotatedNms);
 }
 
 size_t NmsStep::ScratchBytes(const StepContext& context) const {

@@ -1,7 +1,6 @@
 #include "engine/ops/image/from_dense.h"
 
-#include "engine/base/status_macros.h"
-#include "engine/runtime/cuda_status.h"
+#include "engine/ops/launch.h"
 
 namespace voxserve {
 
@@ -10,14 +9,7 @@ absl::Status FromDenseStep::Run(const StepContext& context) const {
                                            .keys = context.Keys(options_.level),
                                            .in = context.At(options_.in),
                                            .out = context.At(options_.out)};
-  if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      RETURN_IF_CUDA_ERROR(kernels::cuda::CellsToSites(params, context.stream()));
-      return absl::OkStatus();
-    }
-  }
-  kernels::cpu::CellsToSites(params, *context.execution->pool);
-  return absl::OkStatus();
+  return LAUNCH(context, params, CellsToSites);
 }
 
 }  // namespace voxserve

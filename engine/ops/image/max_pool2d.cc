@@ -1,7 +1,6 @@
 #include "engine/ops/image/max_pool2d.h"
 
-#include "engine/base/status_macros.h"
-#include "engine/runtime/cuda_status.h"
+#include "engine/ops/launch.h"
 
 namespace voxserve {
 
@@ -12,14 +11,7 @@ absl::Status MaxPool2dStep::Run(const StepContext& context) const {
                                         .in_columns = options_.in_columns,
                                         .in = context.At(options_.in),
                                         .out = context.At(options_.out)};
-  if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      RETURN_IF_CUDA_ERROR(kernels::cuda::MaxPool2d(params, context.stream()));
-      return absl::OkStatus();
-    }
-  }
-  kernels::cpu::MaxPool2d(params, *context.execution->pool);
-  return absl::OkStatus();
+  return LAUNCH(context, params, MaxPool2d);
 }
 
 }  // namespace voxserve

@@ -1,7 +1,6 @@
 #include "engine/ops/image/to_dense.h"
 
-#include "engine/base/status_macros.h"
-#include "engine/runtime/cuda_status.h"
+#include "engine/ops/launch.h"
 
 namespace voxserve {
 
@@ -13,14 +12,7 @@ absl::Status ToDenseStep::Run(const StepContext& context) const {
                                            .in = context.At(options_.in),
                                            .out = context.At(options_.out),
                                            .workspace = context.scratch};
-  if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      RETURN_IF_CUDA_ERROR(kernels::cuda::SitesToCells(params, context.stream()));
-      return absl::OkStatus();
-    }
-  }
-  kernels::cpu::SitesToCells(params, *context.execution->pool);
-  return absl::OkStatus();
+  return LAUNCH(context, params, SitesToCells);
 }
 
 size_t ToDenseStep::ScratchBytes(const StepContext& context) const {

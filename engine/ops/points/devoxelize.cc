@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/base/status_macros.h"
-#include "engine/runtime/cuda_status.h"
+#include "engine/ops/launch.h"
 #include "kernels/points/devoxelize.h"
 
 namespace voxserve {
@@ -35,14 +34,7 @@ kernels::InterpolationWeightsParams InterpolationWeightsStep::ParamsIn(const Ste
 }
 
 absl::Status InterpolationWeightsStep::Run(const StepContext& context) const {
-  if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      RETURN_IF_CUDA_ERROR(kernels::cuda::InterpolationWeights(ParamsIn(context), context.stream()));
-      return absl::OkStatus();
-    }
-  }
-  kernels::cpu::InterpolationWeights(ParamsIn(context), *context.execution->pool, context.execution->memory.get());
-  return absl::OkStatus();
+  return LAUNCH(context, ParamsIn(context), InterpolationWeights);
 }
 
 size_t InterpolationWeightsStep::ScratchBytes(const StepContext& context) const {
@@ -64,14 +56,7 @@ absl::Status DevoxelizeStep::Run(const StepContext& context) const {
     params.weights = weights.floats() + params.num_neighbours;
     params.neighbour_pitch = weights.pitch;
   }
-  if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      RETURN_IF_CUDA_ERROR(kernels::cuda::Devoxelize(params, context.stream()));
-      return absl::OkStatus();
-    }
-  }
-  kernels::cpu::Devoxelize(params, *context.execution->pool);
-  return absl::OkStatus();
+  return LAUNCH(context, params, Devoxelize);
 }
 
 }  // namespace voxserve

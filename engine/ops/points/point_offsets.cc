@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/status_macros.h"
-#include "engine/runtime/cuda_status.h"
+#include "engine/ops/launch.h"
 #include "kernels/core/scratch.h"
 #include "kernels/points/voxel_features.h"
 
@@ -39,32 +39,20 @@ kernels::Rows PointOffsetsStep::MeansIn(const StepContext& context, float* data)
 
 absl::Status PointOffsetsStep::Run(const StepContext& context) const {
   kernels::PointOffsetsParams params = ParamsIn(context);
-  kernels::VoxelFeaturesParams means{
-      .reduce = kernels::VoxelReduce::kMean, .max_points_per_voxel = options_.max_points, .features = params.axes};
-  if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      if (options_.is_from_mean) {
-        means.sorted_points = context.device_geometry->sorted_points();
-        means.voxel_begin = context.device_geometry->voxel_begin();
-        means.out = MeansIn(context, static_cast<float*>(context.scratch));
-        RETURN_IF_CUDA_ERROR(kernels::cuda::VoxelFeatures(means, context.stream()));
-        params.means = means.out;
-      }
-      RETURN_IF_CUDA_ERROR(kernels::cuda::PointOffsets(params, context.stream()));
-      return absl::OkStatus();
-    }
-  }
   kernels::ScratchVector<float> values(context.execution->memory.get());
   if (options_.is_from_mean) {
-    values.resize(MeansBytes(context) / sizeof(float));
-    means.sorted_points = context.geometry->sorted_points.data();
-    means.voxel_begin = context.geometry->voxel_begin.data();
-    means.out = MeansIn(context, values.data());
-    kernels::cpu::VoxelFeatures(means, *context.execution->pool);
+    if (context.cuda() == nullptr) values.resize(MeansBytes(context) / sizeof(float));
+    auto* const data = context.cuda() == nullptr ? values.data() : static_cast<float*>(context.scratch);
+    const kernels::VoxelFeaturesParams means{.reduce = kernels::VoxelReduce::kMean,
+                                             .max_points_per_voxel = options_.max_points,
+                                             .features = params.axes,
+                                             .sorted_points = context.SortedPoints(),
+                                             .voxel_begin = context.VoxelBegin(),
+                                             .out = MeansIn(context, data)};
+    RETURN_IF_ERROR(LAUNCH(context, means, VoxelFeatures));
     params.means = means.out;
   }
-  kernels::cpu::PointOffsets(params, *context.execution->pool);
-  return absl::OkStatus();
+  return LAUNCH(context, params, PointOffsets);
 }
 
 size_t PointOffsetsStep::ScratchBytes(const StepContext& context) const { return MeansBytes(context); }

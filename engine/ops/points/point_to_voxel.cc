@@ -1,8 +1,8 @@
 #include "engine/ops/points/point_to_voxel.h"
 
 #include "engine/base/status_macros.h"
+#include "engine/ops/launch.h"
 #include "engine/runtime/aligned_bytes.h"
-#include "engine/runtime/cuda_status.h"
 #include "kernels/core/scratch.h"
 #include "kernels/points/point_to_voxel.h"
 
@@ -37,41 +37,33 @@ kernels::PointGroupsParams PointToVoxelStep::GroupsOf(const StepContext& context
 absl::Status PointToVoxelStep::Run(const StepContext& context) const {
   kernels::PointToVoxelParams params{.reduce = options_.reduce,
                                      .max_points = options_.max_points,
+                                     .site_begin = context.VoxelBegin(),
+                                     .sorted_points = context.SortedPoints(),
                                      .in = context.At(options_.in),
                                      .empty_slots = context.At(options_.empty_slots),
                                      .out = context.At(options_.out)};
-  if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      params.sorted_points = context.device_geometry->sorted_points();
-      params.site_begin = context.device_geometry->voxel_begin();
-      if (options_.needs_groups()) {
-        kernels::PointGroupsParams groups = GroupsOf(context);
-        const GroupArrays begin(groups);
-        char* const scratch = static_cast<char*>(context.scratch);
-        params.site_begin = groups.site_begin = reinterpret_cast<int64_t*>(scratch);
-        params.sorted_points = groups.sorted_points = reinterpret_cast<int32_t*>(scratch + begin.sorted_points);
-        groups.workspace = scratch + begin.workspace;
-        RETURN_IF_CUDA_ERROR(kernels::cuda::PointGroups(groups, context.stream()));
-      }
-      RETURN_IF_CUDA_ERROR(kernels::cuda::PointToVoxel(params, context.stream()));
-      return absl::OkStatus();
-    }
-  }
-  params.sorted_points = context.geometry->sorted_points.data();
-  params.site_begin = context.geometry->voxel_begin.data();
   std::pmr::memory_resource* const memory = context.execution->memory.get();
   kernels::ScratchVector<int32_t> sorted_points(memory);
   kernels::ScratchVector<int64_t> site_begin(memory);
   if (options_.needs_groups()) {
     kernels::PointGroupsParams groups = GroupsOf(context);
-    sorted_points.resize(static_cast<size_t>(groups.num_points));
-    site_begin.resize(static_cast<size_t>(groups.num_sites) + 1);
-    params.sorted_points = groups.sorted_points = sorted_points.data();
-    params.site_begin = groups.site_begin = site_begin.data();
-    kernels::cpu::PointGroups(groups, *context.execution->pool, memory);
+    if (context.cuda() != nullptr) {
+      const GroupArrays begin(groups);
+      char* const scratch = static_cast<char*>(context.scratch);
+      groups.site_begin = reinterpret_cast<int64_t*>(scratch);
+      groups.sorted_points = reinterpret_cast<int32_t*>(scratch + begin.sorted_points);
+      groups.workspace = scratch + begin.workspace;
+    } else {
+      sorted_points.resize(static_cast<size_t>(groups.num_points));
+      site_begin.resize(static_cast<size_t>(groups.num_sites) + 1);
+      groups.sorted_points = sorted_points.data();
+      groups.site_begin = site_begin.data();
+    }
+    params.sorted_points = groups.sorted_points;
+    params.site_begin = groups.site_begin;
+    RETURN_IF_ERROR(LAUNCH(context, groups, PointGroups));
   }
-  kernels::cpu::PointToVoxel(params, *context.execution->pool);
-  return absl::OkStatus();
+  return LAUNCH(context, params, PointToVoxel);
 }
 
 size_t PointToVoxelStep::ScratchBytes(const StepContext& context) const {

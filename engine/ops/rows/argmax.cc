@@ -1,7 +1,6 @@
 #include "engine/ops/rows/argmax.h"
 
-#include "engine/base/status_macros.h"
-#include "engine/runtime/cuda_status.h"
+#include "engine/ops/launch.h"
 #include "kernels/rows/argmax.h"
 
 namespace voxserve {
@@ -11,14 +10,7 @@ absl::Status ArgmaxStep::Run(const StepContext& context) const {
   if (options_.classifier != nullptr) return options_.classifier->Label(context, labels);
   const kernels::ArgmaxParams params{
       .in = context.At(options_.in), .labels = labels, .not_finite_label = context.ignore_label};
-  if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      RETURN_IF_CUDA_ERROR(kernels::cuda::Argmax(params, context.stream()));
-      return absl::OkStatus();
-    }
-  }
-  kernels::cpu::Argmax(params, *context.execution->pool);
-  return absl::OkStatus();
+  return LAUNCH(context, params, Argmax);
 }
 
 }  // namespace voxserve

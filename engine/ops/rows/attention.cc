@@ -1,7 +1,6 @@
 #include "engine/ops/rows/attention.h"
 
-#include "engine/base/status_macros.h"
-#include "engine/runtime/cuda_status.h"
+#include "engine/ops/launch.h"
 
 namespace voxserve {
 namespace {
@@ -24,14 +23,7 @@ absl::Status AttentionStep::Run(const StepContext& context) const {
                                         .keys = context.At(options_.keys),
                                         .values = context.At(options_.values),
                                         .out = context.At(options_.out)};
-  if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      RETURN_IF_CUDA_ERROR(kernels::cuda::Attention(params, context.stream()));
-      return absl::OkStatus();
-    }
-  }
-  kernels::cpu::Attention(params, *context.execution->pool);
-  return absl::OkStatus();
+  return LAUNCH(context, params, Attention);
 }
 
 }  // namespace voxserve

@@ -1,7 +1,6 @@
 #include "engine/ops/rows/broadcast.h"
 
-#include "engine/base/status_macros.h"
-#include "engine/runtime/cuda_status.h"
+#include "engine/ops/launch.h"
 #include "kernels/rows/scale_shift.h"
 
 namespace voxserve {
@@ -15,14 +14,7 @@ absl::Status BroadcastStep::Run(const StepContext& context) const {
                                          .epilogue = options_.epilogue.In(context)};
   params.in.dtype = samples.dtype;
   (options_.function == Function::kMultiply ? params.scale : params.shift) = samples;
-  if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      RETURN_IF_CUDA_ERROR(kernels::cuda::SampleScaleShift(params, context.stream()));
-      return absl::OkStatus();
-    }
-  }
-  kernels::cpu::SampleScaleShift(params, *context.execution->pool);
-  return absl::OkStatus();
+  return LAUNCH(context, params, SampleScaleShift);
 }
 
 }  // namespace voxserve

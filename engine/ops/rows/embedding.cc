@@ -2,8 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
-#include "engine/base/status_macros.h"
-#include "engine/runtime/cuda_status.h"
+#include "engine/ops/launch.h"
 #include "kernels/rows/embedding.h"
 
 namespace voxserve {
@@ -13,14 +12,7 @@ absl::Status EmbeddingStep::Run(const StepContext& context) const {
                                         .table = options_.table.data(),
                                         .num_embeddings = options_.num_embeddings,
                                         .out = context.At(options_.out)};
-  if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      RETURN_IF_CUDA_ERROR(kernels::cuda::Embedding(params, context.stream()));
-      return absl::OkStatus();
-    }
-  }
-  kernels::cpu::Embedding(params, *context.execution->pool);
-  return absl::OkStatus();
+  return LAUNCH(context, params, Embedding);
 }
 
 absl::Status EmbeddingStep::Upload(WeightUploader& uploader) {

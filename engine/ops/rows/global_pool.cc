@@ -1,7 +1,6 @@
 #include "engine/ops/rows/global_pool.h"
 
-#include "engine/base/status_macros.h"
-#include "engine/runtime/cuda_status.h"
+#include "engine/ops/launch.h"
 #include "kernels/rows/sample_reduce.h"
 
 namespace voxserve {
@@ -14,14 +13,7 @@ absl::Status GlobalPoolStep::Run(const StepContext& context) const {
                                            .in = context.At(options_.in),
                                            .out = context.At(options_.out),
                                            .workspace = context.scratch};
-  if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      RETURN_IF_CUDA_ERROR(kernels::cuda::SampleReduce(params, context.stream()));
-      return absl::OkStatus();
-    }
-  }
-  kernels::cpu::SampleReduce(params, *context.execution->pool);
-  return absl::OkStatus();
+  return LAUNCH(context, params, SampleReduce);
 }
 
 size_t GlobalPoolStep::ScratchBytes(const StepContext& context) const {

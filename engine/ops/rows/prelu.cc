@@ -1,7 +1,6 @@
 #include "engine/ops/rows/prelu.h"
 
-#include "engine/base/status_macros.h"
-#include "engine/runtime/cuda_status.h"
+#include "engine/ops/launch.h"
 #include "kernels/rows/prelu.h"
 
 namespace voxserve {
@@ -9,14 +8,7 @@ namespace voxserve {
 absl::Status PReluStep::Run(const StepContext& context) const {
   const kernels::PReluParams params{
       .in = context.At(options_.in), .slopes = options_.slopes.floats(), .out = context.At(options_.out)};
-  if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      RETURN_IF_CUDA_ERROR(kernels::cuda::PRelu(params, context.stream()));
-      return absl::OkStatus();
-    }
-  }
-  kernels::cpu::PRelu(params, *context.execution->pool);
-  return absl::OkStatus();
+  return LAUNCH(context, params, PRelu);
 }
 
 absl::Status PReluStep::Upload(WeightUploader& uploader) { return uploader.Upload(options_.slopes, DType::kFloat32); }

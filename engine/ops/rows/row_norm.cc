@@ -1,7 +1,7 @@
 #include "engine/ops/rows/row_norm.h"
 
 #include "engine/base/status_macros.h"
-#include "engine/runtime/cuda_status.h"
+#include "engine/ops/launch.h"
 #include "kernels/rows/row_norm.h"
 
 namespace voxserve {
@@ -13,14 +13,7 @@ absl::Status RowNormStep::Run(const StepContext& context) const {
                                       .bias = options_.bias.floats(),
                                       .in = context.At(options_.in),
                                       .out = context.At(options_.out)};
-  if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      RETURN_IF_CUDA_ERROR(kernels::cuda::NormalizeRows(params, context.stream()));
-      return absl::OkStatus();
-    }
-  }
-  kernels::cpu::NormalizeRows(params, *context.execution->pool);
-  return absl::OkStatus();
+  return LAUNCH(context, params, NormalizeRows);
 }
 
 absl::Status RowNormStep::Upload(WeightUploader& uploader) {

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "engine/base/status_macros.h"
+#include "engine/ops/launch.h"
 #include "engine/runtime/aligned_bytes.h"
-#include "engine/runtime/cuda_status.h"
 #include "kernels/rows/sample_reduce.h"
 #include "kernels/rows/scale_shift.h"
 
@@ -12,25 +12,11 @@ namespace voxserve {
 namespace {
 
 absl::Status Reduce(const kernels::SampleReduceParams& params, const StepContext& context) {
-  if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      RETURN_IF_CUDA_ERROR(kernels::cuda::SampleReduce(params, context.stream()));
-      return absl::OkStatus();
-    }
-  }
-  kernels::cpu::SampleReduce(params, *context.execution->pool);
-  return absl::OkStatus();
+  return LAUNCH(context, params, SampleReduce);
 }
 
 absl::Status AverageGroups(const kernels::GroupAverageParams& params, const StepContext& context) {
-  if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      RETURN_IF_CUDA_ERROR(kernels::cuda::GroupAverage(params, context.stream()));
-      return absl::OkStatus();
-    }
-  }
-  kernels::cpu::GroupAverage(params);
-  return absl::OkStatus();
+  return LAUNCH(context, params, GroupAverage);
 }
 
 int64_t NumFactors(const StepContext& context, const BufferSlice& slice) {
@@ -85,14 +71,7 @@ absl::Status SampleNormStep::RunWith(const StepContext& context, float* means, f
                                               .scale = scale_rows,
                                               .out = context.At(options_.out),
                                               .epilogue = options_.epilogue.In(context)};
-  if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      RETURN_IF_CUDA_ERROR(kernels::cuda::SampleScaleShift(apply, context.stream()));
-      return absl::OkStatus();
-    }
-  }
-  kernels::cpu::SampleScaleShift(apply, *context.execution->pool);
-  return absl::OkStatus();
+  return LAUNCH(context, apply, SampleScaleShift);
 }
 
 absl::Status SampleNormStep::Upload(WeightUploader& uploader) {

@@ -1,7 +1,6 @@
 #include "engine/ops/rows/sample_rows.h"
 
-#include "engine/base/status_macros.h"
-#include "engine/runtime/cuda_status.h"
+#include "engine/ops/launch.h"
 #include "kernels/rows/repeat_rows.h"
 
 namespace voxserve {
@@ -11,14 +10,7 @@ absl::Status SampleRowsStep::Run(const StepContext& context) const {
   const int64_t num_rows = (*context.buffers)[static_cast<size_t>(out_.buffer)].rows_per_sample;
   const kernels::RepeatRowsParams params{
       .rows = kernels::ConstRows::Packed(weight_.data(), out.dtype, num_rows, out.channels), .out = out};
-  if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      RETURN_IF_CUDA_ERROR(kernels::cuda::RepeatRows(params, context.stream()));
-      return absl::OkStatus();
-    }
-  }
-  kernels::cpu::RepeatRows(params);
-  return absl::OkStatus();
+  return LAUNCH(context, params, RepeatRows);
 }
 
 }  // namespace voxserve

@@ -1,7 +1,7 @@
 #include "engine/ops/rows/scale_shift.h"
 
 #include "engine/base/status_macros.h"
-#include "engine/runtime/cuda_status.h"
+#include "engine/ops/launch.h"
 #include "kernels/rows/scale_shift.h"
 
 namespace voxserve {
@@ -11,14 +11,7 @@ absl::Status ScaleShiftStep::Run(const StepContext& context) const {
                                          .scale = options_.scale.floats(),
                                          .out = context.At(options_.out),
                                          .epilogue = options_.epilogue.In(context)};
-  if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      RETURN_IF_CUDA_ERROR(kernels::cuda::ScaleShift(params, context.stream()));
-      return absl::OkStatus();
-    }
-  }
-  kernels::cpu::ScaleShift(params, *context.execution->pool);
-  return absl::OkStatus();
+  return LAUNCH(context, params, ScaleShift);
 }
 
 absl::Status ScaleShiftStep::Upload(WeightUploader& uploader) {
