@@ -10,12 +10,6 @@ const NamedOutput* InferResult::Find(std::string_view name) const {
   return found == outputs.end() ? nullptr : &*found;
 }
 
-const OutputTensor* InferResult::FindTensor(std::string_view name) const {
-  const auto found = std::find_if(tensors.begin(), tensors.end(),
-                                  [&](const OutputTensor& tensor) { return tensor.info.name == name; });
-  return found == tensors.end() ? nullptr : &*found;
-}
-
 absl::Span<const uint8_t> InferResult::labels() const {
   const NamedOutput* const output = Find(NamedOutput::kLabels);
   if (output == nullptr) return {};

@@ -66,8 +66,6 @@ struct InferResult {
   std::vector<std::string> class_names;  // for boxes, by class_id; a class_id beyond the list has no name
   std::vector<StageTime> stages;         // in the order in which they ran
 
-  // Returns null if there is no such tensor.
-  const OutputTensor* FindTensor(std::string_view name) const;
   // Returns null if there is no such output.
   const NamedOutput* Find(std::string_view name) const;
   NamedOutput* Find(std::string_view name) {

@@ -23,8 +23,10 @@ namespace voxserve::kernels {
 
 struct FetchOnDemandParams {
   RulebookView rulebook;
-  ConvOperands operands;   // float32; weights packed by PackWeights in this process
-  int32_t block_rows = 0;  // rows per block, rounded down to whole rulebook tiles; 0: DefaultBlockRows
+  ConvOperands operands;  // float32; weights packed by PackWeights in this process
+  // Rows per block, rounded down to whole rulebook tiles. 0: as many as let the outputs of the block and the weights of
+  // one offset fit 256 KiB of a core's L2 cache together, but from 128 to 1024 rows.
+  int32_t block_rows = 0;
 };
 static_assert(std::is_trivially_copyable_v<FetchOnDemandParams>);
 
@@ -38,11 +40,6 @@ std::vector<float> PackWeights(const float* weights, int32_t num_offsets, int32_
 
 // Convolves. The caller's thread and the pool's threads take the blocks of output rows.
 void FetchOnDemand(const FetchOnDemandParams& params, ThreadPool& pool);
-
-// Returns the number of rows per block if the caller does not choose one: as many as let the outputs of the block and
-// the weights of one offset fit 256 KiB of a core's L2 cache together, but from 128 to 1024 rows. The number is a
-// multiple of kRulebookTileRows.
-int32_t DefaultBlockRows(int32_t in_channels, int32_t out_channels);
 
 // Returns the widest vector instruction set that both this machine and this build have: "avx512", "avx2", "baseline".
 const char* VectorInstructionSet();

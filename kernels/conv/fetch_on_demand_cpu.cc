@@ -42,10 +42,6 @@ const std::vector<const Isa*>& SupportedIsas() {
 
 const char* VectorInstructionSet() { return WidestIsa().name; }
 
-int32_t DefaultBlockRows(int32_t in_channels, int32_t out_channels) {
-  return BlockRows(WidestIsa(), in_channels, out_channels);
-}
-
 std::vector<float> PackWeights(const float* weights, int32_t num_offsets, int32_t in_channels, int32_t out_channels) {
   return PackWeights(WidestIsa(), weights, num_offsets, in_channels, out_channels);
 }

@@ -30,7 +30,6 @@ FLAGS = {
     "kernels/points/point_offsets_cpu.cc": UNFUSED_CPU,
     "tests/bench/farthest_point_sample_bench.cc": UNFUSED_CPU,
     "tests/engine/executor/point_sample_test.cc": UNFUSED_CPU,
-    "tests/engine/ops/points/farthest_point_sample_test.cc": UNFUSED_CPU,
     "tests/kernels/boxes/rotated_nms_test.cc": UNFUSED_CPU,
     "tests/kernels/points/farthest/farthest_point_sample_test.cc": UNFUSED_CPU,
 }
