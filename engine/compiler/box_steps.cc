@@ -1,5 +1,3 @@
-#include "engine/compiler/box_steps.h"
-
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -7,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/compiler/steps.h"
 #include "engine/ops/boxes/decode_boxes.h"
 #include "engine/ops/boxes/nms.h"
 

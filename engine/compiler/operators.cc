@@ -7,11 +7,8 @@
 #include <variant>
 #include <vector>
 
-#include "engine/compiler/box_steps.h"
-#include "engine/compiler/point_steps.h"
-#include "engine/compiler/product_steps.h"
-#include "engine/compiler/site_steps.h"
 #include "engine/compiler/step_emitter.h"
+#include "engine/compiler/steps.h"
 #include "engine/ops/image/from_dense.h"
 #include "engine/ops/image/max_pool2d.h"
 #include "engine/ops/image/to_dense.h"

@@ -1,9 +1,8 @@
-#include "engine/compiler/point_steps.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <memory>
 
+#include "engine/compiler/steps.h"
 #include "engine/ops/points/devoxelize.h"
 #include "engine/ops/points/point_offsets.h"
 #include "engine/ops/points/point_to_voxel.h"

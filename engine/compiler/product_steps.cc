@@ -1,5 +1,3 @@
-#include "engine/compiler/product_steps.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +7,7 @@
 
 #include "engine/compiler/conv2d_merging.h"
 #include "engine/compiler/row_products.h"
+#include "engine/compiler/steps.h"
 #include "engine/ops/conv/sparse_conv.h"
 #include "engine/ops/image/conv2d.h"
 #include "engine/ops/rows/argmax.h"

@@ -1,10 +1,9 @@
-#include "engine/compiler/site_steps.h"
-
 #include <cstddef>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "engine/compiler/steps.h"
 #include "engine/ops/rows/pool.h"
 #include "engine/ops/rows/scale_shift.h"
 

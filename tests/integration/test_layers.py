@@ -175,6 +175,8 @@ FAMILIES = {
         re.compile(r"(admin|inference|reflection)_service$|load_reports$|infer_stream$|tune_plan_call$"),
         "services",
     ),
+    "engine/compiler": (re.compile(r".+_steps$"), "steps"),
+    "engine/model/checks": (re.compile(r".+_(checks|parameters)$"), "checks"),
 }
 # This file has the destructors of several classes, which the linker needs in a build without CUDA.
 WITHOUT_HEADER = {"engine/runtime/cuda_missing.cc"}

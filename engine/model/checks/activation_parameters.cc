@@ -1,5 +1,3 @@
-#include "engine/model/checks/activation_parameters.h"
-
 #include <cmath>
 #include <limits>
 #include <string>
@@ -9,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "engine/model/checks/checks.h"
 
 namespace voxserve {
 namespace {

@@ -1,10 +1,9 @@
-#include "engine/model/checks/attention_checks.h"
-
 #include <cmath>
 #include <cstdint>
 #include <utility>
 
 #include "engine/base/quoted.h"
+#include "engine/model/checks/checks.h"
 #include "kernels/rows/attention.h"
 
 namespace voxserve {

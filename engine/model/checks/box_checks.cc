@@ -1,5 +1,3 @@
-#include "engine/model/checks/box_checks.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/base/quoted.h"
+#include "engine/model/checks/checks.h"
 #include "kernels/boxes/rotated_nms.h"
 
 namespace voxserve {

@@ -1,5 +1,4 @@
-#include "engine/model/checks/channel_parameters.h"
-
+#include "engine/model/checks/checks.h"
 #include "engine/model/graph.h"
 
 namespace voxserve {

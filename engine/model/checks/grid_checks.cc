@@ -1,5 +1,3 @@
-#include "engine/model/checks/grid_checks.h"
-
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -11,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/base/quoted.h"
-#include "engine/model/checks/channel_parameters.h"
+#include "engine/model/checks/checks.h"
 #include "kernels/image/max_pool2d.h"
 
 namespace voxserve {

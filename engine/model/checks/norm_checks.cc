@@ -1,8 +1,8 @@
-#include "engine/model/checks/norm_checks.h"
-
 #include <cmath>
 #include <cstdint>
 #include <utility>
+
+#include "engine/model/checks/checks.h"
 
 namespace voxserve {
 namespace {

@@ -8,18 +8,7 @@
 #include <vector>
 
 #include "engine/base/quoted.h"
-#include "engine/model/checks/activation_parameters.h"
-#include "engine/model/checks/attention_checks.h"
-#include "engine/model/checks/box_checks.h"
-#include "engine/model/checks/channel_parameters.h"
-#include "engine/model/checks/grid_checks.h"
-#include "engine/model/checks/norm_checks.h"
-#include "engine/model/checks/point_checks.h"
-#include "engine/model/checks/pool_checks.h"
-#include "engine/model/checks/row_checks.h"
-#include "engine/model/checks/site_checks.h"
-#include "engine/model/checks/sparse_conv_checks.h"
-#include "engine/model/checks/voxelize_checks.h"
+#include "engine/model/checks/checks.h"
 #include "kernels/boxes/rotated_nms.h"
 
 namespace voxserve {

@@ -1,10 +1,8 @@
-#include "engine/model/checks/point_checks.h"
-
 #include <cstddef>
 #include <optional>
 
 #include "engine/base/quoted.h"
-#include "engine/model/checks/pool_checks.h"
+#include "engine/model/checks/checks.h"
 
 namespace voxserve {
 namespace {

@@ -1,12 +1,9 @@
-#include "engine/model/checks/pool_checks.h"
-
 #include <cmath>
 #include <optional>
 #include <utility>
 
 #include "engine/base/quoted.h"
-#include "engine/model/checks/sparse_conv_checks.h"
-#include "engine/model/checks/sparse_conv_parameters.h"
+#include "engine/model/checks/checks.h"
 
 namespace voxserve {
 namespace {

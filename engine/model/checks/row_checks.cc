@@ -1,11 +1,10 @@
-#include "engine/model/checks/row_checks.h"
-
 #include <cmath>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "engine/base/quoted.h"
+#include "engine/model/checks/checks.h"
 #include "kernels/rows/embedding.h"
 
 namespace voxserve {

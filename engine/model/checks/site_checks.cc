@@ -1,11 +1,10 @@
-#include "engine/model/checks/site_checks.h"
-
 #include <algorithm>
 #include <cmath>
 #include <optional>
 #include <vector>
 
 #include "engine/base/quoted.h"
+#include "engine/model/checks/checks.h"
 
 namespace voxserve {
 namespace {

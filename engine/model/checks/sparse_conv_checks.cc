@@ -1,5 +1,3 @@
-#include "engine/model/checks/sparse_conv_checks.h"
-
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -7,8 +5,7 @@
 
 #include "absl/strings/str_join.h"
 #include "engine/base/quoted.h"
-#include "engine/model/checks/channel_parameters.h"
-#include "engine/model/checks/sparse_conv_parameters.h"
+#include "engine/model/checks/checks.h"
 #include "engine/model/sparse_conv_weight.h"
 #include "kernels/coordinates/coordinate_key.h"
 #include "kernels/coordinates/output_coordinates.h"

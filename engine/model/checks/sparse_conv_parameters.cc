@@ -1,5 +1,3 @@
-#include "engine/model/checks/sparse_conv_parameters.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -8,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/model/checks/checks.h"
 #include "kernels/coordinates/coordinate_key.h"
 
 namespace voxserve {

@@ -1,5 +1,3 @@
-#include "engine/model/checks/voxelize_checks.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -12,6 +10,7 @@
 
 #include "absl/strings/str_join.h"
 #include "engine/base/quoted.h"
+#include "engine/model/checks/checks.h"
 #include "kernels/coordinates/coordinate_key.h"
 #include "kernels/points/decode_points.h"
 #include "kernels/points/voxel_features.h"
