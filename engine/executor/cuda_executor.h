@@ -27,7 +27,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -122,7 +121,7 @@ class CudaExecutor final : public Executor {
   ExecutionContext* const context_;
   DeviceGeometry geometry_;
   bool logged_cpu_fallback_ = false;  // logs once that maps were made on the CPU
-  absl::flat_hash_map<const Program*, SiteForecast> forecasts_;
+  SiteForecasts forecasts_;
   CapacityCache capacity_cache_;
   CapturedBatches captured_;
   CapturedBatch new_batch_;         // captured in the batch under way

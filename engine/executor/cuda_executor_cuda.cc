@@ -79,7 +79,7 @@ absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, co
     absl::Status ran = RunWithinCapacities(program, tasks, limits, options, capacities, output);
     const bool had_no_memory = IsOutOfMemory(ran) && context_->memory->refusal().ok();
     if (!absl::IsOutOfRange(ran) && !had_no_memory) return ran;
-    if (had_no_memory) forecasts_[&program].HadNoMemory(point_begin_.back());
+    if (had_no_memory) forecasts_.Of(program.id).HadNoMemory(point_begin_.back());
     RETURN_IF_ERROR(context_->cuda->stream.view().Synchronize());
     points_.ReleaseSweeps();
     new_batch_ = {};
@@ -90,11 +90,8 @@ absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, co
   }
   RETURN_IF_ERROR(RunWithSizes(program, tasks, limits, options, output));
   if (output.geometry_on_cpu) {
-    forecasts_[&program].HadNoMemory(point_begin_.back());
+    forecasts_.Of(program.id).HadNoMemory(point_begin_.back());
   } else if (point_begin_.back() > 0 && HasGoodSample(output) && !sampling_.restricts_network()) {
-    // Bounds the number of forecasts, since programs come and go. A program whose forecast is dropped learns again.
-    constexpr size_t kMostForecasts = 64;
-    if (forecasts_.size() >= kMostForecasts && !forecasts_.contains(&program)) forecasts_.clear();
     LearnSizes(program);
   }
   return absl::OkStatus();
@@ -103,8 +100,8 @@ absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, co
 BatchCapacities CudaExecutor::ForecastCapacities(const Program& program, BatchTasks tasks, const RunLimits& limits,
                                                  const RunOptions& options) {
   const int64_t num_points = point_begin_.back();
-  const auto found = forecasts_.find(&program);
-  if (found == forecasts_.end() || !found->second.has_learned(num_points) || num_points == 0) return {};
+  const SiteForecast* const forecast = forecasts_.Find(program.id);
+  if (forecast == nullptr || !forecast->has_learned(num_points) || num_points == 0) return {};
   if (options.times_convs || program.levels.size() > kernels::kMostHeldLevels) return {};
   // No forecast knows how many sites are left if the network sees only the sampled points.
   if (sampling_.restricts_network()) return {};
@@ -112,10 +109,9 @@ BatchCapacities CudaExecutor::ForecastCapacities(const Program& program, BatchTa
   for (const RulebookForms& forms : plans.forms()) {
     if (forms.pairs) return {};
   }
-  BatchCapacities capacities = found->second.CapacitiesFor(num_points);
-  if (capacities.sites.size() != program.levels.size()) return {};
+  BatchCapacities capacities = forecast->CapacitiesFor(num_points);
   const auto num_samples = static_cast<int64_t>(point_begin_.size()) - 1;
-  const auto most_voxels = static_cast<int64_t>(found->second.MostVoxels(num_points));
+  const auto most_voxels = static_cast<int64_t>(forecast->MostVoxels(num_points));
   if (!CheckBatchVoxels(most_voxels, static_cast<size_t>(num_samples), limits).ok()) return {};
   const auto within_limits = [&](int64_t voxels) {
     if (limits.max_voxels > 0) voxels = std::min(voxels, num_samples * limits.max_voxels);
@@ -126,7 +122,7 @@ BatchCapacities CudaExecutor::ForecastCapacities(const Program& program, BatchTa
   voxels = within_limits(std::min(voxels, num_points));
   // If batches of this size alternate between two plans, waiting for exact sizes costs less than a wrong forecast.
   constexpr double kSure = 0.1;
-  const auto fewest_voxels = static_cast<int64_t>(found->second.FewestVoxels(num_points) * (1 - kSure));
+  const auto fewest_voxels = static_cast<int64_t>(forecast->FewestVoxels(num_points) * (1 - kSure));
   const std::vector<ConvPlan>& chosen = plans.ForVoxels(most_voxels);
   if (&chosen != &plans.ForVoxels(fewest_voxels) || &chosen != &plans.ForVoxels(voxels)) return {};
   for (const std::unique_ptr<Step>& step : program.steps) {
@@ -169,7 +165,7 @@ absl::Status CudaExecutor::RunWithinCapacities(const Program& program, BatchTask
                                                const RunOptions& options, const BatchCapacities& capacities,
                                                BatchReport& output) {
   const PlanTable& plans = PlansOf(program, options);
-  SiteForecast& forecast = forecasts_[&program];
+  SiteForecast& forecast = forecasts_.Of(program.id);
   const int64_t num_points = point_begin_.back();
   const std::vector<ConvPlan>& chosen = plans.ForVoxels(static_cast<int64_t>(forecast.MostVoxels(num_points)));
   output.voxel_capacity = capacities.sites.front();
@@ -201,7 +197,7 @@ void CudaExecutor::LearnSizes(const Program& program) {
       for (const int level : behind_prunes) num_sites[static_cast<size_t>(level)] = SiteForecast::kUnknown;
     }
   }
-  forecasts_[&program].Learn(point_begin_.back(), num_sites, geometry_.max_coordinate(), behind_prunes);
+  forecasts_.Of(program.id).Learn(point_begin_.back(), num_sites, geometry_.max_coordinate(), behind_prunes);
 }
 
 absl::Status CudaExecutor::QueueWithinCapacities(const Program& program, const RunLimits& limits,

@@ -90,4 +90,14 @@ void SiteForecast::Learn(int64_t num_points, const std::vector<int64_t>& num_sit
   FollowLeast(voxels_per_point, bucket.fewest_voxels_per_point);
 }
 
+const SiteForecast* SiteForecasts::Find(UniqueId program) const {
+  const auto found = forecasts_.find(program.value());
+  return found == forecasts_.end() ? nullptr : &found->second;
+}
+
+SiteForecast& SiteForecasts::Of(UniqueId program) {
+  if (forecasts_.size() >= kMostPrograms && !forecasts_.contains(program.value())) forecasts_.clear();
+  return forecasts_[program.value()];
+}
+
 }  // namespace voxserve

@@ -17,6 +17,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "engine/base/unique_id.h"
 #include "engine/geometry/batch_capacities.h"
 
 namespace voxserve {
@@ -58,6 +60,23 @@ class SiteForecast {
   const Bucket& BucketOf(int64_t num_points) const { return buckets_[IndexOf(num_points)]; }
 
   std::array<Bucket, 64> buckets_;  // by the bits of the number of points
+};
+
+// SiteForecasts keeps a forecast for each program, by Program::id. A program's address would not do as the key: a
+// program that is loaded later may get the address of a freed one, and would begin with what that one had learned.
+class SiteForecasts {
+ public:
+  // Bounds the number of forecasts, since programs come and go. Where one more is needed, all are dropped, and their
+  // programs learn again.
+  static constexpr size_t kMostPrograms = 64;
+
+  // Returns null if the program has no forecast. Valid until the next call of Of.
+  const SiteForecast* Find(UniqueId program) const;
+  // Returns the program's forecast, which is new if it had none. Valid until the next call of Of.
+  SiteForecast& Of(UniqueId program);
+
+ private:
+  absl::flat_hash_map<uint64_t, SiteForecast> forecasts_;
 };
 
 }  // namespace voxserve

@@ -1,9 +1,14 @@
-// Tests SiteForecast, which predicts the numbers of sites of a batch from earlier batches.
+// Tests SiteForecast, which predicts the numbers of sites of a batch from earlier batches, and SiteForecasts, which
+// keeps one for each program.
 
 #include "engine/executor/site_forecast.h"
 
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "engine/base/unique_id.h"
+#include "engine/compiler/program.h"
 #include "gtest/gtest.h"
 
 namespace voxserve::site_forecast_test {
@@ -150,6 +155,38 @@ TEST(SiteForecastTest, AnotherNumberOfLevelsIsLearnedAnew) {
   forecast.Learn(1000, {100, 50}, {});
   forecast.Learn(1000, {100, 50, 25}, {});
   EXPECT_EQ(forecast.CapacitiesFor(1000).sites.size(), 3u);
+}
+
+TEST(SiteForecastsTest, AProgramAtTheAddressOfAFreedOneLearnsForItself) {
+  SiteForecasts forecasts;
+  std::optional<Program> program;
+  const UniqueId freed = program.emplace().id;
+  const void* const address = &*program;
+  forecasts.Of(freed).Learn(1000, {900}, {});
+  ASSERT_NE(forecasts.Find(freed), nullptr);
+  EXPECT_TRUE(forecasts.Find(freed)->has_learned(1000));
+  program.emplace();
+  ASSERT_EQ(static_cast<const void*>(&*program), address);
+  EXPECT_EQ(forecasts.Find(program->id), nullptr);
+  EXPECT_FALSE(forecasts.Of(program->id).has_learned(1000));
+}
+
+TEST(SiteForecastsTest, AMovedProgramKeepsItsForecast) {
+  SiteForecasts forecasts;
+  Program program;
+  forecasts.Of(program.id).Learn(1000, {900}, {});
+  const Program moved = std::move(program);
+  EXPECT_TRUE(forecasts.Of(moved.id).has_learned(1000));
+}
+
+TEST(SiteForecastsTest, KeepsThoseOfABoundedNumberOfPrograms) {
+  SiteForecasts forecasts;
+  std::vector<UniqueId> programs(SiteForecasts::kMostPrograms);
+  for (const UniqueId program : programs) forecasts.Of(program).Learn(1000, {900}, {});
+  for (const UniqueId program : programs) EXPECT_TRUE(forecasts.Of(program).has_learned(1000));
+  const UniqueId one_more;
+  EXPECT_FALSE(forecasts.Of(one_more).has_learned(1000));
+  for (const UniqueId program : programs) EXPECT_EQ(forecasts.Find(program), nullptr);
 }
 
 }  // namespace
