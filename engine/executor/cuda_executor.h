@@ -1,52 +1,22 @@
 #pragma once
 
-// CudaExecutor runs programs on a GPU, on the context's stream. Each cloud's bytes are copied to the device unchanged
-// and decoded there (device_points.h).
-//
-// - Normally the host launches the whole batch without waiting for a size. It lays out memory by a forecast of the
-//   numbers of sites: the sites per point of earlier batches, plus an eighth (SiteForecast). Kernels read the row
-//   counts on the device.
-// - If a batch has more sites than forecast, if the plan was chosen by a wrong forecast, or if the GPU has no memory
-//   for the forecast, the batch's result is discarded and the batch runs again with exact sizes.
-// - A batch without a forecast (a program's first batch of about this size) and a batch whose plan needs sizes on the
-//   host run with exact sizes at once. The host then waits once for the sizes of levels and rulebooks, lays out memory
-//   and groups matrix products by these sizes, and waits once more for the result.
-// - A network that prunes has one more segment for each prune in a row (parallel prunes share one). With exact sizes,
-//   the host waits once more for the sizes of each segment.
-// - If the device has no room for a batch's levels and rulebooks, and RunOptions allow it, the CPU makes them with
-//   exact sizes, and they are uploaded (BatchReport::geometry_on_cpu). A program with several segments cannot do that,
-//   since its later levels depend on scores on the device.
-// - A batch that still does not fit fails with RESOURCE_EXHAUSTED, and the context frees its batch memory.
-//
-// If RunOptions::captures is set, batches with capacities (batch_capacities.h) reuse the capacities of earlier batches
-// of the same program, number of samples and rough size (capacity_cache.h), so that they use the same memory. When the
-// points are on the device, the rest of the batch up to the answers in page-locked memory is one CUDA graph, which is
-// captured once and replayed in the batches that follow (captured_batches.h). A batch runs without a capture if it
-// samples points or does not answer all its points.
+// CudaExecutor runs programs on a GPU, on the context's stream. It keeps what its batches share (CudaExecutorState) and
+// makes a CudaBatch for each; cuda_batch.h tells how a batch runs.
 
 #include <cstdint>
-#include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/types/span.h"
-#include "engine/executor/capacity_cache.h"
 #include "engine/executor/captured_batches.h"
-#include "engine/executor/device_points.h"
+#include "engine/executor/cuda_batch.h"
 #include "engine/executor/executor.h"
-#include "engine/executor/feature_pass.h"
-#include "engine/executor/site_forecast.h"
-#include "engine/geometry/batch_geometry.h"
 #include "engine/geometry/device_geometry.h"
 #include "engine/tensor/infer_task.h"
-#include "engine/tensor/stage.h"
 
 namespace voxserve {
 
 class CudaExecutor final : public Executor {
  public:
   explicit CudaExecutor(ExecutionContext* context)
-      : context_(context), captured_({.budget = context->memory->budget()}) {}
+      : state_{.context = context, .captured = CapturedBatches({.budget = context->memory->budget()})} {}
 
   using Executor::Run;
   BatchReport Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
@@ -55,83 +25,11 @@ class CudaExecutor final : public Executor {
   void ReleaseHostMemory() override;
 
   // The geometry of the batch that ran last; for tests and benchmarks.
-  const DeviceGeometry& geometry() const { return geometry_; }
-  const CapturedBatches& captured() const { return captured_; }
+  const DeviceGeometry& geometry() const { return state_.geometry; }
+  const CapturedBatches& captured() const { return state_.captured; }
 
  private:
-  absl::Status RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
-                        BatchReport& output);
-  // Returns the capacities for a batch; none if the host must wait for the batch's sizes. Called after LayOutPoints.
-  BatchCapacities ForecastCapacities(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                                     const RunOptions& options);
-  // Copies the points in, and runs the batch within the capacities `capacities`. If they are too small, or the chosen
-  // plan is for another number of voxels, returns OUT_OF_RANGE. The caller then runs the batch again; a client never
-  // sees this error.
-  absl::Status RunWithinCapacities(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                                   const RunOptions& options, const BatchCapacities& capacities, BatchReport& output);
-  // Teaches the program's forecast the numbers of sites that the batch had, after WaitForSizes. If the batch did not
-  // fit its capacities, those behind a prune are not known, since a prune that had no sites keeps none.
-  void LearnSizes(const Program& program);
-  // Queues the batch after CopyIn: its geometry, its steps and the copy of its sizes.
-  absl::Status QueueWithinCapacities(const Program& program, const RunLimits& limits, const PlanTable& plans,
-                                     const BatchCapacities& capacities, FeaturePass& pass);
-  // Returns true if QueueWithinCapacities can be captured for this batch. Called after CopyIn.
-  bool MayCapture(const OutputCollector& outputs) const;
-  // Does the same as QueueWithinCapacities: replays a captured batch of the same shape, or also captures this one if
-  // the shape came before.
-  absl::Status RunCaptured(const Program& program, const RunLimits& limits, const PlanTable& plans,
-                           const BatchCapacities& capacities, FeaturePass& pass, BatchReport& output);
-  // Brings the host's state to that after QueueWithinCapacities, for a batch that is queued or about to be replayed.
-  // copied_in: the arena's mark after CopyIn.
-  absl::Status TakeQueued(const Program& program, const BatchCapacities& capacities, const DeviceArena::Mark& copied_in,
-                          const CapturedBatch& batch, FeaturePass& pass);
-  BatchShape ShapeOf(const Program& program, const RunLimits& limits, const PlanTable& plans,
-                     const BatchCapacities& capacities, const FeaturePass& pass) const;
-  // Keeps what the batch captured, for later batches. Called when the host has waited for the stream.
-  void KeepCaptured();
-  absl::Status RunWithSizes(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                            const RunOptions& options, BatchReport& output);
-  absl::Status CopyIn(const Program& program, BatchTasks tasks, const RunOptions& options,
-                      const BatchCapacities& capacities);
-  // Writes the counts of points and voxels into the samples, and refuses samples that exceed a limit.
-  void TakeCounts(const Program& program, BatchTasks tasks, const RunLimits& limits, BatchReport& output);
-  DeviceSizes::Shape ShapeOfSizes(const Program& program);
-  // Samples and voxelizes the points, and makes the first segment's levels and rulebooks. num_points: the most that
-  // there can be.
-  absl::Status MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans,
-                            const BatchCapacities& capacities, int64_t num_points);
-  // Makes the levels and rulebooks of a segment after the first.
-  absl::Status MakeLaterMaps(const Program& program, const ProgramSegment& segment, const StepContext& context,
-                             const PlanTable& plans);
-  // Makes the only segment's levels and rulebooks on the CPU, after freeing the device's batch memory.
-  absl::Status MakeGeometryOnCpu(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                                 const PlanTable& plans, BatchReport& output);
-  FeaturePass::Options PassOptions(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                                   const RunOptions& options, const std::vector<ConvPlan>& plans, BatchReport& output);
-  // Runs all segments with exact sizes, and waits. plans: by convolution.
-  absl::Status RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
-                        const std::vector<ConvPlan>& plans, BatchReport& output);
-  // Fill the output, when the host has waited for the stream.
-  absl::Status TakeConvTimes(const Program& program, const FeaturePass& pass, BatchReport& output) const;
-  absl::Status TakeOutputs(FeaturePass& pass, BatchReport& output);
-  absl::Status EndStage(Stage stage);
-  // Reads the times of the stages up to `last`. The host has waited for the end of `last`.
-  void TakeStageTimes(Stage last, BatchReport& output) const;
-
-  ExecutionContext* const context_;
-  DeviceGeometry geometry_;
-  bool logged_cpu_fallback_ = false;  // logs once that maps were made on the CPU
-  SiteForecasts forecasts_;
-  CapacityCache capacity_cache_;
-  CapturedBatches captured_;
-  CapturedBatch new_batch_;         // captured in the batch under way
-  BatchKey new_key_;                // of its shape
-  bool logged_no_capture_ = false;  // a failed capture is logged only once
-  std::vector<Event> step_ends_;
-  DevicePoints points_;
-  PointSampling sampling_;
-  std::vector<int64_t> point_begin_;       // [samples + 1]
-  std::vector<int32_t> rulebook_offsets_;  // DeviceSizes::Shape
+  CudaExecutorState state_;
 };
 
 }  // namespace voxserve

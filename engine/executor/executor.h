@@ -5,7 +5,7 @@
 // because a segment's coordinates depend on the scores of the segment before.
 //
 // - On a GPU the host waits once for the result, and once for each geometry pass whose sizes it cannot forecast
-//   (cuda_executor.h).
+//   (cuda_batch.h).
 // - Threads: an executor belongs to one execution context. It is not thread-safe: calls must not overlap. On a GPU, the
 //   thread that calls Run has made the context's device current.
 // - An executor may run any program that was compiled for its device.

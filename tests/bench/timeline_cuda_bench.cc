@@ -2,7 +2,7 @@
 //
 //   with sizes   the host waits for the numbers of voxels and sites before it launches the network's steps, as for a
 //                context's first batch; it also records an event after each step, so that steps do not overlap
-//   capacities   the host launches everything without a wait (engine/executor/cuda_executor.h)
+//   capacities   the host launches everything without a wait (engine/executor/cuda_batch.h)
 //   captured     within capacities, replayed as a CUDA graph (engine/executor/captured_batches.h)
 //
 //   timeline_cuda_bench [--filter TEXT] [--batch N] [--model FOLDER SCAN]
