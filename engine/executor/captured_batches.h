@@ -26,7 +26,7 @@
 
 #include "engine/executor/captured_work.h"
 #include "engine/geometry/batch_capacities.h"
-#include "engine/ops/output_collector.h"
+#include "engine/ops/cuda_output_collector.h"
 #include "engine/runtime/memory_budget.h"
 
 namespace voxserve {
@@ -53,7 +53,7 @@ BatchKey KeyOf(const BatchShape& shape);
 
 struct CapturedBatch {
   std::unique_ptr<ReplayableWork> work;
-  std::vector<OutputCollector::Queued> outputs;  // what `work` writes
+  std::vector<CudaOutputCollector::Queued> outputs;  // what `work` writes
   // The memory of the context's arenas that `work` uses.
   int64_t batch_bytes = 0;
   int64_t features_bytes = 0;

@@ -13,7 +13,7 @@
 #include "engine/executor/point_reader.h"
 #include "engine/executor/point_sample.h"
 #include "engine/executor/stage_timer.h"
-#include "engine/ops/output_collector.h"
+#include "engine/ops/cpu_output_collector.h"
 
 namespace voxserve {
 
@@ -123,7 +123,7 @@ absl::Status CpuExecutor::RunSteps(const Program& program, BatchTasks tasks, con
   num_sites[0] = geometry_->num_sites(0);
   std::vector<char*> buffer_data(program.buffers.size());
   while (later_features_.size() + 1 < program.segments.size()) later_features_.emplace_back(context_->memory.get());
-  OutputCollector outputs(tasks, point_begin_, absl::MakeSpan(output.samples), context_->memory.get());
+  CpuOutputCollector outputs(tasks, point_begin_, absl::MakeSpan(output.samples), context_->memory.get());
   outputs.SetTensors(program.tensors, TensorsByTask(program, tasks), program.dimension);
   StepContext context{.execution = context_,
                       .geometry = &*geometry_,
@@ -135,7 +135,7 @@ absl::Status CpuExecutor::RunSteps(const Program& program, BatchTasks tasks, con
                       .point_begin = &point_begin_,
                       .device_point_begin = point_begin_.data(),
                       .ignore_label = limits.ignore_label,
-                      .outputs = &outputs};
+                      .cpu_outputs = &outputs};
   const WantedOutputs wanted = WantedBy(program, tasks);
   const auto first_head_step = static_cast<size_t>(program.first_head_step);
   std::vector<absl::Duration> step_times(program.steps.size());

@@ -15,7 +15,7 @@
 #include "engine/executor/point_sample.h"
 #include "engine/executor/stage_timer.h"
 #include "engine/geometry/uploaded_geometry.h"
-#include "engine/ops/output_collector.h"
+#include "engine/ops/cuda_output_collector.h"
 #include "kernels/coordinates/check_capacities.h"
 
 namespace voxserve {
@@ -391,7 +391,7 @@ absl::Status CudaBatch::TakeConvTimes(const FeaturePass& pass) const {
 absl::Status CudaBatch::TakeOutputs(FeaturePass& pass) {
   TakeStageTimes(Stage::kHead);
   const StageTimer timer(Stage::kCopyOut, output_.stages);
-  OutputCollector& outputs = pass.outputs();
+  CudaOutputCollector& outputs = pass.outputs();
   outputs.TakeNotFinite();
   RETURN_IF_ERROR(outputs.Distribute());
   return outputs.ConvertTensors();

@@ -16,7 +16,7 @@
 #include "engine/executor/batch_checks.h"
 #include "engine/geometry/device_geometry.h"
 #include "engine/geometry/grouping_cache.h"
-#include "engine/ops/output_collector.h"
+#include "engine/ops/cuda_output_collector.h"
 #include "engine/ops/step.h"
 #include "engine/runtime/execution_context.h"
 #include "engine/runtime/stream.h"
@@ -66,7 +66,7 @@ class FeaturePass {
   // Returns true if the batch's outputs need the step.
   bool IsNeeded(size_t step) const { return wanted_.Need(*options_.program->steps[step]); }
   const StepContext& context() const { return context_; }
-  OutputCollector& outputs() { return outputs_; }
+  CudaOutputCollector& outputs() { return outputs_; }
 
  private:
   absl::Status LayOut(const ProgramSegment& segment);
@@ -76,7 +76,7 @@ class FeaturePass {
   const WantedOutputs wanted_;
   GroupingCache groupings_;
   std::vector<char*> buffer_data_;
-  OutputCollector outputs_;
+  CudaOutputCollector outputs_;
   StepContext context_;
 };
 

@@ -23,7 +23,7 @@ FeaturePass::FeaturePass(const Options& options)
                .point_begin = options.point_begin,
                .device_point_begin = options.device_point_begin,
                .ignore_label = options.ignore_label,
-               .outputs = &outputs_} {
+               .cuda_outputs = &outputs_} {
   outputs_.SetTensors(options.program->tensors, TensorsByTask(*options.program, options.tasks),
                       options.program->dimension);
 }

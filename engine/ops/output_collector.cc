@@ -16,11 +16,7 @@ namespace voxserve {
 
 OutputCollector::OutputCollector(BatchTasks tasks, const std::vector<int64_t>& point_begin,
                                  absl::Span<InferResult> results, HostMemory* memory)
-    : tasks_(tasks),
-      results_(results),
-      memory_(memory),
-      not_finite_on_cpu_(2 * tasks.size()),
-      not_finite_(not_finite_on_cpu_.data()) {
+    : tasks_(tasks), results_(results), memory_(memory) {
   for (size_t i = 0; i < tasks.size(); ++i) {
     // A sample that failed has no points.
     num_answers_.push_back(point_begin[i] == point_begin[i + 1] ? 0 : tasks[i]->num_answers());
@@ -29,11 +25,6 @@ OutputCollector::OutputCollector(BatchTasks tasks, const std::vector<int64_t>& p
 
 int64_t OutputCollector::num_answers() const {
   return std::accumulate(num_answers_.begin(), num_answers_.end(), int64_t{0});
-}
-
-void OutputCollector::SetNotFinite(char* host_counts) {
-  not_finite_ = reinterpret_cast<uint32_t*>(host_counts);
-  std::fill_n(not_finite_, 2 * num_samples(), 0u);
 }
 
 void OutputCollector::TakeNotFinite() {
@@ -54,11 +45,6 @@ bool OutputCollector::IsWanted(size_t sample, const Spec& spec) const {
     return results_[sample].status.ok() && (wanted_tensors_[sample] & TensorBit(spec.tensor)) != 0;
   }
   return results_[sample].status.ok() && (spec.is_for_all || tasks_[sample]->return_scores);
-}
-
-void OutputCollector::SetMemory(char* device_rows, char* host_rows) {
-  device_rows_ = device_rows;
-  host_rows_ = host_rows;
 }
 
 NamedOutput& OutputCollector::Add(size_t sample, const Spec& spec) {
@@ -157,39 +143,6 @@ absl::Status OutputCollector::ConvertTensors() {
       tensor.bytes = Float16Bytes(tensor.bytes);
       tensor.dtype = DType::kFloat16;
       RETURN_IF_ERROR(Reserve(i, -held_bytes));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status OutputCollector::Distribute() {
-  for (const Queued& queued : queued_) {
-    const Spec& spec = queued.spec;
-    const auto packed =
-        kernels::ConstRows::Packed(queued.rows, spec.dtype, queued.num_rows, static_cast<int32_t>(spec.columns));
-    if (queued.keys != nullptr) {
-      for (size_t i = 0; i < num_samples(); ++i) {
-        if (!IsWanted(i, spec)) continue;
-        RETURN_IF_ERROR(AddSites(i, spec, packed, queued.keys, queued.sample_begin, KeyOrder::kMorton));
-      }
-      continue;
-    }
-    const char* rows = queued.rows;
-    for (size_t i = 0; i < num_samples(); ++i) {
-      const bool is_tensor = spec.tensor >= 0;
-      const int64_t num_rows = spec.rows_per_sample > 0 ? spec.rows_per_sample : num_answers_[i];
-      const int64_t bytes = num_rows * spec.row_bytes();
-      const char* const own_rows = std::exchange(rows, rows + bytes);
-      if (!IsWanted(i, spec)) continue;
-      if (is_tensor) {
-        const int64_t begin = (own_rows - queued.rows) / spec.row_bytes();
-        RETURN_IF_ERROR(AddTensor(i, spec, packed.RowRange(begin, begin + num_rows)));
-      } else if (spec.rows_per_sample > 0) {
-        AddBoxes(i, spec, reinterpret_cast<const float*>(own_rows), spec.columns);
-      } else {
-        RETURN_IF_ERROR(Reserve(i, bytes));
-        Add(i, spec).bytes.assign(own_rows, static_cast<size_t>(bytes));
-      }
     }
   }
   return absl::OkStatus();

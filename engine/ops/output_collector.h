@@ -2,11 +2,8 @@
 
 // OutputCollector collects the outputs of the current batch; the steps that make outputs write into it. The executor
 // makes one for each batch, and only the thread that runs the batch uses it. A sample gets an output if the sample has
-// not failed and its task asked for that output.
-//
-// On the CPU a step writes each sample's rows directly into the sample's result. On a GPU a step makes the rows of the
-// whole batch on the device and queues one copy to pinned memory, or its kernel writes them there. After the host has
-// waited for the stream, Distribute writes each sample's rows into its result.
+// not failed and its task asked for that output. This class is what all devices share: CpuOutputCollector is the CPU's,
+// CudaOutputCollector a GPU's.
 //
 // Steps count values that are not finite, per sample. The counts lie in host memory, page-locked for a GPU, whose
 // kernels add to them there. Such values are rare, so these additions cost less than a copy of counts that are nearly
@@ -34,8 +31,6 @@
 
 namespace voxserve {
 
-struct StepContext;
-
 class OutputCollector {
  public:
   // Describes an output as its step makes it.
@@ -51,11 +46,6 @@ class OutputCollector {
 
     int64_t row_bytes() const { return columns * SizeOf(dtype); }
   };
-
-  // point_begin: [samples + 1]; a sample without points gets outputs without rows. memory: the context's; bytes are
-  // reserved in its budget. All arguments outlive the outputs.
-  OutputCollector(BatchTasks tasks, const std::vector<int64_t>& point_begin, absl::Span<InferResult> results,
-                  HostMemory* memory);
 
   // Call before the first step runs. tensors: the program's, which outlive the outputs. wanted: [samples].
   void SetTensors(absl::Span<const TensorInfo> tensors, std::vector<TensorSet> wanted, int dimension);
@@ -79,7 +69,15 @@ class OutputCollector {
   // converted bytes.
   absl::Status ConvertTensors();
 
-  // ---- on the CPU
+ protected:
+  // point_begin: [samples + 1]; a sample without points gets outputs without rows. memory: the context's; bytes are
+  // reserved in its budget. All arguments outlive the outputs.
+  OutputCollector(BatchTasks tasks, const std::vector<int64_t>& point_begin, absl::Span<InferResult> results,
+                  HostMemory* memory);
+  ~OutputCollector() = default;
+
+  // Sets the memory of the counts of values that are not finite: [2, samples], all 0.
+  void SetNotFinite(uint32_t* counts) { not_finite_ = counts; }
 
   // Returns true if the sample gets this output.
   bool IsWanted(size_t sample, const Spec& spec) const;
@@ -96,49 +94,14 @@ class OutputCollector {
   enum class KeyOrder { kCanonical, kMorton };
   absl::Status AddSites(size_t sample, const Spec& spec, const kernels::ConstRows& rows, const uint64_t* keys,
                         const int64_t* sample_begin, KeyOrder order);
-
-  // ---- on a GPU
-
-  // Sets the page-locked memory for the not_finite counts, NotFiniteBytes, before the first step runs.
-  void SetNotFinite(char* host_counts);
-  int64_t NotFiniteBytes() const { return static_cast<int64_t>(2 * num_samples() * sizeof(uint32_t)); }
-  // Sets the memory for the outputs of all steps, on the device and in page-locked host memory: the sum of the steps'
-  // Step::OutputBytes each. An output has the same place in both, also if its kernel writes to the host's alone.
-  void SetMemory(char* device_rows, char* host_rows);
-  // Returns the device memory for the next output's rows.
-  char* next_rows() const { return device_rows_ + queued_bytes_; }
-  // Starts the copy of the num_rows rows in next_rows().
-  absl::Status Queue(const StepContext& context, const Spec& spec, int64_t num_rows);
-  // Returns the page-locked memory to which a kernel may write the next output's rows itself. For small rows that is
-  // quicker than a copy, which begins microseconds after the kernel.
-  char* next_host_rows() const { return host_rows_ + queued_bytes_; }
-  // Adds the num_rows rows that the stream's kernels write to next_host_rows().
-  void AddWritten(const Spec& spec, int64_t num_rows);
-  // Does the same as Queue, for rows of sites. Also copies keys (MortonKeys) and sample_begin ([samples + 1]), which
-  // are in device memory.
-  absl::Status QueueSites(const StepContext& context, const Spec& spec, int64_t num_rows, const uint64_t* keys,
-                          const int64_t* sample_begin);
-  // An output whose rows the stream's work writes. The pointers are to page-locked memory.
-  struct Queued {
-    Spec spec;
-    const char* rows = nullptr;
-    int64_t num_rows = 0;                   // may be more than the rows that there are
-    const uint64_t* keys = nullptr;         // for rows of sites; else null
-    const int64_t* sample_begin = nullptr;  // for rows of sites; else null
-  };
-  // The outputs that were queued so far, in the order in which the steps made them.
-  const std::vector<Queued>& queued() const { return queued_; }
-  // Replaces the queued outputs. A batch that is replayed has those of its captured batch.
-  void SetQueued(std::vector<Queued> queued);
-  // Writes all queued outputs into the results. Reserves their bytes. Call it after the host has waited for the stream.
-  absl::Status Distribute();
+  // Adds an output on points, or boxes, that has no rows yet.
+  NamedOutput& Add(size_t sample, const Spec& spec);
+  absl::Status Reserve(size_t sample, int64_t bytes);
 
  private:
-  NamedOutput& Add(size_t sample, const Spec& spec);
   OutputTensor& NewTensor(size_t sample, const Spec& spec);
   absl::Status AddTensorRows(OutputTensor& tensor, size_t sample, const kernels::ConstRows& rows);
   absl::Status AddCoordinates(OutputTensor& tensor, size_t sample, absl::Span<const uint64_t> keys, KeyOrder order);
-  absl::Status Reserve(size_t sample, int64_t bytes);
 
   const BatchTasks tasks_;
   const absl::Span<InferResult> results_;
@@ -146,13 +109,8 @@ class OutputCollector {
   absl::Span<const TensorInfo> tensors_;
   std::vector<TensorSet> wanted_tensors_;  // by sample
   int dimension_ = 3;
-  std::vector<int64_t> num_answers_;         // by sample
-  std::vector<uint32_t> not_finite_on_cpu_;  // on the CPU, the memory of not_finite_
-  uint32_t* not_finite_;                     // [2, samples] counts of points and of box candidates
-  char* device_rows_ = nullptr;
-  char* host_rows_ = nullptr;
-  int64_t queued_bytes_ = 0;
-  std::vector<Queued> queued_;
+  std::vector<int64_t> num_answers_;  // by sample
+  uint32_t* not_finite_ = nullptr;    // [2, samples] counts of points and of box candidates
 };
 
 }  // namespace voxserve

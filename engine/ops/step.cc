@@ -1,5 +1,8 @@
 #include "engine/ops/step.h"
 
+#include "engine/ops/cpu_output_collector.h"
+#include "engine/ops/cuda_output_collector.h"
+
 namespace voxserve {
 
 kernels::Rows StepContext::At(const BufferSlice& slice) const {
@@ -40,6 +43,11 @@ const int32_t* StepContext::SortedPoints() const {
 
 const int64_t* StepContext::VoxelBegin() const {
   return cuda() != nullptr ? device_geometry->voxel_begin() : geometry->voxel_begin.data();
+}
+
+OutputCollector* StepContext::outputs() const {
+  if (cpu_outputs != nullptr) return cpu_outputs;
+  return cuda_outputs;
 }
 
 kernels::Epilogue FusedEpilogue::In(const StepContext& context) const {

@@ -29,6 +29,8 @@
 
 namespace voxserve {
 
+class CpuOutputCollector;
+class CudaOutputCollector;
 class OutputCollector;
 
 // A Buffer is memory that steps read and write. Its size depends on the batch, so the executor places buffers for each
@@ -79,7 +81,9 @@ struct StepContext {
   // number of points up to this one. Every point is answered.
   int64_t captured_points = 0;
   int ignore_label = 255;
-  OutputCollector* outputs = nullptr;  // written by the steps that make outputs
+  // Written by the steps that make outputs.
+  CpuOutputCollector* cpu_outputs = nullptr;    // on the CPU
+  CudaOutputCollector* cuda_outputs = nullptr;  // on a GPU
 
   // Returns a slice's rows. Their data is null if the slice is empty. It is also null if the buffer has no memory yet;
   // the shape is then valid. Rows::num_rows is set where `capacity` may be more than the number of rows.
@@ -100,6 +104,8 @@ struct StepContext {
   // Return [num_points] and [voxels + 1] on the device: the points sorted by voxel, and where each voxel's begin.
   const int32_t* SortedPoints() const;
   const int64_t* VoxelBegin() const;
+  // Returns cpu_outputs or cuda_outputs.
+  OutputCollector* outputs() const;
   int32_t num_samples() const { return static_cast<int32_t>(point_begin->size()) - 1; }
   // Null on the CPU.
   CudaContext* cuda() const { return execution->cuda.get(); }
@@ -149,8 +155,8 @@ class Step {
   // called with a context that has only this number and the buffers.
   virtual bool has_scratch_of_samples() const { return false; }
 
-  // Returns the bytes that the step's output takes in the memory of OutputCollector on a GPU; 0 for a step that makes
-  // no output. It may be called with a context that has only the number of samples and the buffers; `outputs` is then
+  // Returns the bytes that the step's output takes in the memory of CudaOutputCollector; 0 for a step that makes
+  // no output. It may be called with a context that has only the number of samples and the buffers; outputs() is then
   // null.
   virtual int64_t OutputBytes(const StepContext&) const { return 0; }
 

@@ -1,5 +1,6 @@
 #include "engine/ops/boxes/box_output.h"
 
+#include "engine/ops/cpu_output_collector.h"
 #include "engine/runtime/aligned_bytes.h"
 #include "kernels/boxes/box_rows.h"
 
@@ -11,10 +12,10 @@ absl::Status BoxOutputStep::Run(const StepContext& context) const {
   }
   const kernels::Rows boxes = context.At(in_);
   const OutputCollector::Spec spec = SpecOf(context, boxes);
-  for (size_t i = 0; i < context.outputs->num_samples(); ++i) {
-    if (!context.outputs->IsWanted(i, spec)) continue;
+  for (size_t i = 0; i < context.cpu_outputs->num_samples(); ++i) {
+    if (!context.cpu_outputs->IsWanted(i, spec)) continue;
     const float* const rows = boxes.floats() + static_cast<int64_t>(i) * spec.rows_per_sample * boxes.pitch;
-    context.outputs->AddBoxes(i, spec, rows, boxes.pitch);
+    context.cpu_outputs->AddBoxes(i, spec, rows, boxes.pitch);
   }
   return absl::OkStatus();
 }

@@ -16,7 +16,7 @@ kernels::ImageChannels ImageAt(const StepContext& context, const BufferSlice& sl
 
 // Returns the counter of boxes that are not finite; null if memory is measured without a batch.
 uint32_t* NotFiniteBoxes(const StepContext& context) {
-  return context.outputs == nullptr ? nullptr : context.outputs->not_finite_boxes();
+  return context.outputs() == nullptr ? nullptr : context.outputs()->not_finite_boxes();
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/status_macros.h"
+#include "engine/ops/cpu_output_collector.h"
 #include "engine/runtime/aligned_bytes.h"
 #include "engine/runtime/cuda_status.h"
 
@@ -12,7 +13,7 @@ absl::Status PointOutputStep::Run(const StepContext& context) const {
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) return RunOnCuda(context);
   }
-  OutputCollector& outputs = *context.outputs;
+  CpuOutputCollector& outputs = *context.cpu_outputs;
   const OutputCollector::Spec spec = SpecOf(context.At(in_));
   for (size_t i = 0; i < outputs.num_samples(); ++i) {
     if (!outputs.IsWanted(i, spec)) continue;
@@ -25,7 +26,7 @@ absl::Status PointOutputStep::Run(const StepContext& context) const {
 }
 
 int64_t PointOutputStep::OutputBytes(const StepContext& context) const {
-  const int64_t num_answers = context.outputs == nullptr ? 0 : context.outputs->num_answers();
+  const int64_t num_answers = context.outputs() == nullptr ? 0 : context.outputs()->num_answers();
   const int64_t num_rows = std::max(num_answers, context.captured_points);
   return AlignedBytes(num_rows * SpecOf(context.At(in_)).row_bytes());
 }
@@ -45,7 +46,7 @@ kernels::VoxelToPointParams PointOutputStep::ParamsOf(const StepContext& context
                                      .points = kernels::Rows::Packed(points, in.dtype, num_points, in.channels)};
   if (output_ == NamedOutput::kLabels) {
     params.fill_label = context.ignore_label;
-    params.num_filled = context.outputs->not_finite_points();
+    params.num_filled = context.outputs()->not_finite_points();
     params.point_begin = context.device_point_begin;
     params.num_samples = context.num_samples();
     params.first_point = begin;

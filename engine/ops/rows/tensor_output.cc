@@ -1,6 +1,7 @@
 #include "engine/ops/rows/tensor_output.h"
 
 #include "engine/base/status_macros.h"
+#include "engine/ops/cpu_output_collector.h"
 #include "engine/runtime/aligned_bytes.h"
 
 namespace voxserve {
@@ -9,14 +10,13 @@ absl::Status TensorOutputStep::Run(const StepContext& context) const {
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) return RunOnCuda(context);
   }
-  OutputCollector& outputs = *context.outputs;
+  CpuOutputCollector& outputs = *context.cpu_outputs;
   const kernels::ConstRows rows = context.At(options_.in);
   const OutputCollector::Spec spec = SpecOf(context);
   for (size_t i = 0; i < outputs.num_samples(); ++i) {
     if (!outputs.IsWanted(i, spec)) continue;
     if (options_.level >= 0) {
-      RETURN_IF_ERROR(outputs.AddSites(i, spec, rows, context.Keys(options_.level), context.SampleBegin(options_.in),
-                                       OutputCollector::KeyOrder::kCanonical));
+      RETURN_IF_ERROR(outputs.AddSites(i, spec, rows, context.Keys(options_.level), context.SampleBegin(options_.in)));
     } else {
       const int64_t begin = static_cast<int64_t>(i) * spec.rows_per_sample;
       RETURN_IF_ERROR(outputs.AddTensor(i, spec, rows.RowRange(begin, begin + spec.rows_per_sample)));

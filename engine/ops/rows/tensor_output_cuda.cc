@@ -1,6 +1,7 @@
 #include <cuda_runtime_api.h>
 
 #include "engine/base/status_macros.h"
+#include "engine/ops/cuda_output_collector.h"
 #include "engine/ops/rows/tensor_output.h"
 #include "engine/runtime/cuda_status.h"
 
@@ -11,15 +12,15 @@ absl::Status TensorOutputStep::RunOnCuda(const StepContext& context) const {
   const OutputCollector::Spec spec = SpecOf(context);
   const auto row_bytes = static_cast<size_t>(spec.row_bytes());
   if (rows.capacity > 0) {
-    RETURN_IF_CUDA_ERROR(
-        cudaMemcpy2DAsync(context.outputs->next_rows(), row_bytes, rows.data, static_cast<size_t>(rows.pitch_bytes()),
-                          row_bytes, static_cast<size_t>(rows.capacity), cudaMemcpyDeviceToDevice, context.stream()));
+    RETURN_IF_CUDA_ERROR(cudaMemcpy2DAsync(
+        context.cuda_outputs->next_rows(), row_bytes, rows.data, static_cast<size_t>(rows.pitch_bytes()), row_bytes,
+        static_cast<size_t>(rows.capacity), cudaMemcpyDeviceToDevice, context.stream()));
   }
-  if (options_.level < 0) return context.outputs->Queue(context, spec, rows.capacity);
+  if (options_.level < 0) return context.cuda_outputs->Queue(context, spec, rows.capacity);
   // If only the device knows the number of rows, the whole capacity is copied; nobody reads the rows behind the last
   // one.
-  return context.outputs->QueueSites(context, spec, rows.capacity, context.Keys(options_.level),
-                                     context.SampleBegin(options_.in));
+  return context.cuda_outputs->QueueSites(context, spec, rows.capacity, context.Keys(options_.level),
+                                          context.SampleBegin(options_.in));
 }
 
 }  // namespace voxserve
