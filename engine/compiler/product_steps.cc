@@ -70,30 +70,25 @@ void EmitSparseConv(const SparseConvOp& conv, int index, StepEmitter& emitter) {
   emitter.CountWeights(index, weights);
   const kernels::ConvGeometry& geometry = conv.geometry();
   const int conv_index = static_cast<int>(emitter.program().convs.size());
-  const ConvShape shape{.in_channels = emitter.Node(node.inputs[0]).channels,
-                        .out_channels = node.channels,
-                        .dtype = emitter.target().dtype,
-                        .num_offsets = geometry.NumOffsets(),
-                        .allow_tf32 = emitter.target().allow_tf32,
-                        .is_symmetric = geometry.IsSymmetric()};
-  const int rulebook = emitter.RulebookOf(conv, conv_index);
-  emitter.program().convs.push_back({.node = node.name,
-                                     .step = static_cast<int>(emitter.program().steps.size()),
-                                     .rulebook = rulebook,
-                                     .in_channels = shape.in_channels,
-                                     .out_channels = shape.out_channels,
-                                     .dtype = shape.dtype,
-                                     .is_on_cuda = emitter.target().on_cuda,
-                                     .served = ServedDataflows(shape, emitter.target().on_cuda)});
+  ProgramConv made{.node = node.name,
+                   .step = static_cast<int>(emitter.program().steps.size()),
+                   .rulebook = emitter.RulebookOf(conv, conv_index),
+                   .in_channels = emitter.Node(node.inputs[0]).channels,
+                   .out_channels = node.channels,
+                   .dtype = emitter.target().dtype,
+                   .num_offsets = geometry.NumOffsets(),
+                   .allow_tf32 = emitter.target().allow_tf32,
+                   .is_symmetric = geometry.IsSymmetric(),
+                   .is_on_cuda = emitter.target().on_cuda};
+  made.served = ServedDataflows(made);
+  emitter.program().convs.push_back(made);
   const BufferSlice out = emitter.UseBuffer(index);
   std::unique_ptr<LinearStep> shortcut = TakeShortcut(layer, out, emitter);
   emitter.Push(index, std::make_unique<SparseConvStep>(SparseConvStep::Options{.in = emitter.UseInputBuffer(index),
                                                                                .out = out,
-                                                                               .conv = conv_index,
-                                                                               .rulebook = rulebook,
-                                                                               .shape = shape,
-                                                                               .epilogue = emitter.TakeEpilogue(index),
-                                                                               .on_cuda = emitter.target().on_cuda},
+                                                                               .index = conv_index,
+                                                                               .conv = std::move(made),
+                                                                               .epilogue = emitter.TakeEpilogue(index)},
                                                        std::move(weights), std::move(shortcut)));
 }
 

@@ -26,13 +26,6 @@ absl::Status CheckWeights(const Program& program) {
 
 }  // namespace
 
-const ServedDataflow* ProgramConv::Find(Dataflow dataflow) const {
-  const auto found = std::find_if(served.begin(), served.end(), [dataflow](const ServedDataflow& of_device) {
-    return of_device.dataflow == dataflow;
-  });
-  return found == served.end() ? nullptr : &*found;
-}
-
 std::vector<int> Program::LevelsBehindPrunes() const {
   std::vector<int> behind;
   for (size_t i = 1; i < segments.size(); ++i) {

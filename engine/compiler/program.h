@@ -47,25 +47,6 @@ struct ProgramSegment {
   int end_step = 0;  // the first step of the next segment
 };
 
-// A convolution of the program. Its index is its place in the order in which they run; a plan has an entry for each.
-struct ProgramConv {
-  std::string node;  // name of the graph's node
-  int step = 0;
-  int rulebook = 0;
-  int32_t in_channels = 0;
-  int32_t out_channels = 0;
-  DType dtype = DType::kFloat32;  // type of the matrix products' factors
-  bool is_on_cuda = false;
-  std::vector<ServedDataflow> served;  // the dataflows that the device supports for it (dataflow.h)
-
-  // Returns null where the device does not support the dataflow for this convolution.
-  const ServedDataflow* Find(Dataflow dataflow) const;
-  bool Serves(const ConvPlan& plan) const {
-    const ServedDataflow* const found = Find(plan.dataflow);
-    return found != nullptr && found->Serves(plan);
-  }
-};
-
 struct Program {
   // Uploads the weights to the GPU that the program was compiled for, and sets weight_bytes to their size there.
   // Returns INVALID_ARGUMENT (BAD_MODEL) if a weight is beyond the range of its type; the message names the step.

@@ -90,9 +90,10 @@ std::vector<Move> SubmanifoldMoves(const std::vector<ScanConvolution>& convs) {
   for (const Direction direction : {Direction::kGather, Direction::kScatter}) {
     for (const ScanConvolution& conv : convs) {
       if (!conv.is_submanifold()) continue;
-      const int32_t channels = direction == Direction::kGather ? conv.shape.in_channels : conv.shape.out_channels;
+      const int32_t channels = direction == Direction::kGather ? conv.layer.in_channels : conv.layer.out_channels;
       const auto same = std::find_if(moves.begin(), moves.end(), [&](const Move& other) {
-        return other.direction == direction && other.conv.rulebook == conv.rulebook && other.channels == channels;
+        return other.direction == direction && other.conv.layer.rulebook == conv.layer.rulebook &&
+               other.channels == channels;
       });
       if (same != moves.end()) {
         same->count += conv.count;
@@ -159,8 +160,8 @@ class Bench {
     for (const Move& move : moves_) {
       sparse_values = std::max(sparse_values, move.num_rows() * move.channels);
       dense_values = std::max(dense_values, move.conv.num_pairs() * move.channels);
-      if (!lists_.contains(move.conv.rulebook)) {
-        lists_[move.conv.rulebook] = std::make_unique<PairLists>(move.conv.tables);
+      if (!lists_.contains(move.conv.layer.rulebook)) {
+        lists_[move.conv.layer.rulebook] = std::make_unique<PairLists>(move.conv.tables);
       }
     }
     constexpr int64_t kMaxValueBytes = 4;
@@ -188,7 +189,7 @@ class Bench {
         const Variant& variant = kVariants[v];
         if (!variant.is_ours && ResultOf(move, variant) != ours[variant.dtype]) {
           std::fprintf(stderr, "%s: the %s of %s (%d channels) differs from ours\n", variant.name, NameOf(move),
-                       move.conv.name.c_str(), move.channels);
+                       move.conv.layer.node.c_str(), move.channels);
           return false;
         }
         move.times[v] = Time([&] { return Queue(move, variant); });
@@ -213,8 +214,8 @@ class Bench {
       const double move_us = move.times.back().back_to_back_ms * 1e3;
       bytes[static_cast<size_t>(move.direction)] += move.Bytes() * move.count;
       us[static_cast<size_t>(move.direction)] += move_us * move.count;
-      std::printf("| %s | %s | %d | %lld | %lld | %d | %.1f | %s |\n", NameOf(move), move.conv.name.c_str(), move.count,
-                  static_cast<long long>(move.num_rows()), static_cast<long long>(move.num_moved_pairs()),
+      std::printf("| %s | %s | %d | %lld | %lld | %d | %.1f | %s |\n", NameOf(move), move.conv.layer.node.c_str(),
+                  move.count, static_cast<long long>(move.num_rows()), static_cast<long long>(move.num_moved_pairs()),
                   move.channels, move_us, Speed(move.Bytes(), move_us, copy_gbps).c_str());
     }
     for (size_t d = 0; d < kDirectionNames.size(); ++d) {
@@ -252,7 +253,7 @@ class Bench {
     const bool is_gather = move.direction == Direction::kGather;
     const void* const from = buffers.from.at(variant.dtype)->data();
     if (!variant.is_ours) {
-      const PairLists& lists = *lists_.at(move.conv.rulebook);
+      const PairLists& lists = *lists_.at(move.conv.layer.rulebook);
       const PairListParams params{.num_offsets = tables.num_offsets,
                                   .offset_begin = tables.offset_begin,
                                   .identity_offset = tables.identity_offset,

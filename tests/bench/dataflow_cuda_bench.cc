@@ -68,7 +68,7 @@ int64_t Pitch(int32_t channels) { return (channels + 7) / 8 * 8; }
 // block.
 std::vector<ConvPlan> PlansOf(const ScanConvolution& conv) {
   std::vector<ConvPlan> plans;
-  for (const ServedDataflow& served : conv.served) {
+  for (const ServedDataflow& served : conv.layer.served) {
     plans.push_back(ByDataflow(kDefaultCudaConvPlan, served.dataflow));
     if (!served.blocks) continue;
     for (const kernels::ConvBlock& block : *served.blocks) {
@@ -127,7 +127,7 @@ class PlannedConv {
   PlannedConv(const ScanConvolution& conv, const ConvPlan& plan, const kernels::ConvOperands& operands,
               const StepContext& context)
       : context_(context),
-        run_{.context = context_, .plan = plan, .shape = conv.shape, .rulebook = conv.rulebook, .operands = operands},
+        run_{.context = context_, .plan = plan, .conv = conv.layer, .operands = operands},
         scratch_(Device::kCuda, DataflowOf(plan.dataflow).WorkspaceBytes(run_)) {
     context_.scratch = scratch_.data();
   }
@@ -174,7 +174,7 @@ class Bench {
       planned.Queue();
       support::Synchronize();
       ExpectCudaSuccess(cudaProfilerStart());
-      nvtxRangePushA(absl::StrCat("layer=", conv.name).c_str());
+      nvtxRangePushA(absl::StrCat("layer=", conv.layer.node).c_str());
       planned.Queue();
       nvtxRangePop();
       support::Synchronize();
@@ -193,23 +193,23 @@ class Bench {
   void Allocate(const ScanConvolutions& convs) {
     int64_t in_values = 0, out_values = 0;
     for (const ScanConvolution& conv : convs.all()) {
-      in_values = std::max(in_values, conv.tables.num_in_rows * Pitch(conv.shape.in_channels));
-      out_values = std::max(out_values, conv.tables.num_out_rows * Pitch(conv.shape.out_channels));
+      in_values = std::max(in_values, conv.tables.num_in_rows * Pitch(conv.layer.in_channels));
+      out_values = std::max(out_values, conv.tables.num_out_rows * Pitch(conv.layer.out_channels));
     }
     in_ = RandomHalves(in_values, 0.5f);
     out_ = std::make_unique<DeviceArray<__half>>(Device::kCuda, static_cast<size_t>(out_values));
   }
 
   static std::unique_ptr<DeviceArray<__half>> PackedWeights(const ScanConvolution& conv, Dataflow dataflow) {
-    const ConvShape& shape = conv.shape;
-    const int64_t count = int64_t{shape.num_offsets} * shape.in_channels * shape.out_channels;
+    const ProgramConv& layer = conv.layer;
+    const int64_t count = int64_t{layer.num_offsets} * layer.in_channels * layer.out_channels;
     std::vector<float> weights(static_cast<size_t>(count));
     uint32_t state = 7;
     for (float& value : weights) {
       state = state * 1664525 + 1013904223;
       value = (static_cast<float>(state >> 8) * 0x1p-23f - 1) * 0.1f;
     }
-    weights = DataflowOf(dataflow).PackWeights(shape, weights);
+    weights = DataflowOf(dataflow).PackWeights(layer, weights);
     std::vector<__half> halves(weights.size());
     std::transform(weights.begin(), weights.end(), halves.begin(), [](float value) { return __float2half(value); });
     return std::make_unique<DeviceArray<__half>>(Device::kCuda, halves);
@@ -218,13 +218,13 @@ class Bench {
   kernels::ConvOperands Operands(const ScanConvolution& conv, const void* weights) const {
     return {.in = {.data = in_->data(),
                    .dtype = DType::kFloat16,
-                   .channels = conv.shape.in_channels,
-                   .pitch = Pitch(conv.shape.in_channels),
+                   .channels = conv.layer.in_channels,
+                   .pitch = Pitch(conv.layer.in_channels),
                    .capacity = conv.tables.num_in_rows},
             .out = {.data = out_->data(),
                     .dtype = DType::kFloat16,
-                    .channels = conv.shape.out_channels,
-                    .pitch = Pitch(conv.shape.out_channels),
+                    .channels = conv.layer.out_channels,
+                    .pitch = Pitch(conv.layer.out_channels),
                     .capacity = conv.tables.num_out_rows},
             .weights = weights,
             .epilogue = {.bias = bias_.data(), .activation = kernels::ActivationFunction::kRelu}};
@@ -255,7 +255,7 @@ class Bench {
   }
 
   std::vector<__half> TakeOutput(const ScanConvolution& conv) const {
-    std::vector<__half> values(static_cast<size_t>(conv.tables.num_out_rows * Pitch(conv.shape.out_channels)));
+    std::vector<__half> values(static_cast<size_t>(conv.tables.num_out_rows * Pitch(conv.layer.out_channels)));
     support::CopyFromDevice(Device::kCuda, values.data(), out_->data(), values.size() * sizeof(__half));
     return values;
   }
@@ -263,11 +263,11 @@ class Bench {
   void Compare(const ScanConvolution& conv, const ConvPlan& plan, const std::vector<__half>& found,
                const std::vector<__half>& expected) {
     for (size_t i = 0; i < found.size(); ++i) {
-      if (static_cast<int64_t>(i) % Pitch(conv.shape.out_channels) >= conv.shape.out_channels) continue;
+      if (static_cast<int64_t>(i) % Pitch(conv.layer.out_channels) >= conv.layer.out_channels) continue;
       const float value = __half2float(found[i]), wanted = __half2float(expected[i]);
       if (std::abs(value - wanted) <= kTolerance * (1 + std::abs(wanted))) continue;
-      std::fprintf(stderr, "%s by %s: value %zu is %g, by the first %g\n", conv.name.c_str(), NameOf(plan).c_str(), i,
-                   static_cast<double>(value), static_cast<double>(wanted));
+      std::fprintf(stderr, "%s by %s: value %zu is %g, by the first %g\n", conv.layer.node.c_str(),
+                   NameOf(plan).c_str(), i, static_cast<double>(value), static_cast<double>(wanted));
       are_equal_ = false;
       return;
     }
@@ -297,7 +297,7 @@ class Bench {
       std::printf("| %s | %.0f | %.2fx | %.0f | %.2fx |\n", name.c_str(), sum.device_us, base.device_us / sum.device_us,
                   sum.launched_us, base.launched_us / sum.launched_us);
     };
-    for (const ServedDataflow& served : convs.front().served) {
+    for (const ServedDataflow& served : convs.front().layer.served) {
       const Dataflow id = served.dataflow;
       print(absl::StrCat(NameOf(id), ", default"),
             [id](const ConvPlan& plan) { return plan.dataflow == id && plan.block == kernels::ConvBlock{}; });
@@ -324,8 +324,8 @@ class Bench {
     for (size_t i = 0; i < convs.size(); ++i) {
       const ScanConvolution& conv = convs[i];
       std::string row =
-          absl::StrFormat("| %s | %d | %d | %d | %d | %d | %d |", conv.name, conv.count, conv.tables.num_offsets,
-                          conv.tables.num_out_rows, conv.num_pairs(), conv.shape.in_channels, conv.shape.out_channels);
+          absl::StrFormat("| %s | %d | %d | %d | %d | %d | %d |", conv.layer.node, conv.count, conv.tables.num_offsets,
+                          conv.tables.num_out_rows, conv.num_pairs(), conv.layer.in_channels, conv.layer.out_channels);
       for (const ConvPlan& plan : all) {
         const TimedPlan* const at = Best(times[i], [&](const ConvPlan& other) { return other == plan; });
         row += at == nullptr ? " |" : absl::StrFormat(" %.1f |", at->times.back_to_back_ms * 1e3);
@@ -338,7 +338,7 @@ class Bench {
   // Returns the number of rows that an implicit GEMM multiplies. A tile of 64 rows multiplies all of its rows at each
   // offset at which one of the rows has a pair.
   static int64_t IssuedRows(const ScanConvolution& conv, const StepContext& context) {
-    const kernels::TilesView tiles = context.device_geometry->tiles(conv.rulebook);
+    const kernels::TilesView tiles = context.device_geometry->tiles(conv.layer.rulebook);
     const int64_t num_tiles = (conv.tables.num_out_rows + kernels::kMaskTileRows - 1) / kernels::kMaskTileRows;
     std::vector<uint32_t> masks(static_cast<size_t>(num_tiles * kernels::MaskWords(tiles.num_offsets)));
     support::CopyFromDevice(Device::kCuda, masks.data(), tiles.masks, masks.size() * sizeof(uint32_t));
@@ -365,12 +365,12 @@ class Bench {
           Best(times[i], [&](const ConvPlan& other) { return other == plan; })->times.back_to_back_ms * 1e3;
       const double best_us =
           Best(times[i], [id](const ConvPlan& other) { return other.dataflow == id; })->times.back_to_back_ms * 1e3;
-      const double flop_a_row = 2.0 * conv.shape.in_channels * conv.shape.out_channels;
+      const double flop_a_row = 2.0 * conv.layer.in_channels * conv.layer.out_channels;
       const double useful = static_cast<double>(conv.num_pairs()) * flop_a_row * 1e-9;
       const double issued = static_cast<double>(IssuedRows(conv, context)) * flop_a_row * 1e-9;
-      std::puts(absl::StrFormat("| %s | %d | %d | %d | %.1f | %.1f | %.3f | %.3f | %.2f | %.0f | %.0f |", conv.name,
-                                conv.count, conv.shape.in_channels, conv.shape.out_channels, us, best_us, useful,
-                                issued, issued / useful, useful / us * 1e3, issued / us * 1e3)
+      std::puts(absl::StrFormat("| %s | %d | %d | %d | %.1f | %.1f | %.3f | %.3f | %.2f | %.0f | %.0f |",
+                                conv.layer.node, conv.count, conv.layer.in_channels, conv.layer.out_channels, us,
+                                best_us, useful, issued, issued / useful, useful / us * 1e3, issued / us * 1e3)
                     .c_str());
     }
   }

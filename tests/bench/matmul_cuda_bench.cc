@@ -84,7 +84,7 @@ std::vector<Workload> Workloads() {
 MatmulGrouping Group(const ScanConvolution& conv, const GroupingOptions& options) {
   return kernels::GroupMatmuls({.num_offsets = conv.tables.num_offsets,
                                 .offset_begin = conv.tables.offset_begin,
-                                .is_symmetric = conv.shape.is_symmetric,
+                                .is_symmetric = conv.layer.is_symmetric,
                                 .identity_offset = conv.tables.identity_offset},
                                options);
 }
@@ -95,7 +95,7 @@ double LargestSpread(const ScanConvolution& conv, const MatmulGrouping& grouping
   for (const kernels::MatmulGroup& group : grouping.groups) {
     int64_t n_min = group.rows;
     for (int32_t position = group.first; position < group.first + group.count; ++position) {
-      const int32_t k = kernels::OffsetAt(position, conv.tables.num_offsets, conv.shape.is_symmetric);
+      const int32_t k = kernels::OffsetAt(position, conv.tables.num_offsets, conv.layer.is_symmetric);
       n_min = std::min(n_min, conv.tables.offset_begin[k + 1] - conv.tables.offset_begin[k]);
     }
     largest = std::max(largest, 1 - static_cast<double>(n_min) / static_cast<double>(group.rows));
@@ -108,13 +108,13 @@ struct Buffers {
   explicit Buffers(const std::vector<ScanConvolution>& convs) {
     int64_t in_values = 0, weight_values = 0, gathered_values = 0, product_values = 0;
     for (const ScanConvolution& conv : convs) {
-      in_values = std::max(in_values, conv.tables.num_in_rows * conv.shape.in_channels);
+      in_values = std::max(in_values, conv.tables.num_in_rows * conv.layer.in_channels);
       weight_values =
-          std::max(weight_values, int64_t{conv.tables.num_offsets} * conv.shape.in_channels * conv.shape.out_channels);
+          std::max(weight_values, int64_t{conv.tables.num_offsets} * conv.layer.in_channels * conv.layer.out_channels);
       for (const NamedGrouping& named : Groupings()) {
         const MatmulGrouping grouping = Group(conv, named.options);
-        gathered_values = std::max(gathered_values, grouping.num_gathered_rows * conv.shape.in_channels);
-        product_values = std::max(product_values, grouping.num_product_rows * conv.shape.out_channels);
+        gathered_values = std::max(gathered_values, grouping.num_gathered_rows * conv.layer.in_channels);
+        product_values = std::max(product_values, grouping.num_product_rows * conv.layer.out_channels);
       }
     }
     in = RandomHalves(in_values);
@@ -149,20 +149,20 @@ class GroupedGemm {
     const auto add = [&](int64_t rows, int32_t position, const __half* a, int64_t product_row) {
       rows_.push_back(static_cast<int>(rows));
       a_.push_back(a);
-      b_.push_back(buffers.weights->data() + int64_t{position} * conv.shape.in_channels * conv.shape.out_channels);
-      c_.push_back(buffers.products->data() + product_row * conv.shape.out_channels);
+      b_.push_back(buffers.weights->data() + int64_t{position} * conv.layer.in_channels * conv.layer.out_channels);
+      c_.push_back(buffers.products->data() + product_row * conv.layer.out_channels);
     };
     for (const kernels::MatmulGroup& group : grouping_.groups) {
-      add(group.rows, group.first, buffers.gathered->data() + group.begin * conv.shape.in_channels, group.begin);
+      add(group.rows, group.first, buffers.gathered->data() + group.begin * conv.layer.in_channels, group.begin);
     }
     if (const int64_t rows = grouping_.num_product_rows - grouping_.num_gathered_rows; rows > 0) {
-      const int32_t position = conv.shape.is_symmetric ? conv.tables.num_offsets - 1 : conv.tables.identity_offset;
+      const int32_t position = conv.layer.is_symmetric ? conv.tables.num_offsets - 1 : conv.tables.identity_offset;
       add(rows, position, buffers.in->data(), grouping_.num_gathered_rows);
     }
     const size_t count = rows_.size();
     no_transpose_.assign(count, CUBLAS_OP_N);
-    in_channels_.assign(count, conv.shape.in_channels);
-    out_channels_.assign(count, conv.shape.out_channels);
+    in_channels_.assign(count, conv.layer.in_channels);
+    out_channels_.assign(count, conv.layer.out_channels);
     one_.assign(count, 1);
     alpha_.assign(count, 1.0f);
     beta_.assign(count, 0.0f);
@@ -252,19 +252,19 @@ class Bench {
   }
 
   static double TrueMacs(const ScanConvolution& conv) {
-    return static_cast<double>(conv.num_pairs()) * conv.shape.in_channels * conv.shape.out_channels;
+    return static_cast<double>(conv.num_pairs()) * conv.layer.in_channels * conv.layer.out_channels;
   }
 
   cudaError_t Queue(const ScanConvolution& conv, const MatmulGrouping& grouping, const Buffers& buffers) {
     return kernels::cuda::MultiplyGroups({.tables = conv.tables,
-                                          .is_symmetric = conv.shape.is_symmetric,
+                                          .is_symmetric = conv.layer.is_symmetric,
                                           .grouping = &grouping,
                                           .operands = {.in = {.data = buffers.in->data(),
                                                               .dtype = DType::kFloat16,
-                                                              .channels = conv.shape.in_channels,
-                                                              .pitch = conv.shape.in_channels,
+                                                              .channels = conv.layer.in_channels,
+                                                              .pitch = conv.layer.in_channels,
                                                               .capacity = conv.tables.num_in_rows},
-                                                       .out = {.channels = conv.shape.out_channels},
+                                                       .out = {.channels = conv.layer.out_channels},
                                                        .weights = buffers.weights->data()}},
                                          buffers.gathered->data(), buffers.products->data(), *gemm_);
   }
@@ -279,7 +279,7 @@ class Bench {
 
   Products Measure(const ScanConvolution& conv, const MatmulGrouping& grouping, const Buffers& buffers) {
     Products products =
-        Time(static_cast<double>(grouping.num_product_rows) * conv.shape.in_channels * conv.shape.out_channels,
+        Time(static_cast<double>(grouping.num_product_rows) * conv.layer.in_channels * conv.layer.out_channels,
              [&] { ExpectCudaSuccess(Queue(conv, grouping, buffers)); });
     products.spread = LargestSpread(conv, grouping);
     return products;
@@ -289,17 +289,17 @@ class Bench {
   Products MeasureGrouped(const ScanConvolution& conv, const Products& separate, const Buffers& buffers) {
     const GroupedGemm grouped(conv, buffers);
     if (const cublasStatus_t status = grouped.Queue(cublas_); status != CUBLAS_STATUS_SUCCESS) {
-      std::fprintf(stderr, "%s: the grouped GEMM refuses (%s); separate products stand in\n", conv.name.c_str(),
+      std::fprintf(stderr, "%s: the grouped GEMM refuses (%s); separate products stand in\n", conv.layer.node.c_str(),
                    cublasGetStatusName(status));
       num_stand_ins_ += conv.count;
       return separate;
     }
-    if (grouped.grouping().num_product_rows * conv.shape.out_channels <= kMaxCompared) Compare(conv, grouped, buffers);
+    if (grouped.grouping().num_product_rows * conv.layer.out_channels <= kMaxCompared) Compare(conv, grouped, buffers);
     return Time(TrueMacs(conv), [&] { ExpectCublasSuccess(grouped.Queue(cublas_)); });
   }
 
   void Compare(const ScanConvolution& conv, const GroupedGemm& grouped, const Buffers& buffers) {
-    const auto num_values = static_cast<size_t>(grouped.grouping().num_product_rows * conv.shape.out_channels);
+    const auto num_values = static_cast<size_t>(grouped.grouping().num_product_rows * conv.layer.out_channels);
     const auto take_products = [&] {
       std::vector<__half> values(num_values);
       support::CopyFromDevice(Device::kCuda, values.data(), buffers.products->data(), num_values * sizeof(__half));
@@ -314,7 +314,7 @@ class Bench {
     for (size_t i = 0; i < num_values; ++i) {
       const float value = __half2float(found[i]), wanted = __half2float(expected[i]);
       if (std::abs(value - wanted) <= kTolerance * (1 + std::abs(wanted))) continue;
-      std::fprintf(stderr, "%s: the grouped GEMM's value %zu is %g, ours %g\n", conv.name.c_str(), i,
+      std::fprintf(stderr, "%s: the grouped GEMM's value %zu is %g, ours %g\n", conv.layer.node.c_str(), i,
                    static_cast<double>(value), static_cast<double>(wanted));
       are_equal_ = false;
       return;
@@ -372,8 +372,8 @@ class Bench {
     for (size_t i = 0; i < convs.size(); ++i) {
       const ScanConvolution& conv = convs[i];
       std::string row =
-          absl::StrFormat("| %s | %d | %d | %d | %d | %d |", conv.name, conv.count, conv.tables.num_offsets,
-                          conv.num_pairs(), conv.shape.in_channels, conv.shape.out_channels);
+          absl::StrFormat("| %s | %d | %d | %d | %d | %d |", conv.layer.node, conv.count, conv.tables.num_offsets,
+                          conv.num_pairs(), conv.layer.in_channels, conv.layer.out_channels);
       for (const std::vector<Products>& products : ours) {
         absl::StrAppendFormat(&row, " %.1f |", products[i].device_us);
       }

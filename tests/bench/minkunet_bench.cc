@@ -67,7 +67,7 @@ double CountMacs(const Program& program, const BatchGeometry& geometry) {
   for (const auto& step : program.steps) {
     if (const auto* conv = dynamic_cast<const SparseConvStep*>(step.get())) {
       const SparseConvStep::Options& options = conv->options();
-      macs += static_cast<double>(geometry.rulebook(options.rulebook).num_pairs()) * options.in.channels *
+      macs += static_cast<double>(geometry.rulebook(options.conv.rulebook).num_pairs()) * options.in.channels *
               options.out.channels;
     } else if (const auto* linear = dynamic_cast<const LinearStep*>(step.get())) {
       const LinearStep::Options& options = linear->options();

@@ -77,7 +77,7 @@ class Prepared {
     double macs = 0;
     for (const auto& step : program_.steps) {
       if (const auto* conv = dynamic_cast<const SparseConvStep*>(step.get())) {
-        const kernels::PairTablesView tables = geometry.rulebook(conv->options().rulebook);
+        const kernels::PairTablesView tables = geometry.rulebook(conv->options().conv.rulebook);
         macs += static_cast<double>(tables.offset_begin[tables.num_offsets]) * conv->options().in.channels *
                 conv->options().out.channels;
       } else if (const auto* linear = dynamic_cast<const LinearStep*>(step.get())) {

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "engine/executor/cuda_executor.h"
-#include "engine/ops/conv/sparse_conv.h"
 #include "tests/bench/or_die.h"
 #include "tests/support/minkunet.h"
 
@@ -38,21 +37,15 @@ ScanConvolutions::ScanConvolutions(double width, const PointCloud& cloud, float 
     std::exit(1);
   }
   for (const ProgramConv& conv : program_.convs) {
-    const auto& step = static_cast<const SparseConvStep&>(*program_.steps[static_cast<size_t>(conv.step)]);
     const auto same = std::find_if(all_.begin(), all_.end(), [&conv](const ScanConvolution& other) {
-      return other.rulebook == conv.rulebook && other.shape.in_channels == conv.in_channels &&
-             other.shape.out_channels == conv.out_channels;
+      return other.layer.rulebook == conv.rulebook && other.layer.in_channels == conv.in_channels &&
+             other.layer.out_channels == conv.out_channels;
     });
     if (same != all_.end()) {
       ++same->count;
       continue;
     }
-    all_.push_back({.name = conv.node,
-                    .count = 1,
-                    .rulebook = conv.rulebook,
-                    .tables = context().device_geometry->rulebook(conv.rulebook),
-                    .shape = step.options().shape,
-                    .served = conv.served});
+    all_.push_back({.count = 1, .tables = context().device_geometry->rulebook(conv.rulebook), .layer = conv});
   }
 }
 

@@ -19,12 +19,9 @@ namespace voxserve::bench {
 
 // All convolutions of the network that share one rulebook and have the same numbers of channels.
 struct ScanConvolution {
-  std::string name;  // the node of the first of these convolutions
-  int count = 0;     // the number of these convolutions in the network
-  int rulebook = 0;  // convolutions with equal numbers share one rulebook
+  int count = 0;  // the number of these convolutions in the network
   kernels::PairTablesView tables;
-  ConvShape shape;
-  std::vector<ServedDataflow> served;
+  ProgramConv layer;  // the first of them
 
   int64_t num_pairs() const { return tables.offset_begin[tables.num_offsets]; }
   // Returns true if the kernel has more than one offset, and one of them pairs each row with itself.

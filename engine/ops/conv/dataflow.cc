@@ -30,6 +30,13 @@ bool ServedDataflow::Serves(const ConvPlan& plan) const {
   return std::find(blocks->begin(), blocks->end(), plan.block) != blocks->end();
 }
 
+const ServedDataflow* ProgramConv::Find(Dataflow dataflow) const {
+  const auto found = std::find_if(served.begin(), served.end(), [dataflow](const ServedDataflow& of_device) {
+    return of_device.dataflow == dataflow;
+  });
+  return found == served.end() ? nullptr : &*found;
+}
+
 std::string Describe(const kernels::ConvBlock& block) {
   std::string text =
       block.columns == 0 ? absl::StrCat(block.rows, " rows") : absl::StrCat(block.rows, " x ", block.columns);
@@ -38,10 +45,10 @@ std::string Describe(const kernels::ConvBlock& block) {
   return text;
 }
 
-std::vector<ServedDataflow> ServedDataflows(const ConvShape& shape, bool on_cuda) {
+std::vector<ServedDataflow> ServedDataflows(const ProgramConv& conv) {
   std::vector<ServedDataflow> all;
   for (const ConvDataflow* dataflow : Dataflows()) {
-    if (std::optional<ServedDataflow> served = dataflow->Serves(shape, on_cuda)) all.push_back(*std::move(served));
+    if (std::optional<ServedDataflow> served = dataflow->Serves(conv)) all.push_back(*std::move(served));
   }
   return all;
 }

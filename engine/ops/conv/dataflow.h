@@ -26,16 +26,6 @@
 
 namespace voxserve {
 
-// ConvShape holds what the compiler knows about a convolution.
-struct ConvShape {
-  int32_t in_channels = 0;
-  int32_t out_channels = 0;
-  DType dtype = DType::kFloat32;  // of input, weights and residual
-  int32_t num_offsets = 0;        // K
-  bool allow_tf32 = false;        // float32 factors may be rounded to TensorFloat-32
-  bool is_symmetric = false;      // kernels::ConvGeometry::IsSymmetric
-};
-
 // ServedDataflow is a dataflow that a device supports for one convolution.
 struct ServedDataflow {
   Dataflow dataflow = {};
@@ -46,12 +36,34 @@ struct ServedDataflow {
   bool Serves(const ConvPlan& plan) const;
 };
 
+// A convolution of a program, as the compiler made it. Its index is its place in the order in which the convolutions
+// run; a plan has an entry for each.
+struct ProgramConv {
+  std::string node;  // name of the graph's node
+  int step = 0;
+  int rulebook = 0;  // index in the program's rulebooks, and in the batch's geometry
+  int32_t in_channels = 0;
+  int32_t out_channels = 0;
+  DType dtype = DType::kFloat32;            // of input, weights and residual
+  int32_t num_offsets = 0;                  // K
+  bool allow_tf32 = false;                  // float32 factors may be rounded to TensorFloat-32
+  bool is_symmetric = false;                // kernels::ConvGeometry::IsSymmetric
+  bool is_on_cuda = false;                  // true: runs on the current GPU, false: on the CPU
+  std::vector<ServedDataflow> served = {};  // ServedDataflows()
+
+  // Returns null where the device does not support the dataflow for this convolution.
+  const ServedDataflow* Find(Dataflow dataflow) const;
+  bool Serves(const ConvPlan& plan) const {
+    const ServedDataflow* const found = Find(plan.dataflow);
+    return found != nullptr && found->Serves(plan);
+  }
+};
+
 // ConvRun is one convolution of the current batch.
 struct ConvRun {
   const StepContext& context;
   const ConvPlan& plan;
-  const ConvShape& shape;
-  int rulebook = 0;                     // index in the batch's geometry
+  const ProgramConv& conv;
   kernels::ConvOperands operands;       // the weights are in the order of the dataflow's PackWeights
   kernels::ConvShortcut shortcut = {};  // Launch gets one only if AddsShortcut
 };
@@ -69,9 +81,8 @@ class ConvDataflow {
   // on the host.
   virtual bool is_capturable() const = 0;
 
-  // Returns nullopt if the device does not support the convolution. on_cuda: true for the current GPU, false for the
-  // CPU.
-  virtual std::optional<ServedDataflow> Serves(const ConvShape& shape, bool on_cuda) const = 0;
+  // Returns nullopt if the convolution's device does not support it.
+  virtual std::optional<ServedDataflow> Serves(const ProgramConv& conv) const = 0;
   // Returns the forms of a rulebook that Launch reads on a GPU; on a CPU a rulebook has one form. is_swapped: the
   // convolution reads the rulebook from outputs to inputs.
   virtual RulebookForms Forms(bool is_swapped) const = 0;
@@ -81,8 +92,8 @@ class ConvDataflow {
                                            const kernels::MatmulGroupingParams& maps) const = 0;
 
   // Returns the weights, [num_offsets, in channels, out channels], in the order in which Launch reads them after they
-  // have been converted to shape.dtype.
-  virtual std::vector<float> PackWeights(const ConvShape& shape, const std::vector<float>& weights) const = 0;
+  // have been converted to conv.dtype.
+  virtual std::vector<float> PackWeights(const ProgramConv& conv, const std::vector<float>& weights) const = 0;
   // Returns the bytes of device memory that Launch needs in StepContext::scratch. Called before the operands have
   // memory.
   virtual size_t WorkspaceBytes(const ConvRun&) const { return 0; }
@@ -101,8 +112,8 @@ const ConvDataflow& DataflowOf(Dataflow id);
 // Returns a block as text: "64 rows", "128 x 96", "128 x 96 by warps, split 2".
 std::string Describe(const kernels::ConvBlock& block);
 
-// Returns the dataflows that the device supports for this convolution, in the order of Dataflows(). There is always at
-// least one. on_cuda: true for the current GPU, false for the CPU.
-std::vector<ServedDataflow> ServedDataflows(const ConvShape& shape, bool on_cuda);
+// Returns the dataflows that the convolution's device supports for it, in the order of Dataflows(). There is always at
+// least one.
+std::vector<ServedDataflow> ServedDataflows(const ProgramConv& conv);
 
 }  // namespace voxserve

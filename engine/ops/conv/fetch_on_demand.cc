@@ -4,8 +4,8 @@
 
 namespace voxserve {
 
-std::optional<ServedDataflow> FetchOnDemandDataflow::Serves(const ConvShape&, bool on_cuda) const {
-  if (on_cuda) return std::nullopt;
+std::optional<ServedDataflow> FetchOnDemandDataflow::Serves(const ProgramConv& conv) const {
+  if (conv.is_on_cuda) return std::nullopt;
   return ServedDataflow{.dataflow = id()};
 }
 
@@ -21,12 +21,13 @@ std::vector<ConvPlan> FetchOnDemandDataflow::Candidates(const ServedDataflow&, c
   return candidates;
 }
 
-std::vector<float> FetchOnDemandDataflow::PackWeights(const ConvShape& shape, const std::vector<float>& weights) const {
-  return kernels::cpu::PackWeights(weights.data(), shape.num_offsets, shape.in_channels, shape.out_channels);
+std::vector<float> FetchOnDemandDataflow::PackWeights(const ProgramConv& conv,
+                                                      const std::vector<float>& weights) const {
+  return kernels::cpu::PackWeights(weights.data(), conv.num_offsets, conv.in_channels, conv.out_channels);
 }
 
 absl::Status FetchOnDemandDataflow::Launch(const ConvRun& run) const {
-  kernels::cpu::FetchOnDemand({.rulebook = run.context.geometry->rulebook(run.rulebook),
+  kernels::cpu::FetchOnDemand({.rulebook = run.context.geometry->rulebook(run.conv.rulebook),
                                .operands = run.operands,
                                .block_rows = run.plan.block.rows},
                               *run.context.execution->pool);

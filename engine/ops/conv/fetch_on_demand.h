@@ -12,12 +12,12 @@ class FetchOnDemandDataflow : public ConvDataflow {
   Dataflow id() const override { return Dataflow::kFetchOnDemand; }
   absl::string_view name() const override { return "FETCH_ON_DEMAND"; }
   bool is_capturable() const override { return false; }
-  std::optional<ServedDataflow> Serves(const ConvShape& shape, bool on_cuda) const override;
+  std::optional<ServedDataflow> Serves(const ProgramConv& conv) const override;
   RulebookForms Forms(bool is_swapped) const override;
   // The candidates differ in the number of rows per block.
   std::vector<ConvPlan> Candidates(const ServedDataflow& served, const ConvPlan& base,
                                    const kernels::MatmulGroupingParams& maps) const override;
-  std::vector<float> PackWeights(const ConvShape& shape, const std::vector<float>& weights) const override;
+  std::vector<float> PackWeights(const ProgramConv& conv, const std::vector<float>& weights) const override;
   absl::Status Launch(const ConvRun& run) const override;
 };
 

@@ -4,8 +4,8 @@
 
 namespace voxserve {
 
-std::optional<ServedDataflow> GatherGemmScatterDataflow::Serves(const ConvShape&, bool on_cuda) const {
-  if (!on_cuda) return std::nullopt;
+std::optional<ServedDataflow> GatherGemmScatterDataflow::Serves(const ProgramConv& conv) const {
+  if (!conv.is_on_cuda) return std::nullopt;
   return ServedDataflow{.dataflow = id()};
 }
 
@@ -30,12 +30,12 @@ size_t GatherGemmScatterDataflow::WorkspaceBytes(const ConvRun& run) const {
 }
 
 // Orders the weights so that those of a group of offsets are contiguous (kernels/conv/matmul_grouping.h).
-std::vector<float> GatherGemmScatterDataflow::PackWeights(const ConvShape& shape,
+std::vector<float> GatherGemmScatterDataflow::PackWeights(const ProgramConv& conv,
                                                           const std::vector<float>& weights) const {
-  const int64_t matrix = int64_t{shape.in_channels} * shape.out_channels;
+  const int64_t matrix = int64_t{conv.in_channels} * conv.out_channels;
   std::vector<float> ordered;
   ordered.reserve(weights.size());
-  for (const int32_t k : kernels::WalkOrder(shape.num_offsets, shape.is_symmetric)) {
+  for (const int32_t k : kernels::WalkOrder(conv.num_offsets, conv.is_symmetric)) {
     ordered.insert(ordered.end(), weights.begin() + k * matrix, weights.begin() + (k + 1) * matrix);
   }
   return ordered;

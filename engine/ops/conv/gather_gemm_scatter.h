@@ -15,13 +15,13 @@ class GatherGemmScatterDataflow : public ConvDataflow {
   // False, since the host reads the sizes of the kernel maps to group the matrix products.
   bool is_capturable() const override { return false; }
   // It ignores ConvPlan::block.
-  std::optional<ServedDataflow> Serves(const ConvShape& shape, bool on_cuda) const override;
+  std::optional<ServedDataflow> Serves(const ProgramConv& conv) const override;
   RulebookForms Forms(bool is_swapped) const override;
   // The candidates are the DistinctGroupings of the maps; none if the sizes of the maps are not known.
   std::vector<ConvPlan> Candidates(const ServedDataflow& served, const ConvPlan& base,
                                    const kernels::MatmulGroupingParams& maps) const override;
   size_t WorkspaceBytes(const ConvRun& run) const override;
-  std::vector<float> PackWeights(const ConvShape& shape, const std::vector<float>& weights) const override;
+  std::vector<float> PackWeights(const ProgramConv& conv, const std::vector<float>& weights) const override;
   absl::Status Launch(const ConvRun& run) const override;
 
  private:

@@ -7,15 +7,15 @@ namespace voxserve {
 namespace {
 
 kernels::cuda::GatherGemmScatterParams GroupedParamsOf(const ConvRun& run) {
-  const kernels::PairTablesView tables = run.context.device_geometry->rulebook(run.rulebook);
-  const kernels::MatmulGrouping& grouping = run.context.groupings->Find(run.rulebook,
+  const kernels::PairTablesView tables = run.context.device_geometry->rulebook(run.conv.rulebook);
+  const kernels::MatmulGrouping& grouping = run.context.groupings->Find(run.conv.rulebook,
                                                                         {.num_offsets = tables.num_offsets,
                                                                          .offset_begin = tables.offset_begin,
-                                                                         .is_symmetric = run.shape.is_symmetric,
+                                                                         .is_symmetric = run.conv.is_symmetric,
                                                                          .identity_offset = tables.identity_offset},
                                                                         run.plan.grouping);
   return {.tables = tables,
-          .is_symmetric = run.shape.is_symmetric,
+          .is_symmetric = run.conv.is_symmetric,
           .grouping = &grouping,
           .operands = run.operands,
           .workspace = run.context.scratch};

@@ -8,10 +8,10 @@
 
 namespace voxserve {
 
-std::optional<ServedDataflow> ImplicitGemmDataflow::Serves(const ConvShape& shape, bool on_cuda) const {
-  if (!on_cuda || (shape.dtype == DType::kFloat32 && !shape.allow_tf32)) return std::nullopt;
+std::optional<ServedDataflow> ImplicitGemmDataflow::Serves(const ProgramConv& conv) const {
+  if (!conv.is_on_cuda || (conv.dtype == DType::kFloat32 && !conv.allow_tf32)) return std::nullopt;
   if constexpr (kernels::kHasCuda) {
-    std::vector<kernels::ConvBlock> blocks = kernels::cuda::ImplicitGemmBlocks(shape.dtype, shape.out_channels);
+    std::vector<kernels::ConvBlock> blocks = kernels::cuda::ImplicitGemmBlocks(conv.dtype, conv.out_channels);
     if (!blocks.empty()) return ServedDataflow{.dataflow = id(), .blocks = std::move(blocks)};
   }
   return std::nullopt;
@@ -32,8 +32,8 @@ std::vector<ConvPlan> ImplicitGemmDataflow::Candidates(const ServedDataflow& ser
   return candidates;
 }
 
-std::vector<float> ImplicitGemmDataflow::PackWeights(const ConvShape& shape, const std::vector<float>& weights) const {
-  return kernels::PackImplicitGemmWeights(shape.num_offsets, shape.in_channels, shape.out_channels, shape.dtype,
+std::vector<float> ImplicitGemmDataflow::PackWeights(const ProgramConv& conv, const std::vector<float>& weights) const {
+  return kernels::PackImplicitGemmWeights(conv.num_offsets, conv.in_channels, conv.out_channels, conv.dtype,
                                           weights.data());
 }
 
@@ -41,7 +41,7 @@ namespace {
 
 // Inline, so that an unoptimised build without CUDA, which never calls it, leaves it and its references out.
 inline kernels::ImplicitGemmParams ParamsOf(const ConvRun& run) {
-  return {.tiles = run.context.device_geometry->tiles(run.rulebook),
+  return {.tiles = run.context.device_geometry->tiles(run.conv.rulebook),
           .operands = run.operands,
           .shortcut = run.shortcut,
           .block = run.plan.block,

@@ -14,12 +14,12 @@ class ImplicitGemmDataflow : public ConvDataflow {
   absl::string_view name() const override { return "IMPLICIT_GEMM"; }
   // True, since Launch reads the numbers of rows on the device.
   bool is_capturable() const override { return true; }
-  std::optional<ServedDataflow> Serves(const ConvShape& shape, bool on_cuda) const override;
+  std::optional<ServedDataflow> Serves(const ProgramConv& conv) const override;
   RulebookForms Forms(bool is_swapped) const override;
   // The candidates are the default block and all blocks of `served`.
   std::vector<ConvPlan> Candidates(const ServedDataflow& served, const ConvPlan& base,
                                    const kernels::MatmulGroupingParams& maps) const override;
-  std::vector<float> PackWeights(const ConvShape& shape, const std::vector<float>& weights) const override;
+  std::vector<float> PackWeights(const ProgramConv& conv, const std::vector<float>& weights) const override;
   size_t WorkspaceBytes(const ConvRun& run) const override;
   bool AddsShortcut(const ConvRun& run) const override;
   absl::Status Launch(const ConvRun& run) const override;

@@ -12,9 +12,9 @@ namespace voxserve {
 
 SparseConvStep::SparseConvStep(Options options, std::vector<float> weights, std::unique_ptr<LinearStep> shortcut)
     : options_(std::move(options)), weights_(std::move(weights)), shortcut_(std::move(shortcut)) {
-  if (options_.on_cuda) return;  // Upload packs the weights
-  for (const ServedDataflow& served : ServedDataflows(options_.shape, /*on_cuda=*/false)) {
-    packed_.emplace_back(served.dataflow, DataflowOf(served.dataflow).PackWeights(options_.shape, weights_));
+  if (options_.conv.is_on_cuda) return;  // Upload packs the weights
+  for (const ServedDataflow& served : options_.conv.served) {
+    packed_.emplace_back(served.dataflow, DataflowOf(served.dataflow).PackWeights(options_.conv, weights_));
   }
   weights_ = {};
 }
@@ -25,7 +25,7 @@ const Weights* SparseConvStep::WeightsFor(Dataflow dataflow) const {
 }
 
 ConvRun SparseConvStep::RunIn(const StepContext& context) const {
-  const ConvPlan& plan = (*context.plans)[static_cast<size_t>(options_.conv)];
+  const ConvPlan& plan = (*context.plans)[static_cast<size_t>(options_.index)];
   const Weights* const weights = WeightsFor(plan.dataflow);
   kernels::ConvShortcut shortcut;
   if (shortcut_ != nullptr) {
@@ -33,8 +33,7 @@ ConvRun SparseConvStep::RunIn(const StepContext& context) const {
   }
   return {.context = context,
           .plan = plan,
-          .shape = options_.shape,
-          .rulebook = options_.rulebook,
+          .conv = options_.conv,
           .operands = {.in = context.At(options_.in),
                        .out = context.At(options_.out),
                        .weights = weights == nullptr ? nullptr : weights->data(),
@@ -50,9 +49,9 @@ absl::Status SparseConvStep::CheckRows(const ConvRun& run) const {
                                             " rows got a rulebook of ", map.num_in_rows, " to ", map.num_out_rows));
   };
   if constexpr (kernels::kHasCuda) {
-    if (run.context.cuda() != nullptr) return check(run.context.device_geometry->neighbours(run.rulebook));
+    if (run.context.cuda() != nullptr) return check(run.context.device_geometry->neighbours(run.conv.rulebook));
   }
-  return check(run.context.geometry->rulebook(run.rulebook));
+  return check(run.context.geometry->rulebook(run.conv.rulebook));
 }
 
 size_t SparseConvStep::ScratchBytes(const StepContext& context) const {
@@ -76,20 +75,20 @@ absl::Status SparseConvStep::Run(const StepContext& context) const {
 }
 
 bool SparseConvStep::NeedsSizes(const std::vector<ConvPlan>& plans) const {
-  return !DataflowOf(plans[static_cast<size_t>(options_.conv)].dataflow).is_capturable() ||
+  return !DataflowOf(plans[static_cast<size_t>(options_.index)].dataflow).is_capturable() ||
          (shortcut_ != nullptr && shortcut_->NeedsSizes(plans));
 }
 
 absl::Status SparseConvStep::Upload(WeightUploader& uploader) {
-  const ConvShape& shape = options_.shape;
-  if (shape.num_offsets > kernels::kMaxKernelVolume) {
-    return WithReason(absl::InvalidArgumentError(absl::StrCat("its kernel has ", shape.num_offsets, " cells; at most ",
+  const ProgramConv& conv = options_.conv;
+  if (conv.num_offsets > kernels::kMaxKernelVolume) {
+    return WithReason(absl::InvalidArgumentError(absl::StrCat("its kernel has ", conv.num_offsets, " cells; at most ",
                                                               kernels::kMaxKernelVolume, " are possible on a GPU")),
                       error_reason::kBadModel);
   }
-  for (const ServedDataflow& served : ServedDataflows(shape, /*on_cuda=*/true)) {
-    Weights packed(DataflowOf(served.dataflow).PackWeights(shape, weights_));
-    RETURN_IF_ERROR(uploader.Upload(packed, shape.dtype));
+  for (const ServedDataflow& served : conv.served) {
+    Weights packed(DataflowOf(served.dataflow).PackWeights(conv, weights_));
+    RETURN_IF_ERROR(uploader.Upload(packed, conv.dtype));
     packed_.emplace_back(served.dataflow, std::move(packed));
   }
   weights_ = {};

@@ -27,11 +27,9 @@ class SparseConvStep final : public Step {
  public:
   struct Options {
     BufferSlice in, out;  // do not overlap
-    int conv = 0;         // index among the program's convolutions; its plan is StepContext::plans[conv]
-    int rulebook = 0;     // index in the batch's geometry
-    ConvShape shape;
+    int index = 0;        // of the convolution in the program; its plan is StepContext::plans[index]
+    ProgramConv conv;
     FusedEpilogue epilogue;  // of the whole step
-    bool on_cuda = false;    // true: the step will run on a GPU
   };
 
   // weights: [num_offsets, in channels, out channels]. shortcut: null: none. Its output and its residual are the step's

@@ -21,19 +21,19 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-std::vector<ConvShape> Shapes() {
-  std::vector<ConvShape> shapes;
+std::vector<ProgramConv> Convs() {
+  std::vector<ProgramConv> convs;
   for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16}) {
     for (const int32_t channels : {1, 4, 33, 96, 1000}) {
-      shapes.push_back({.in_channels = channels,
-                        .out_channels = 2 * channels,
-                        .dtype = dtype,
-                        .num_offsets = 27,
-                        .is_symmetric = true});
-      shapes.push_back({.in_channels = channels, .out_channels = channels, .dtype = dtype, .num_offsets = 8});
+      convs.push_back({.in_channels = channels,
+                       .out_channels = 2 * channels,
+                       .dtype = dtype,
+                       .num_offsets = 27,
+                       .is_symmetric = true});
+      convs.push_back({.in_channels = channels, .out_channels = channels, .dtype = dtype, .num_offsets = 8});
     }
   }
-  return shapes;
+  return convs;
 }
 
 TEST(DataflowTest, EveryEntryIsFoundByItsNumber) {
@@ -49,8 +49,9 @@ TEST(DataflowTest, EveryEntryIsFoundByItsNumber) {
 TEST(DataflowTest, ADeviceServesEveryConvolutionByItsFirst) {
   for (const bool on_cuda : {false, true}) {
     std::set<Dataflow> first;
-    for (const ConvShape& shape : Shapes()) {
-      const std::vector<ServedDataflow> served = ServedDataflows(shape, on_cuda);
+    for (ProgramConv& conv : Convs()) {
+      conv.is_on_cuda = on_cuda;
+      const std::vector<ServedDataflow> served = ServedDataflows(conv);
       ASSERT_FALSE(served.empty());
       first.insert(served.front().dataflow);
       for (const ServedDataflow& of_device : served) EXPECT_TRUE(of_device.Serves({.dataflow = of_device.dataflow}));
@@ -63,7 +64,7 @@ TEST(DataflowTest, ADeviceServesEveryConvolutionByItsFirst) {
 // A CPU's rulebook has only one form, so a dataflow of the CPU names none.
 TEST(DataflowTest, EveryEntryOfAGpuReadsSomeFormOfARulebookEitherWayRound) {
   for (const ConvDataflow* const dataflow : Dataflows()) {
-    const bool is_on_cpu = dataflow->Serves(Shapes().front(), /*on_cuda=*/false).has_value();
+    const bool is_on_cpu = dataflow->Serves(Convs().front()).has_value();
     for (const bool is_swapped : {false, true}) {
       EXPECT_EQ(dataflow->Forms(is_swapped) == RulebookForms(), is_on_cpu) << dataflow->name();
     }
@@ -159,44 +160,44 @@ TEST(CandidatesTest, OfGatherGemmScatterNeedMaps) {
   EXPECT_THAT(dataflow.Candidates({dataflow.id()}, {.dataflow = dataflow.id()}, {}), IsEmpty());
 }
 
-// Leaves out the shapes with more than 100 input channels, since their weights are large.
-std::vector<ConvShape> NarrowShapes() {
-  std::vector<ConvShape> shapes = Shapes();
-  shapes.erase(std::remove_if(shapes.begin(), shapes.end(), [](const auto& shape) { return shape.in_channels > 100; }),
-               shapes.end());
-  return shapes;
+// Leaves out the convolutions with more than 100 input channels, since their weights are large.
+std::vector<ProgramConv> NarrowConvs() {
+  std::vector<ProgramConv> convs = Convs();
+  convs.erase(std::remove_if(convs.begin(), convs.end(), [](const auto& conv) { return conv.in_channels > 100; }),
+              convs.end());
+  return convs;
 }
 
 // Returns weights that are all different.
-std::vector<float> WeightsOf(const ConvShape& shape) {
-  std::vector<float> weights(static_cast<size_t>(shape.num_offsets) * static_cast<size_t>(shape.in_channels) *
-                             static_cast<size_t>(shape.out_channels));
+std::vector<float> WeightsOf(const ProgramConv& conv) {
+  std::vector<float> weights(static_cast<size_t>(conv.num_offsets) * static_cast<size_t>(conv.in_channels) *
+                             static_cast<size_t>(conv.out_channels));
   std::iota(weights.begin(), weights.end(), 1.0f);
   return weights;
 }
 
 TEST(PackWeightsTest, OfFetchOnDemandIsTheCpuKernels) {
-  for (const ConvShape& shape : NarrowShapes()) {
-    const std::vector<float> weights = WeightsOf(shape);
-    EXPECT_EQ(DataflowOf(Dataflow::kFetchOnDemand).PackWeights(shape, weights),
-              kernels::cpu::PackWeights(weights.data(), shape.num_offsets, shape.in_channels, shape.out_channels));
+  for (const ProgramConv& conv : NarrowConvs()) {
+    const std::vector<float> weights = WeightsOf(conv);
+    EXPECT_EQ(DataflowOf(Dataflow::kFetchOnDemand).PackWeights(conv, weights),
+              kernels::cpu::PackWeights(weights.data(), conv.num_offsets, conv.in_channels, conv.out_channels));
   }
 }
 
 TEST(PackWeightsTest, OfGatherGemmScatterIsTheOrderOfTheWalk) {
   const ConvDataflow& dataflow = DataflowOf(Dataflow::kGatherGemmScatter);
-  const ConvShape strided{.in_channels = 1, .out_channels = 2, .num_offsets = 3};
+  const ProgramConv strided{.in_channels = 1, .out_channels = 2, .num_offsets = 3};
   EXPECT_THAT(dataflow.PackWeights(strided, WeightsOf(strided)), ElementsAre(1, 2, 3, 4, 5, 6));
-  const ConvShape symmetric{.in_channels = 2, .out_channels = 1, .num_offsets = 5, .is_symmetric = true};
+  const ProgramConv symmetric{.in_channels = 2, .out_channels = 1, .num_offsets = 5, .is_symmetric = true};
   EXPECT_THAT(dataflow.PackWeights(symmetric, WeightsOf(symmetric)),
               ElementsAre(1, 2, 9, 10, 3, 4, 7, 8, 5, 6));  // weights of the offsets 0, 4, 1, 3 and 2
 }
 
 TEST(PackWeightsTest, OfImplicitGemmIsItsKernels) {
-  for (const ConvShape& shape : NarrowShapes()) {
-    const std::vector<float> weights = WeightsOf(shape);
-    EXPECT_EQ(DataflowOf(Dataflow::kImplicitGemm).PackWeights(shape, weights),
-              kernels::PackImplicitGemmWeights(shape.num_offsets, shape.in_channels, shape.out_channels, shape.dtype,
+  for (const ProgramConv& conv : NarrowConvs()) {
+    const std::vector<float> weights = WeightsOf(conv);
+    EXPECT_EQ(DataflowOf(Dataflow::kImplicitGemm).PackWeights(conv, weights),
+              kernels::PackImplicitGemmWeights(conv.num_offsets, conv.in_channels, conv.out_channels, conv.dtype,
                                                weights.data()));
   }
 }
