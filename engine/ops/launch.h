@@ -3,9 +3,9 @@
 // LAUNCH runs a kernel on the device of the current batch: kernels::cuda::KERNEL on the context's stream, or
 // kernels::cpu::KERNEL on the threads of the context's pool. Both take the same params.
 //
-// - Errors: those of CudaStatus (runtime/cuda_status.h), whose message names the kernel and its params. The CPU's
-//   kernel gives none.
-// - LAUNCH is a macro for the sake of that message. LaunchEither is its only user's part and is not called directly.
+// - Errors: those of CudaStatus (runtime/cuda_status.h), whose message names the kernel and its params; hence a macro.
+//   Kernels of the CPU give no errors.
+// - A step whose kernels take different params on the devices, or return an error on the CPU, picks the device itself.
 
 #include <type_traits>
 
@@ -16,7 +16,8 @@
 
 namespace voxserve {
 
-// The kernels are template arguments, so that a build without CUDA never refers to kOnCuda, which it does not define.
+// The function behind LAUNCH. The kernels are template arguments, so that a build without CUDA, which does not define
+// kOnCuda, makes no reference to it.
 template <auto kOnCuda, auto kOnCpu, typename Params>
 absl::Status LaunchEither(const StepContext& context, const Params& params, const char* expression) {
   if constexpr (kernels::kHasCuda) {
