@@ -3,14 +3,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/base/error_reason.h"
-#include "engine/base/status_macros.h"
 
 namespace voxserve {
 namespace {
 
 // The most points that a request may sample. They are selected one after another, and the whole batch waits meanwhile.
 constexpr uint64_t kMaxSampledPoints = 65536;
-constexpr char kName[] = "sample";  // the request's field, for error messages
 
 template <typename... Args>
 absl::Status BadSample(const Args&... what) {
@@ -33,7 +31,13 @@ absl::Status CheckSample(const VoxelizeOp& op, const InferTask& task) {
                      absl::StrJoin(op.axes, ", "));
   }
   if (sample.num_points == 0) return BadSample("sample.num_points is 0; it must be 1 or more");
-  RETURN_IF_ERROR(CheckFarthestPoints(kName, sample, task.num_points()));
+  const int64_t num_points = task.num_points();
+  if (sample.num_points > static_cast<uint64_t>(num_points)) {
+    return BadSample("sample.num_points is ", sample.num_points, "; the cloud has ", num_points, " points");
+  }
+  if (!sample.seed && sample.start_index >= static_cast<uint64_t>(num_points)) {
+    return BadSample("sample.start_index is ", sample.start_index, "; the cloud has ", num_points, " points");
+  }
   if (sample.num_points > kMaxSampledPoints) {
     return BadSample("sample.num_points is ", sample.num_points, "; at most ", kMaxSampledPoints, " are possible");
   }
@@ -57,8 +61,12 @@ void TakeSampledPoints(const PointSampling& sampling, const BatchCounts& counted
     if (begin == end || !sample.status.ok()) continue;
     const int64_t num_points = point_begin[i + 1] - point_begin[i], num_valid = counted.num_valid[i];
     if (tasks[i]->sample) {
-      sample.status = CheckNumValid(kName, *tasks[i]->sample, num_valid, num_points);
-      if (!sample.status.ok()) continue;
+      const uint64_t num_selected = tasks[i]->sample->num_points;
+      if (num_selected > static_cast<uint64_t>(num_valid)) {
+        sample.status = BadSample("sample.num_points is ", num_selected, "; the cloud has ", num_valid,
+                                  " valid points of ", num_points);
+        continue;
+      }
       sample.sampled_points.assign(counted.selected_points.begin() + begin, counted.selected_points.begin() + end);
       if (!tasks[i]->sample->restricts_network) continue;
     }

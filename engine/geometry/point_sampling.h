@@ -38,7 +38,7 @@ class PointSampling {
   }
   // Sets the selection of a sample with num_points points; `asked` may be empty. A number above num_points selects all
   // points, and a start beyond the points becomes the last one. A request for which this is an error has been refused
-  // before (CheckFarthestPoints).
+  // before (executor/point_sample.h).
   void Set(size_t sample, const std::optional<FarthestPoints>& asked, int64_t num_points) {
     words_[sample + 1] = words_[sample];
     if (!asked || num_points == 0) return;

@@ -5,9 +5,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
-
-#include "absl/status/status.h"
 
 namespace voxserve {
 
@@ -17,13 +14,5 @@ struct FarthestPoints {
   std::optional<uint64_t> seed = {};  // if set, it draws the start at random
   bool restricts_network = false;     // the network sees only these points
 };
-
-// Returns INVALID_ARGUMENT (BAD_SAMPLE) if a cloud of num_points points has fewer points than `asked` selects, or does
-// not have its start_index. name: the name of `asked` in the message.
-absl::Status CheckFarthestPoints(const std::string& name, const FarthestPoints& asked, int64_t num_points);
-
-// Returns INVALID_ARGUMENT (BAD_SAMPLE) if a cloud with num_valid valid points, of num_points points in all, has fewer
-// valid points than `asked` selects.
-absl::Status CheckNumValid(const std::string& name, const FarthestPoints& asked, int64_t num_valid, int64_t num_points);
 
 }  // namespace voxserve
