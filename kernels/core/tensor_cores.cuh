@@ -58,14 +58,6 @@ __device__ inline void LoadMatrices(uint32_t (&to)[2], uint32_t row) {
                : "memory");
 }
 
-// Loads four matrices, transposed: lane 4 * g + t gets (rows 2t, 2t+1, column g) of each matrix.
-__device__ inline void LoadMatricesTransposed(uint32_t (&to)[4], uint32_t row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(row)
-               : "memory");
-}
-
 // Rounds a float's bits to the nearest TensorFloat-32.
 __device__ inline uint32_t RoundedToTf32(uint32_t bits) {
   uint32_t rounded;
