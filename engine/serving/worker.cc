@@ -107,10 +107,10 @@ absl::Status Worker::WarmUp(const ServedModel& model) {
     if (context_.cuda != nullptr) RETURN_IF_ERROR(context_.cuda->MakeCurrent());
   }
   const std::shared_ptr<const PlanTable> plans = model.plans->Get(options_.device);
-  absl::Status status =
-      voxserve::WarmUp(model.programs[options_.device], {.plans = plans.get(), .captures = options_.captures},
-                       model.limits, model.info.max_points, *options_.arbiter, *executor_,
-                       *model.memory[options_.device], model.latency[options_.device].get());
+  const ServedModel::OnDevice& on_device = model.on_device[options_.device];
+  absl::Status status = voxserve::WarmUp(on_device.program, {.plans = plans.get(), .captures = options_.captures},
+                                         model.limits, model.info.max_points, *options_.arbiter, *executor_,
+                                         *on_device.memory, on_device.latency.get());
   if (context_.cuda != nullptr) executor_->ReleaseHostMemory();  // the largest cloud's outputs took much of it
   options_.arbiter->TryOnce({}, [this](const RunOptions&) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_) {
     SettleMemory();
@@ -163,9 +163,10 @@ void Worker::SettleMemory() {
 BatchReport Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, const WorkSize& load) {
   absl::MutexLock lock(&running_);
   const std::shared_ptr<const PlanTable> plans = model.plans->Get(options_.device);
-  const LatencyFit& latency = *model.latency[options_.device];
-  const bool is_known = latency.Knows(latency.EstimateSize(load.network_points(), load.requests)) &&
-                        model.sampling[options_.device]->Knows(load);
+  const ServedModel::OnDevice& on_device = model.on_device[options_.device];
+  const LatencyFit& latency = *on_device.latency;
+  const bool is_known =
+      latency.Knows(latency.EstimateSize(load.network_points(), load.requests)) && on_device.selection->Knows(load);
   const absl::Duration predicted =
       is_known ? LatencyModel::Expected(model, options_.device, load) : absl::ZeroDuration();
   const auto run = [&](const RunOptions& options) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_) {
@@ -175,7 +176,7 @@ BatchReport Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, 
                                                          .points = load.points,
                                                          .predicted = predicted});
     DelayAt(FaultSite::kSlowBatch);
-    BatchReport output = executor_->Run(model.programs[options_.device], tasks, model.limits, options);
+    BatchReport output = executor_->Run(on_device.program, tasks, model.limits, options);
     last_run_ = SteadyNow();
     needed_bytes_ = std::max(needed_bytes_, output.bytes.total());
     SettleMemory();
@@ -184,7 +185,7 @@ BatchReport Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, 
   DeviceArbiter& arbiter = *options_.arbiter;
   if (tasks.size() == 1) return arbiter.RunWithRetry({.plans = plans.get(), .captures = options_.captures}, run);
   const BatchBytes expected =
-      model.memory[options_.device]->Expected(load.points, latency.EstimateVoxels(load.points), load.requests);
+      on_device.memory->Expected(load.points, latency.EstimateVoxels(load.points), load.requests);
   return arbiter.TryOnce({.plans = plans.get(), .captures = options_.captures, .expected = expected}, run);
 }
 
@@ -250,8 +251,8 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
   // The memory model learns only from batches that take as much memory as usual ones. Kernel maps that were made on the
   // CPU take less, since their sizes are exact. A sampled cloud takes less, since the network sees fewer of its points.
   if (!output.geometry_on_cpu && load.selections == 0 && IsTypical(model.info, tasks.front().task)) {
-    model.memory[options_.device]->Observe(load.points, std::max(voxels, output.voxel_capacity), output.bytes,
-                                           load.requests);
+    model.on_device[options_.device].memory->Observe(load.points, std::max(voxels, output.voxel_capacity), output.bytes,
+                                                     load.requests);
   }
   return {.num_voxels = voxels, .sample_share = SampleShare(output.stages)};
 }

@@ -391,19 +391,20 @@ void Batcher::Finished(const Batch& batch, const Outcome& outcome) {
 void Batcher::Learn(const Batch& batch, const Outcome& outcome, absl::Duration device_time) const {
   const ServedModel& model = *batch.tasks.front().model;
   const WorkSize& load = batch.load;
-  LatencyFit& latency = *model.latency[batch.device];
+  const ServedModel::OnDevice& learned = model.on_device[batch.device];
   const bool is_typical = IsTypical(model.info, batch.tasks.front().task);
-  if (!outcome.had_room && is_typical) model.memory[batch.device]->DidNotFit(load.points);
+  if (!outcome.had_room && is_typical) learned.memory->DidNotFit(load.points);
   if (outcome.num_voxels && (outcome.in_parts || !is_typical)) {
-    if (load.unseen_points == 0) latency.ObserveVoxels(load.points, *outcome.num_voxels);
+    if (load.unseen_points == 0) learned.latency->ObserveVoxels(load.points, *outcome.num_voxels);
   } else if (outcome.num_voxels) {
     // The points of a batch with samples say little about memory, since the network sees fewer of them.
-    if (load.selections == 0) model.memory[batch.device]->Fit(load.points, load.requests);
+    if (load.selections == 0) learned.memory->Fit(load.points, load.requests);
     const double sample_share = load.selections == 0 ? 0 : outcome.sample_share;
-    model.sampling[batch.device]->Observe(load, sample_share * device_time);
-    latency.Observe({.points = load.network_points(), .voxels = *outcome.num_voxels, .requests = load.requests},
-                    (1 - sample_share) * device_time,
-                    load.unseen_points == 0 ? LineFit::Voxels::kEstimated : LineFit::Voxels::kNotTypical);
+    learned.selection->Observe(load, sample_share * device_time);
+    learned.latency->Observe(
+        {.points = load.network_points(), .voxels = *outcome.num_voxels, .requests = load.requests},
+        (1 - sample_share) * device_time,
+        load.unseen_points == 0 ? LineFit::Voxels::kEstimated : LineFit::Voxels::kNotTypical);
     if (options_.observer != nullptr && batch.predicted > absl::ZeroDuration()) {
       options_.observer->OnPrediction(model.info.name, batch.predicted, device_time);
     }

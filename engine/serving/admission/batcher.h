@@ -87,7 +87,7 @@ class Batcher {
   struct Options {
     int64_t max_queue_requests = 0;  // limit of waiting tasks per model, where the model's own limit is 0
     int64_t max_queue_bytes = 0;     // limit of the bytes of waiting clouds per model
-    // For each device, the number of batches that run side by side. ServedModel::latency has an entry for each device.
+    // For each device, the number of batches that run side by side. ServedModel::on_device has an entry for each.
     std::vector<int> num_workers = {1};
     MaxBatchBytes max_batch_bytes = UnlimitedBytes;  // called under the lock
     EngineObserver* observer = nullptr;

@@ -1,7 +1,7 @@
 #pragma once
 
 // LatencyFit estimates the device time of a batch of one model version on one device. A version owns one for each
-// device (ServedModel::latency); LatencyModel predicts by them. A LatencyFit learns from batches when they end.
+// device (ServedModel::OnDevice); LatencyModel predicts by them. A LatencyFit learns from batches when they end.
 //
 // - Buckets: batches are grouped by their number of points; a bucket reaches from one power of two to the next. Each
 //   bucket has a line (LineFit). Plans, capacities of buffers and bottlenecks of kernels change with the size: one line

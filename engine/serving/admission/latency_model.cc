@@ -13,9 +13,9 @@ int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 double Ratio(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
 
 absl::Duration Bound(const ServedModel& model, size_t device, const WorkSize& load, int64_t batches = 1) {
-  const LatencyFit& fit = *model.latency[device];
+  const LatencyFit& fit = *model.on_device[device].latency;
   return fit.Bound(fit.EstimateSize(load.network_points(), load.requests, batches)) +
-         model.sampling[device]->Bound(load, batches);
+         model.on_device[device].selection->Bound(load, batches);
 }
 
 // Device time on one device.
@@ -62,8 +62,9 @@ Work WorkOn(size_t device, int64_t max_bytes, absl::Span<const WaitingWork> ahea
 }  // namespace
 
 absl::Duration LatencyModel::Expected(const ServedModel& model, size_t device, const WorkSize& load) {
-  const LatencyFit& fit = *model.latency[device];
-  return fit.Expected(fit.EstimateSize(load.network_points(), load.requests)) + model.sampling[device]->Expected(load);
+  const LatencyFit& fit = *model.on_device[device].latency;
+  return fit.Expected(fit.EstimateSize(load.network_points(), load.requests)) +
+         model.on_device[device].selection->Expected(load);
 }
 
 absl::Duration LatencyModel::LongestAlone(const ServedModel& model, const WorkSize& load) const {

@@ -2,12 +2,12 @@
 
 // LatencyModel predicts when a batch ends: alone, beside the batches that run, or behind the requests that wait.
 //
-// - Parts: each model version has a LatencyFit for each device (ServedModel::latency), which has learned how long the
+// - Parts: each model version has a LatencyFit for each device (ServedModel::OnDevice), which has learned how long the
 //   version's batches take. This class has a DeviceLoad for each device, which knows the batches that run there.
 // - Assumption: a device does one second of device time in each second, and batches that run side by side share it in
 //   equal parts. So a batch's device time is the time that the batch takes if it runs alone.
 // - Units: a WorkSize describes a whole batch or all waiting requests of a version. Voxels are estimated from points.
-//   The time of farthest point sampling (ServedModel::sampling) is added to the network's time.
+//   The time of farthest point sampling (OnDevice::selection) is added to the network's time.
 // - A device is given by its index in the engine's list of devices.
 // - Threads: not thread-safe. The Batcher owns it and calls it under its lock.
 

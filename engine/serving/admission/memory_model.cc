@@ -40,8 +40,8 @@ int64_t BatchLimits::RequestsPerBatch(int64_t points, int64_t requests) const {
 
 BatchLimits MemoryModel::LimitsOf(const ServedModel& model, size_t device, int64_t limit_bytes) {
   const ModelConfig::Batching& batching = model.batching;
-  const double voxels_per_point = model.latency[device]->voxels_per_point();
-  const MemoryModel& memory = *model.memory[device];
+  const double voxels_per_point = model.on_device[device].latency->voxels_per_point();
+  const MemoryModel& memory = *model.on_device[device].memory;
   const int64_t wanted = std::clamp(batching.max_batch_requests, 1, static_cast<int>(kernels::kMaxSamples));
   BatchLimits limits;
   limits.max_requests = memory.MaxRequests(limit_bytes, wanted);

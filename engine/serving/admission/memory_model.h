@@ -1,7 +1,7 @@
 #pragma once
 
 // MemoryModel predicts whether a batch fits a device's memory. For the CPU, that is the part of the host's memory that
-// the process's budget has left. Each model version has a MemoryModel for each device (ServedModel::memory), which
+// the process's budget has left. Each model version has a MemoryModel for each device (ServedModel::OnDevice), which
 // learns from the version's batches.
 //
 // - Bytes: the bytes of a batch are the sum of four parts:

@@ -2,7 +2,7 @@
 
 // SelectionFit estimates the time that one device needs for the farthest point sampling that a batch's requests ask
 // for: each such request selects some points of its cloud, and the selection is called a sample. A model version has
-// one SelectionFit per device (ServedModel::sampling), beside the LatencyFit of its network.
+// one SelectionFit per device (ServedModel::OnDevice), beside the LatencyFit of its network.
 //
 // - Time: t = a + b * sampled points + c * selected points + d * samples, with LineFit's rules for forgetting, outliers
 //   and range. Sampled points are all points of the clouds from which points are selected. The time grows with the

@@ -19,9 +19,10 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelBuilder::Make(const std::strin
   const ModelConfig& config = loaded.config;
   auto model = std::make_unique<ServedModel>();
   for (const Device& device : *options_.devices) {
-    ASSIGN_OR_RETURN(Program program, MakeProgram(graph, config, device, options_.is_deterministic));
-    model->programs.push_back(std::move(program));
-    model->plan_keys.push_back(MakePlanKey(graph, config, device, options_.engine_version));
+    ServedModel::OnDevice& on_device = model->on_device.emplace_back();
+    ASSIGN_OR_RETURN(on_device.program, MakeProgram(graph, config, device, options_.is_deterministic));
+    on_device.plan_key = MakePlanKey(graph, config, device, options_.engine_version);
+    on_device.memory = std::make_unique<MemoryModel>(on_device.program.sample_bytes);
   }
   model->plans = std::make_unique<ModelPlans>(options_.devices->size());
   model->kernels = absl::StrCat(graph.network_digest, " ", static_cast<int>(config.precision), " ",
@@ -31,11 +32,6 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelBuilder::Make(const std::strin
   const auto is_cpu = [](const Device& device) { return !device.is_cuda(); };
   if (options_.is_deterministic && std::any_of(options_.devices->begin(), options_.devices->end(), is_cpu)) {
     model->batching.max_batch_requests = 1;
-  }
-  for (const Program& program : model->programs) {
-    model->latency.push_back(std::make_unique<LatencyFit>());
-    model->sampling.push_back(std::make_unique<SelectionFit>());
-    model->memory.push_back(std::make_unique<MemoryModel>(program.sample_bytes));
   }
   model->limits = {.ignore_label = config.ignore_label,
                    .max_voxels = config.max_voxels,
@@ -78,10 +74,11 @@ bool ModelBuilder::FindPlans(const ServedModel& model, const std::filesystem::pa
   if (options_.is_deterministic) return true;  // one plan for all sizes: the default
   bool has_all = true;
   for (size_t i = 0; i < options_.devices->size(); ++i) {
+    const ServedModel::OnDevice& on_device = model.on_device[i];
     std::vector<std::string> problems;
-    auto found = options_.plan_store->Find(model.plan_keys[i], version_folder, problems);
+    auto found = options_.plan_store->Find(on_device.plan_key, version_folder, problems);
     if (found) {
-      const std::vector<std::string> more = PlanProblems(*found->plan, model.programs[i]);
+      const std::vector<std::string> more = PlanProblems(*found->plan, on_device.program);
       problems.insert(problems.end(), more.begin(), more.end());
       if (!more.empty()) found.reset();
     }
@@ -89,7 +86,7 @@ bool ModelBuilder::FindPlans(const ServedModel& model, const std::filesystem::pa
       Log(LogLevel::kWarning, "tuned plan passed over", {{"model", model.info.name}, {"problem", problem}});
     }
     if (found) {
-      model.plans->Set(i, std::make_shared<const PlanTable>(model.programs[i], BucketsOf(*found->plan)), found->source);
+      model.plans->Set(i, std::make_shared<const PlanTable>(on_device.program, BucketsOf(*found->plan)), found->source);
     }
     has_all = has_all && found.has_value();
     if (options_.observer == nullptr) continue;
@@ -103,7 +100,7 @@ absl::Status ModelBuilder::WarmUpOn(size_t device, const ServedModel& model, boo
   ASSIGN_OR_RETURN(ExecutionContext context,
                    MakeContext((*options_.devices)[device], options_.pool, StreamPriority::kLow));
   // Warms up even if loading failed: there may be memory for one and not for the other.
-  absl::Status status = LoadKernels(model.programs[device], context);
+  absl::Status status = LoadKernels(model.on_device[device].program, context);
   if (is_first) {
     if constexpr (kernels::kHasCuda) context.cuda->ReleaseMemory();
     status.Update(options_.warm_up_workers(device, model));
@@ -113,8 +110,9 @@ absl::Status ModelBuilder::WarmUpOn(size_t device, const ServedModel& model, boo
   const ContextRegistration registration(arbiter, context.cuda.get());
   const std::shared_ptr<const PlanTable> plans = model.plans->Get(device);
   // Captures nothing: this context does not serve requests.
-  status.Update(voxserve::WarmUp(model.programs[device], {.plans = plans.get()}, model.limits, model.info.max_points,
-                                 arbiter, *Executor::Create(&context), *model.memory[device], nullptr));
+  status.Update(voxserve::WarmUp(model.on_device[device].program, {.plans = plans.get()}, model.limits,
+                                 model.info.max_points, arbiter, *Executor::Create(&context),
+                                 *model.on_device[device].memory, nullptr));
   return status;
 }
 

@@ -336,11 +336,7 @@ absl::Status ModelManager::ReplaceWithinMemory(const std::string& name, int64_t 
   absl::StatusOr<ModelHandle> predecessor = models_.Find(name, version);
   if (!predecessor.ok()) predecessor = models_.Find(name, 0);
   if (predecessor.ok()) {
-    for (size_t i = 0; i < model->latency.size(); ++i) {
-      model->latency[i]->StartAs(*(*predecessor)->latency[i]);
-      model->sampling[i]->StartAs(*(*predecessor)->sampling[i]);
-      model->memory[i]->StartAs(*(*predecessor)->memory[i]);
-    }
+    for (size_t i = 0; i < model->on_device.size(); ++i) model->on_device[i].StartAs((*predecessor)->on_device[i]);
   }
   Log(LogLevel::kInfo, "model ready",
       {{"model", name},
@@ -366,8 +362,8 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelManager::Build(const std::stri
   ASSIGN_OR_RETURN(std::unique_ptr<ServedModel> made, builder_.Make(name, version, loaded));
   loaded.graph = Graph();
   int64_t host_bytes = 0;
-  for (size_t i = 0; i < made->programs.size(); ++i) {
-    if (!builder_.devices()[i].is_cuda()) host_bytes += made->programs[i].weight_bytes;
+  for (size_t i = 0; i < made->on_device.size(); ++i) {
+    if (!builder_.devices()[i].is_cuda()) host_bytes += made->on_device[i].program.weight_bytes;
   }
   RETURN_IF_ERROR(memory.Resize(host_bytes));
   made->host_memory = std::move(memory);
@@ -420,7 +416,7 @@ void ModelManager::ReleaseRetired() {
 
 void ModelManager::CountWeights(const ServedModel& model, int64_t sign) {
   for (size_t i = 0; i < weight_bytes_.size(); ++i) {
-    weight_bytes_[i] += sign * model.programs[i].weight_bytes;
+    weight_bytes_[i] += sign * model.on_device[i].program.weight_bytes;
     if (options_.builder.observer == nullptr) continue;
     options_.builder.observer->OnDeviceMemory(builder_.devices()[i].id, "weights", weight_bytes_[i]);
   }

@@ -257,10 +257,13 @@ absl::StatusOr<TuneResult> PlanTuner::Run(Search& search) {
         error_reason::kDeadlineExpired);
   }
   absl::StatusOr<TuneResult> first = absl::InternalError("there is no device");
-  const std::vector<PlanKey>& keys = search.model->plan_keys;
-  for (size_t device = 0; device < keys.size(); ++device) {
-    if (std::find(keys.begin(), keys.end(), keys[device]) - keys.begin() < static_cast<std::ptrdiff_t>(device))
-      continue;
+  const std::vector<ServedModel::OnDevice>& on_device = search.model->on_device;
+  for (size_t device = 0; device < on_device.size(); ++device) {
+    // Devices of one key share a plan.
+    const auto is_same = [&](const ServedModel::OnDevice& other) {
+      return other.plan_key == on_device[device].plan_key;
+    };
+    if (std::any_of(on_device.begin(), on_device.begin() + static_cast<std::ptrdiff_t>(device), is_same)) continue;
     absl::StatusOr<TuneResult> result = RunOn(device, search);
     if (!result.ok()) return result;
     if (device == 0) first = std::move(result);
@@ -277,7 +280,7 @@ void PlanTuner::Rest(Search& search, absl::Duration duration) {
 absl::StatusOr<TuneResult> PlanTuner::RunOn(size_t device, Search& search) {
   const absl::Time begin = SteadyNow();
   const ServedModel& model = *search.model;
-  const Program& program = model.programs[device];
+  const Program& program = model.on_device[device].program;
   DeviceArbiter& arbiter = *(*options_.arbiters)[device];
   ASSIGN_OR_RETURN(ExecutionContext context,
                    MakeContext((*options_.devices)[device], options_.pool, StreamPriority::kLow));
@@ -307,7 +310,7 @@ absl::StatusOr<TuneResult> PlanTuner::RunOn(size_t device, Search& search) {
   };
   ASSIGN_OR_RETURN(SearchResult found, SearchPlan(program, run, search.scans, options));
 
-  auto plan = std::make_shared<TunedPlan>(TunedPlan{.key = model.plan_keys[device], .buckets = found.buckets});
+  auto plan = std::make_shared<TunedPlan>(TunedPlan{.key = model.on_device[device].plan_key, .buckets = found.buckets});
   TuneResult result{.device = (*options_.devices)[device].id, .num_scans = static_cast<int>(search.scans.size())};
   if (const auto path = options_.store->Save(plan, search.version_folder); path.ok()) {
     result.path = path->string();
@@ -316,9 +319,9 @@ absl::StatusOr<TuneResult> PlanTuner::RunOn(size_t device, Search& search) {
         {{"model", model.info.name}, {"error", std::string(path.status().message())}});
   }
   const std::vector<PlanTable::Bucket> buckets = BucketsOf(*plan);
-  for (size_t i = 0; i < model.plan_keys.size(); ++i) {
-    if (model.plan_keys[i] != plan->key) continue;
-    model.plans->Set(i, std::make_shared<const PlanTable>(model.programs[i], buckets), "tuned");
+  for (size_t i = 0; i < model.on_device.size(); ++i) {
+    if (model.on_device[i].plan_key != plan->key) continue;
+    model.plans->Set(i, std::make_shared<const PlanTable>(model.on_device[i].program, buckets), "tuned");
     if (options_.observer != nullptr) {
       options_.observer->OnPlan(model.info.name, model.info.version, (*options_.devices)[i].id, "tuned");
     }

@@ -114,7 +114,7 @@ PointCloud Row(int num_points) {
 
 TEST_P(WorkerTest, ABatchOfMoreVoxelsThanEstimatedIsRunInParts) {
   Start(0, 10);
-  LatencyFit& latency = *model_->latency[0];
+  LatencyFit& latency = *model_->on_device[0].latency;
   latency.ObserveVoxels(1000, 100);
   const auto results = Run(std::vector<PointCloud>(4, Row(5)));
   // For the batch, 2 voxels were expected, and there are 20.
@@ -131,7 +131,7 @@ TEST_P(WorkerTest, ABatchOfMoreVoxelsThanEstimatedIsRunInParts) {
 TEST_P(WorkerTest, MemoryIsGivenBackWhereBatchesNeedLessThanHalfOfIt) {
   if (GetParam() == support::Device::kCuda) GTEST_SKIP() << "a GPU's batches leave nothing in the host's memory";
   Start(0, 10'000);
-  model_->latency[0]->ObserveVoxels(1000, 1000);
+  model_->on_device[0].latency->ObserveVoxels(1000, 1000);
   const PointCloud large = Row(10'000), small = Row(10);
   Run(std::vector<PointCloud>{large, small});
   const int64_t kept = batch_bytes_;
@@ -181,7 +181,7 @@ TEST_P(WorkerTest, ACloudOfMoreVoxelsThanABatchMayHaveRunsAlone) {
 
 TEST_P(WorkerTest, WithoutALimitOfVoxelsItIsRunWhole) {
   Start(0, 0);
-  model_->latency[0]->ObserveVoxels(1000, 1);
+  model_->on_device[0].latency->ObserveVoxels(1000, 1);
   const auto results = Run(std::vector<PointCloud>(4, Row(50)));
   EXPECT_THAT(RequestsOfBatches(), ElementsAre(4));
   for (const auto& result : results) EXPECT_TRUE(result.ok()) << result.status();
@@ -209,7 +209,7 @@ TEST_P(WorkerTest, ABatchThatDoesNotFitIsRunInPartsAndRemembered) {
     EXPECT_EQ(result->labels().size(), num_labels);
   }
   EXPECT_GT(observer_.batches.size(), 1u);
-  EXPECT_EQ(model_->memory[0]->MaxPoints(MemoryModel::kNoLimit, 1), 4 * scan->num_points());
+  EXPECT_EQ(model_->on_device[0].memory->MaxPoints(MemoryModel::kNoLimit, 1), 4 * scan->num_points());
   const bool is_cpu = GetParam() == support::Device::kCpu;
   EXPECT_LE(is_cpu ? budget_->held() : devices_[0].pool->used_bytes(), limit);
 }

@@ -27,17 +27,17 @@ TEST(BatchBudgetTest, VoxelsAreEstimatedFromPoints) {
     return size;
   };
   EXPECT_EQ(batch_of(20), 2u) << "one voxel a point, before anything is known";
-  fake.model->latency[0]->ObserveVoxels(1000, 500);
+  fake.model->on_device[0].latency->ObserveVoxels(1000, 500);
   EXPECT_EQ(batch_of(20), 5u);
   EXPECT_EQ(batch_of(60), 1u) << "a cloud of more runs alone";
-  fake.model->latency[0]->ObserveVoxels(100, 100);  // a small, dense cloud, so later estimates are high
+  fake.model->on_device[0].latency->ObserveVoxels(100, 100);  // a small, dense cloud, so later estimates are high
   EXPECT_EQ(batch_of(20), 2u);
 }
 
 TEST(BatchBudgetTest, MixedSizesFillByVoxels) {
   FakeBatcher fake({}, {.max_batch_points = 1000, .max_batch_voxels = 50});
   fake.Teach();
-  fake.model->latency[0]->ObserveVoxels(1000, 500);
+  fake.model->on_device[0].latency->ObserveVoxels(1000, 500);
   ASSERT_TRUE(fake.Push(1, {.points = 60}).ok());
   ASSERT_TRUE(fake.Push(2, {.points = 80}).ok());
   ASSERT_TRUE(fake.Push(3, {.points = 30}).ok());
@@ -58,9 +58,11 @@ TEST(BatchBudgetTest, AMemoryLimitShrinksBatchesOfItsDevice) {
     return size;
   };
   EXPECT_EQ(batch_on(0), 8u) << "nothing is known";
-  for (const auto& memory : fake.model->memory) memory->Observe(100, 70, {.points = 9000, .features = 700});
-  fake.model->latency[0]->ObserveVoxels(100, 100);
-  fake.model->latency[1]->ObserveVoxels(100, 100);
+  for (const auto& on_device : fake.model->on_device) {
+    on_device.memory->Observe(100, 70, {.points = 9000, .features = 700});
+  }
+  fake.model->on_device[0].latency->ObserveVoxels(100, 100);
+  fake.model->on_device[1].latency->ObserveVoxels(100, 100);
   // A point takes 100 bytes, and predictions are multiplied by 1.25, so 1000 points fit into the 125,000 bytes of
   // device 0.
   EXPECT_EQ(batch_on(0), 3u);
@@ -76,7 +78,8 @@ TEST(BatchBudgetTest, BatchesAheadAreNoFullerThanVoxelsOrMemoryAllow) {
     FakeBatcher fake({.max_batch_bytes = [&](size_t) { return by_voxels ? MemoryModel::kNoLimit : 25; }},
                      {.max_batch_voxels = by_voxels ? 2 : 0});
     fake.Teach();
-    if (!by_voxels) fake.model->memory[0]->Observe(100, 100, {.points = 1000, .features = 0});  // 10 bytes a point
+    const auto& memory = fake.model->on_device[0].memory;
+    if (!by_voxels) memory->Observe(100, 100, {.points = 1000, .features = 0});  // 10 bytes a point
     ASSERT_TRUE(fake.Push(1).ok());
     const Batch running = fake->TryPop(0);
     for (uint64_t ticket = 2; ticket < 9; ++ticket) ASSERT_TRUE(fake.Push(ticket).ok());
@@ -90,17 +93,18 @@ TEST(BatchBudgetTest, BatchesAheadAreNoFullerThanVoxelsOrMemoryAllow) {
 
 TEST(BatchBudgetTest, ABatchThatRanInPartsTeachesItsVoxelsAndNoTime) {
   FakeBatcher fake({}, {.max_batch_voxels = 1000});
-  fake.model->latency[0]->Observe({.points = 1000, .voxels = 10, .requests = 1}, absl::Milliseconds(5));
+  fake.model->on_device[0].latency->Observe({.points = 1000, .voxels = 10, .requests = 1}, absl::Milliseconds(5));
   for (uint64_t ticket = 1; ticket <= 2; ++ticket) ASSERT_TRUE(fake.Push(ticket, {.points = 1000}).ok());
   const Batch batch = fake->TryPop(0);
   ASSERT_EQ(batch.tasks.size(), 2u);
-  const absl::Duration expected = fake.model->latency[0]->Expected({.points = 1000, .voxels = 10, .requests = 1});
+  const absl::Duration expected =
+      fake.model->on_device[0].latency->Expected({.points = 1000, .voxels = 10, .requests = 1});
   fake.clock.Advance(absl::Seconds(3));
   fake->Finished(batch, {.num_voxels = 1800, .in_parts = true});
-  EXPECT_EQ(fake.model->latency[0]->EstimateVoxels(1000), 900);
-  EXPECT_EQ(fake.model->latency[0]->Expected({.points = 1000, .voxels = 10, .requests = 1}), expected);
+  EXPECT_EQ(fake.model->on_device[0].latency->EstimateVoxels(1000), 900);
+  EXPECT_EQ(fake.model->on_device[0].latency->Expected({.points = 1000, .voxels = 10, .requests = 1}), expected);
   EXPECT_THAT(fake.observer.predictions, SizeIs(0));
-  EXPECT_EQ(fake.model->memory[0]->MaxPoints(1, 1), MemoryModel::kNoLimit) << "memory was not what it lacked";
+  EXPECT_EQ(fake.model->on_device[0].memory->MaxPoints(1, 1), MemoryModel::kNoLimit) << "memory was not what it lacked";
   for (uint64_t ticket = 3; ticket <= 4; ++ticket) ASSERT_TRUE(fake.Push(ticket, {.points = 1000}).ok());
   EXPECT_THAT(fake.Pop(), SizeIs(1));
 }

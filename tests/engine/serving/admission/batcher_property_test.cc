@@ -56,7 +56,8 @@ TEST_P(BatcherPropertyTest, EveryTaskEndsOnceAndNoBatchBreaksItsLimits) {
     EXPECT_TRUE(points <= model.batching.max_batch_points || batch.tasks.size() == 1);
     EXPECT_LE(static_cast<int>(batch.tasks.size()), model.batching.max_batch_requests);
     if (model.batching.max_batch_voxels > 0 && batch.tasks.size() > 1) {
-      EXPECT_LE(model.latency[device]->EstimateVoxels(points), model.batching.max_batch_voxels + 1);  // as it rounds up
+      const LatencyFit& latency = *model.on_device[device].latency;
+      EXPECT_LE(latency.EstimateVoxels(points), model.batching.max_batch_voxels + 1);  // as it rounds up
     }
     running.push_back(std::move(batch));
   };

@@ -320,10 +320,10 @@ TEST(BatcherTest, FinishedBatchesTeachAndAreCompared) {
   Batch batch = fake->TryPop(0);
   fake.clock.Advance(absl::Milliseconds(8));
   fake->Finished(batch, {700});
-  EXPECT_NEAR(
-      absl::ToDoubleMilliseconds(fake.model->latency[0]->Expected({.points = 1000, .voxels = 700, .requests = 1})), 8,
-      0.01);
-  EXPECT_EQ(fake.model->latency[0]->EstimateVoxels(1000), 700);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(
+                  fake.model->on_device[0].latency->Expected({.points = 1000, .voxels = 700, .requests = 1})),
+              8, 0.01);
+  EXPECT_EQ(fake.model->on_device[0].latency->EstimateVoxels(1000), 700);
   EXPECT_EQ(fake.observer.predictions.size(), 0u);  // there was no prediction to compare with
   ASSERT_TRUE(fake.Push(2, {.points = 1000}).ok());
   batch = fake->TryPop(0);
@@ -335,10 +335,10 @@ TEST(BatcherTest, FinishedBatchesTeachAndAreCompared) {
   // The predictions learn nothing from a batch that failed.
   ASSERT_TRUE(fake.Push(3, {.points = 1000}).ok());
   batch = fake->TryPop(0);
-  const absl::Duration expected = fake.model->latency[0]->Expected({.points = 1000, .requests = 1});
+  const absl::Duration expected = fake.model->on_device[0].latency->Expected({.points = 1000, .requests = 1});
   fake.clock.Advance(absl::Seconds(9));
   fake->Finished(batch, {std::nullopt});
-  EXPECT_EQ(fake.model->latency[0]->Expected({.points = 1000, .requests = 1}), expected);
+  EXPECT_EQ(fake.model->on_device[0].latency->Expected({.points = 1000, .requests = 1}), expected);
   EXPECT_EQ(fake.observer.predictions.size(), 1u);
 }
 
@@ -348,7 +348,7 @@ TEST(BatcherTest, TensorsTeachWhereAModelHasNothingElse) {
   for (const bool has_labels : {false, true}) {
     FakeBatcher fake;
     fake.model->info.has_labels = has_labels;
-    const LatencyFit& latency = *fake.model->latency[0];
+    const LatencyFit& latency = *fake.model->on_device[0].latency;
     const auto run = [&](uint64_t ticket, TensorSet tensors, absl::Duration time) {
       QueuedTask task = fake.Task(ticket, {.points = 1000});
       task.task.tensor_set = tensors;

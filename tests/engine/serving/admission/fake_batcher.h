@@ -75,11 +75,11 @@ struct FakeBatcher {
   // Gives the latency models so many times of batches that they predict (2 ms + 4 ms a request) * slowdown.
   void Teach(double slowdown = 1) { TeachModel(*model, slowdown); }
   static void TeachModel(ServedModel& model, double slowdown = 1) {
-    for (const auto& latency : model.latency) {
+    for (const auto& on_device : model.on_device) {
       for (int i = 0; i < 200; ++i) {
         const int64_t requests = 1 + i % 8;
-        latency->Observe({.requests = requests},
-                         absl::Milliseconds(slowdown * (2 + 4.0 * static_cast<double>(requests))));
+        on_device.latency->Observe({.requests = requests},
+                                   absl::Milliseconds(slowdown * (2 + 4.0 * static_cast<double>(requests))));
       }
     }
   }

@@ -21,11 +21,7 @@ inline std::shared_ptr<ServedModel> FakeModel(const std::string& name = "m", Mod
   model->info.version = 1;
   model->info.priority_levels = batching.priority_levels;
   model->batching = batching;
-  for (int i = 0; i < num_devices; ++i) {
-    model->latency.push_back(std::make_unique<LatencyFit>());
-    model->sampling.push_back(std::make_unique<SelectionFit>());
-    model->memory.push_back(std::make_unique<MemoryModel>());
-  }
+  model->on_device.resize(static_cast<size_t>(num_devices));
   return model;
 }
 

@@ -23,7 +23,7 @@ std::shared_ptr<ServedModel> TaughtModel(const std::vector<double>& slowdowns) {
   for (size_t i = 0; i < slowdowns.size(); ++i) {
     auto alone = FakeModel();
     FakeBatcher::TeachModel(*alone, slowdowns[i]);
-    model->latency[i] = std::move(alone->latency.front());
+    model->on_device[i].latency = std::move(alone->on_device.front().latency);
   }
   return model;
 }

@@ -114,7 +114,7 @@ class SampledRequestsTest : public testing::Test {
   SampledRequestsTest() : fake_({}, {.max_batch_requests = 1}) {
     fake_.Teach();
     for (int64_t selected = 1; selected <= 40; ++selected) {
-      fake_.model->sampling[0]->Observe(SampleOf(50, selected), absl::Milliseconds(selected));
+      fake_.model->on_device[0].selection->Observe(SampleOf(50, selected), absl::Milliseconds(selected));
     }
     EXPECT_TRUE(fake_.Push(1).ok());
     running_ = fake_->TryPop(0);
@@ -145,14 +145,15 @@ TEST_F(SampledRequestsTest, SamplesAheadDelayWhatComes) {
 TEST_F(SampledRequestsTest, ABatchTeachesEachPartItsOwnTime) {
   ASSERT_TRUE(Push(2, absl::Minutes(1), 10).ok());
   fake_->Finished(running_, {});
-  const absl::Duration network = fake_.model->latency[0]->Expected({.requests = 1});
+  const absl::Duration network = fake_.model->on_device[0].latency->Expected({.requests = 1});
   const Batch batch = fake_->TryPop(0);
   ASSERT_EQ(batch.tasks.size(), 1);
   EXPECT_NEAR(Ms(batch.predicted), 6 + 10, 1);
   fake_.clock.Advance(absl::Milliseconds(16));
   fake_->Finished(batch, {.num_voxels = 40, .sample_share = 10.0 / 16});
-  EXPECT_NEAR(Ms(fake_.model->latency[0]->Expected({.points = 50, .voxels = 40, .requests = 1})), Ms(network), 1);
-  EXPECT_NEAR(Ms(fake_.model->sampling[0]->Expected(SampleOf(50, 10))), 10, 1);
+  EXPECT_NEAR(Ms(fake_.model->on_device[0].latency->Expected({.points = 50, .voxels = 40, .requests = 1})), Ms(network),
+              1);
+  EXPECT_NEAR(Ms(fake_.model->on_device[0].selection->Expected(SampleOf(50, 10))), 10, 1);
   ASSERT_EQ(fake_.observer.predictions.size(), 1);
   EXPECT_NEAR(Ms(fake_.observer.predictions[0].first), 16, 1);
 }
@@ -165,10 +166,10 @@ TEST_F(SampledRequestsTest, PointsThatWereChosenTeachNoDensity) {
   const Batch batch = fake_->TryPop(0);
   fake_.clock.Advance(absl::Milliseconds(20));
   fake_->Finished(running_, {});
-  model->latency[0]->ObserveVoxels(100, 50);
+  model->on_device[0].latency->ObserveVoxels(100, 50);
   fake_->Finished(batch, {.num_voxels = 100, .sample_share = 0.5});
-  EXPECT_EQ(model->latency[0]->EstimateVoxels(1000), 500);
-  EXPECT_GT(model->latency[0]->Expected({.points = 100, .voxels = 100, .requests = 1}), absl::ZeroDuration());
+  EXPECT_EQ(model->on_device[0].latency->EstimateVoxels(1000), 500);
+  EXPECT_GT(model->on_device[0].latency->Expected({.points = 100, .voxels = 100, .requests = 1}), absl::ZeroDuration());
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ class ServingSimulation {
 
   // Makes all later batches take `slowdown` times as long.
   void SetSlowdown(double slowdown) { slowdown_ = slowdown; }
-  LatencyFit& latency(size_t device) { return *model_->latency[device]; }
+  LatencyFit& latency(size_t device) { return *model_->on_device[device].latency; }
   Batcher& batcher() { return batcher_; }
 
   // Gives the latency model the times of eight batches in all, as a warm-up does: four on each device.

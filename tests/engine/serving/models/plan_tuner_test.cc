@@ -64,7 +64,7 @@ class PlanTunerTest : public testing::Test {
   MemoryBudget memory_;         // without a limit
   MemoryBudget limited_{1000};  // for tests that need a limit
   std::atomic<int64_t> held_at_end_{-1};
-  const std::shared_ptr<ServedModel> model_ = FakeModel("m"), other_ = FakeModel("n");
+  const std::shared_ptr<ServedModel> model_ = FakeModel("m", {}, 0), other_ = FakeModel("n", {}, 0);
   std::unique_ptr<PlanTuner> tuner_;
 };
 
