@@ -143,14 +143,14 @@ def test_help_mentions_time_where_there_is_one(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["second", "w.safetensors", "--seed", "1", "--output", "m"], "--seed is of random weights"),
-        (["spvcnn", "w.safetensors", "--num-classes", "1", "--output", "m"], "--num-classes is of random weights"),
+        (["second", "w.safetensors", "--seed", "1", "--output", "m"], "--seed makes random weights"),
+        (["spvcnn", "w.safetensors", "--num-classes", "1", "--output", "m"], "--num-classes makes random weights"),
         (["centerpoint", "--output", "m"], "--dataset"),
         (["centerpoint", "--dataset", "kitti", "--output", "m"], "invalid choice: 'kitti'"),
         (["spvcnn", "--voxel-size", "small", "--output", "m"], "invalid voxel_size value"),
         (
             ["spvcnn", "--width", "0.125", "--voxel-overflow", "FIRST_SEEN", "--output", "m"],
-            "--voxel-overflow is of a limit, which there is none of: say --max-voxels",
+            "--voxel-overflow needs a limit: add --max-voxels",
         ),
     ],
 )

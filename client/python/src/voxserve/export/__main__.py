@@ -52,7 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return from_torch_command.run(options)
     for name in ("seed", "width", "num_classes", "kernel", "variant"):
         if options.weights and getattr(options, name, None) is not None:
-            parser.error(f"--{name.replace('_', '-')} is of random weights, which {options.weights} are not")
+            flag = f"--{name.replace('_', '-')}"
+            parser.error(f"{flag} makes random weights, but the weights are read from {options.weights}")
     options.name = options.name or Path(options.output).name
     try:
         state, texts = narrowed(read_state_dict(options.weights)) if options.weights else (None, [])
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         max_voxels = made.max_voxels if options.max_voxels is None else options.max_voxels
         if options.voxel_overflow and max_voxels == 0:
-            parser.error("--voxel-overflow is of a limit, which there is none of: say --max-voxels")
+            parser.error("--voxel-overflow needs a limit: add --max-voxels")
         overflow = options.voxel_overflow or made.voxel_overflow
         config = model_folder.config_textproto(classes, ignore_label, options.notice, max_voxels, overflow)
         folder = model_folder.write(options.output, made.network, config, options.version, options.notice)
@@ -217,9 +218,15 @@ def _parser() -> argparse.ArgumentParser:
     resnet.add_argument("--axes", type=names, default=(), metavar="NAME,NAME,NAME", help="fields (default x,y,z)")
     minkowski = _add(networks, "minkowski-unet", _make_minkowski, "MinkowskiEngine's MinkUNet, of 3 axes or 4")
     _add_points(minkowski, (0.05,) * 3, minkowski_unet.LIDAR_FEATURES, may_have_time=True)
-    minkowski.add_argument("--variant", choices=minkowski_unet.VARIANTS, help="of random weights (MinkUNet14A)")
     minkowski.add_argument(
-        "--kernel", choices=minkowski_unet.KERNELS, help="of random weights, for what 4 axes are (default cube)"
+        "--variant",
+        choices=minkowski_unet.VARIANTS,
+        help="makes random weights of this network (default MinkUNet14A)",
+    )
+    minkowski.add_argument(
+        "--kernel",
+        choices=minkowski_unet.KERNELS,
+        help="makes random weights with kernels of this shape in 4 axes (default cube)",
     )
 
     detector = _add(networks, "centerpoint", _make_center_point, "CenterPoint on voxels, of OpenPCDet or det3d")
@@ -248,8 +255,13 @@ def _add(networks: Any, name: str, make: Callable[..., _Made], text: str) -> arg
         "weights", nargs="?", help="state dict: .safetensors, or .pt/.pth where torch is installed; none: random"
     )
     add_folder(command)
-    command.add_argument("--seed", type=int, help="of random weights (default 0)")
-    command.add_argument("--max-voxels", type=int, metavar="N", help="of a request; 0: no limit (default: its own)")
+    command.add_argument("--seed", type=int, help="makes random weights from this seed (default 0)")
+    command.add_argument(
+        "--max-voxels",
+        type=int,
+        metavar="N",
+        help="limits the voxels of a request; 0: no limit (default: the network's own limit)",
+    )
     command.add_argument(
         "--voxel-overflow",
         choices=model_folder.VOXEL_OVERFLOWS,
@@ -280,8 +292,8 @@ def _add_points(
         metavar="NAME:UNIT[=DEFAULT],...",
         help="columns of the input (default x:m,y:m,z:m,intensity:1)",
     )
-    command.add_argument("--width", type=float, help="of random weights: what multiplies the channels (default 1)")
-    command.add_argument("--num-classes", type=int, metavar="N", help="of random weights (default 19)")
+    command.add_argument("--width", type=float, help="makes random weights of this channel multiplier (default 1)")
+    command.add_argument("--num-classes", type=int, metavar="N", help="makes random weights of N classes (default 19)")
 
 
 if __name__ == "__main__":
