@@ -287,7 +287,7 @@ int PrintHashOfToken() {
 int Main(int argc, char** argv) {
   const absl::StatusOr<CommandLine> line = ParseCommandLine(std::vector<std::string>(argv + 1, argv + argc));
   if (!line.ok()) {
-    std::fprintf(stderr, "voxserve: %s\n", std::string(line.status().message()).c_str());
+    std::fprintf(stderr, "voxserve: %s; see voxserve --help\n", std::string(line.status().message()).c_str());
     return kExitUsage;
   }
   switch (line->action) {

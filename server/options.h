@@ -1,8 +1,7 @@
 #pragma once
 
-// Parses and checks the command line. The flags are Abseil flags, but they are parsed through Abseil's reflection
-// interface. So an unknown flag or a bad value gives an absl::Status with one clear line, and --help shows only our
-// flags.
+// Parses and checks the server's command line. A flag is a member of Options and a row of Options::Flags(); --help, the
+// errors and the checks follow from the row, and a test compares the table of server/README.md with the rows.
 //
 // Not thread-safe: main parses once, before any thread starts.
 
@@ -13,12 +12,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "engine/base/flags.h"
 #include "engine/base/logging.h"
 #include "server/identity/tls_files.h"
 
 namespace voxserve {
 
-// The values of the flags, with their defaults. Each member has the name of its flag; HelpText() describes the flags.
+// The values of the flags, with their defaults. Each member has the name of its flag.
 struct Options {
   std::string model_repository;
   double model_poll_seconds = 0;
@@ -61,6 +61,9 @@ struct Options {
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kText;
 
+  // Returns the table of flags, by topic. The rows read and write this object.
+  std::vector<Flag> Flags();
+
   // Checks all options. Returns INVALID_ARGUMENT, which names the flag, its value and the allowed values. If a size is
   // 0, checks the size that Resolved puts in its place.
   absl::Status Validate() const;
@@ -83,11 +86,10 @@ struct CommandLine {
   Options options;  // validated; set only for kServe
 };
 
-// Parses the arguments that follow the program's name. Returns INVALID_ARGUMENT for an unknown flag (the message names
-// the nearest known flag), a value that does not parse and an argument that is not a flag, and the errors of Validate.
+// Parses the arguments that follow the program's name. Returns the errors of ParseFlags and of Options::Validate.
 absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& args);
 
-// Returns the text of --help: what the program does, two examples, and every flag by topic with its default.
+// Returns the text of --help.
 std::string HelpText();
 
 }  // namespace voxserve

@@ -4,43 +4,43 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "client/cpp/cli/arguments.h"
 #include "client/cpp/io/field_spec.h"
+#include "engine/base/flags.h"
 #include "engine/base/status_macros.h"
 
 namespace voxserve::tune {
 namespace {
 
-std::vector<client::Flag> Flags(Options* options, std::string* model) {
+std::vector<Flag> Flags(Options* options, std::string* model) {
   return {
-      client::StringFlag("model", "FOLDER[:VERSION]",
-                         "The model's folder, with a version folder in it. Required. Default version: the newest.",
-                         model),
-      client::StringFlag("plan_dir", "FOLDER",
-                         "Where the plan is written, as voxserve --plan_dir reads it. Default: plans/ of the version's "
-                         "own folder.",
-                         &options->plan_dir),
-      client::StringFlag(
-          "devices", "DEVICE",
-          "The device to search on: cpu, or a GPU as cuda:0. A plan is used on every device of the same name. "
-          "Default: the first GPU, or the CPU if there is none.",
-          &options->devices),
-      client::IntFlag("threads", "N", "CPU threads for computation. Default: as many as this process may use.", 1, 4096,
-                      &options->threads),
-      client::IntFlag("max_scans", "N", "The most scans to use; of more, N are chosen evenly. Default 100.", 1, 100000,
-                      &options->max_scans),
-      client::StringFlag("fields", "SPEC",
-                         "Layout of the points if the extension does not tell; see voxserve-client infer --fields.",
-                         &options->fields),
-      client::IntFlag("repeats", "N", "Repeats of each measurement. Default 5.", 1, 1000, &options->repeats),
-      client::DurationFlag("time_limit", "After this time the search decides with what it has measured. Default 10m.",
-                           &options->time_limit),
-      client::SwitchFlag("allow_nondeterministic",
-                         "Keeps candidates whose results differ from run to run in their last bits.",
-                         &options->may_be_nondeterministic),
-      client::SwitchFlag("dry_run", "Searches and prints, but writes nothing.", &options->is_dry_run),
-      client::SwitchFlag("help", "Prints this page.", &options->wants_help),
-      client::SwitchFlag("version", "Prints the version.", &options->wants_version),
+      StringFlag("model", "FOLDER[:VERSION]",
+                 "The model's folder, which holds version folders. Without VERSION it is the newest version. Required.",
+                 model),
+      StringFlag("plan_dir", "FOLDER",
+                 "The plan is written to this folder, where voxserve --plan_dir finds it. Without this flag it is "
+                 "written to plans/ in the version's own folder.",
+                 &options->plan_dir),
+      StringFlag("devices", "DEVICE",
+                 "The device to search on: cpu, or a GPU as cuda:0. A plan is used on every device of the same name. "
+                 "Without this flag it is the first GPU, or the CPU if there is no GPU.",
+                 &options->devices),
+      IntFlag("threads", "N",
+              "The number of CPU threads that compute. Without this flag it is as many as the process may use.", 1,
+              4096, &options->threads),
+      IntFlag("max_scans", "N", "The search uses at most N scans. If there are more, it chooses N of them evenly.", 1,
+              100000, &options->max_scans),
+      StringFlag("fields", "SPEC",
+                 "The layout of the points in the file, if its extension does not tell; see voxserve-client help infer "
+                 "for its form.",
+                 &options->fields),
+      IntFlag("repeats", "N", "Each measurement is repeated N times.", 1, 1000, &options->repeats),
+      DurationFlag("time_limit", "After this time the search decides by what it has measured.", &options->time_limit),
+      BoolFlag("allow_nondeterministic",
+               "The search keeps candidates whose results differ from run to run in their last bits.",
+               &options->may_be_nondeterministic),
+      BoolFlag("dry_run", "The search prints its result, but writes no plan.", &options->is_dry_run),
+      ActionFlag("help", "Prints this page.", true, &options->wants_help),
+      ActionFlag("version", "Prints the version.", true, &options->wants_version),
   };
 }
 
@@ -51,8 +51,7 @@ absl::Status SetModel(const std::string& model, Options& options) {
   if (colon == std::string::npos || model.find('/', colon) != std::string::npos) return absl::OkStatus();
   int64_t version = 0;
   if (colon == 0 || !absl::SimpleAtoi(model.substr(colon + 1), &version) || version < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--model is '", model, "', must be a model's folder, or FOLDER:VERSION with a version such as 1"));
+    return FlagError("model", model, "a model's folder, or FOLDER:VERSION with a version such as 1");
   }
   options.model_folder = model.substr(0, colon);
   options.version = version;
@@ -64,7 +63,7 @@ absl::Status SetModel(const std::string& model, Options& options) {
 absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& words) {
   Options options;
   std::string model;
-  RETURN_IF_ERROR(client::ParseArguments(words, Flags(&options, &model), &options.scans));
+  RETURN_IF_ERROR(ParseFlags(words, Flags(&options, &model), &options.scans));
   if (options.wants_help || options.wants_version) return options;
   if (model.empty()) {
     return absl::InvalidArgumentError("--model is missing: a model's folder, for example deploy/models/minkunet");
@@ -82,9 +81,9 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& words) {
 std::string HelpText() {
   Options defaults;
   std::string model;
-  return client::FormatHelp(
-             {.name = "",
-              .synopsis = "--model FOLDER[:VERSION] SCAN|FOLDER... [FLAGS]",
+  return FormatHelp(
+             "voxserve-tune",
+             {.synopsis = "--model FOLDER[:VERSION] SCAN|FOLDER... [FLAGS]",
               .summary = "searches for the fastest plan of a model on this machine's GPU (or CPU)",
               .description =
                   "Runs the model on your scans with many plans (how maps are searched, how matrix products are "
@@ -97,8 +96,7 @@ std::string HelpText() {
                   "  voxserve-tune --model deploy/models/minkunet scans/\n"
                   "  voxserve-tune --model models/minkunet:2 --devices cuda:1 --plan_dir /var/lib/voxserve/plans "
                   "scans/ more/000000.bin\n"
-                  "  voxserve-tune --model deploy/models/minkunet --dry_run --time_limit 1m scan.pcd\n",
-              .program = "voxserve-tune"},
+                  "  voxserve-tune --model deploy/models/minkunet --dry_run --time_limit 1m scan.pcd\n"},
              Flags(&defaults, &model)) +
          "\nExit codes: 0 done (also if the default plan is the fastest), 1 something failed, 2 wrong "
          "usage,\n130 ended by Ctrl-C; nothing is written then.\n";

@@ -23,7 +23,6 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "client/cpp/api/client.h"
-#include "client/cpp/cli/arguments.h"
 #include "client/cpp/cli/bench/bench_statistics.h"
 #include "client/cpp/cli/command.h"
 #include "client/cpp/cli/scan_jobs.h"
@@ -50,22 +49,19 @@ struct CheckOptions {
   std::vector<std::string> paths;
 
   std::vector<Flag> Flags() {
-    std::vector<Flag> flags = {
+    return connection.AdminFlags({
         StringFlag("model", "NAME", "The model to reload. Required.", &model),
         StringFlag("repository", "DIR", "The server's model repository; this program writes to it. Required.",
                    &repository),
-        IntFlag("concurrency", "N", "Number of callers. Default 8.", 1, 1024, &concurrency),
-        DurationFlag("duration", "How long to run. Default 60s.", &duration),
-        DurationFlag("interval", "Time from one reload to the next. Default 1s.", &interval),
+        IntFlag("concurrency", "N", "N callers send requests.", 1, 1024, &concurrency),
+        DurationFlag("duration", "The program runs for this time.", &duration),
+        DurationFlag("interval", "A reload begins this long after the last one.", &interval),
         NumberFlag("tolerance", "PERCENT",
-                   "Share of an answer's points whose labels may differ from the reference, since rounding depends on "
-                   "the batch. "
-                   "Default 0.1.",
+                   "So many of an answer's points may have another label than in the reference, since rounding "
+                   "depends on the batch.",
                    0, 50, &tolerance),
-        StringFlag("fields", "SPEC", "Layout of the points; see voxserve-client infer.", &fields),
-    };
-    for (Flag& flag : connection.AdminFlags()) flags.push_back(std::move(flag));
-    return flags;
+        StringFlag("fields", "SPEC", "The layout of the points; see voxserve-client infer.", &fields),
+    });
   }
 };
 
@@ -296,22 +292,20 @@ absl::Status CheckReloads(CheckOptions& options) {
 
 int Main(const std::vector<std::string>& words) {
   const CommandHelp help = {
-      "",
-      "--model NAME --repository DIR SCAN|FOLDER... [FLAGS]",
+      "", "--model NAME --repository DIR SCAN|FOLDER... [FLAGS]",
       "reloads a model while it serves requests, and checks every answer",
       "First asks each version of the model that is in service for the labels of the scans. Then callers send requests "
       "for the newest version, while this program lets one version after the other take over: it writes a "
       "version_policy to config.textproto and calls LoadModel. Every answer is compared with the labels of the version "
       "that it names.\n"
       "The exit code is 0 if every request got a right answer and every version gave an answer, else 1.",
-      "  reload_check --model minkunet --repository models deploy/scans --duration 60s\n",
-      "reload_check"};
+      "  reload_check --model minkunet --repository models deploy/scans --duration 60s\n"};
   CheckOptions options;
   if (words.size() == 1 && words[0] == "--help") {
-    std::cout << FormatHelp(help, options.Flags());
+    std::cout << FormatHelp("reload_check", help, options.Flags());
     return kExitOk;
   }
-  absl::Status usage = ParseArguments(words, options.Flags(), &options.paths);
+  absl::Status usage = ParseFlags(words, options.Flags(), &options.paths);
   if (usage.ok() && options.model.empty()) usage = absl::InvalidArgumentError("--model is missing");
   if (usage.ok() && options.repository.empty()) usage = absl::InvalidArgumentError("--repository is missing");
   if (usage.ok() && options.paths.empty()) usage = absl::InvalidArgumentError("no scan given");

@@ -92,8 +92,8 @@ ROOMS.update(
         "client/cpp/api": ["voxserve/v1", "google/rpc", "grpc/health", "engine/base"],
         "client/cpp/io": ["client/cpp/api", "voxserve/v1", "engine/base"],
         "client/cpp/view": ["client/cpp/api", "client/cpp/io", "voxserve/v1"],
-        "client/cpp/cli": ["client/cpp", "voxserve/v1"],
-        "client/cpp/cli/bench": ["client/cpp", "voxserve/v1"],
+        "client/cpp/cli": ["client/cpp", "voxserve/v1", "engine/base"],
+        "client/cpp/cli/bench": ["client/cpp", "voxserve/v1", "engine/base"],
         # voxserve-tune runs the engine on scans from files. It is the only folder that includes both server and client.
         "deploy/tune": ["server/codec", "engine", "kernels", "client/cpp", "voxserve/v1"],
     }
@@ -168,8 +168,10 @@ def test_a_room_is_no_larger_than_somebody_can_hold_in_mind():
 
 # After its header's stem, a source file's name may name the device, the vector instructions or the type that it is for.
 VARIANT = re.compile(r"_(cpu|cuda|baseline|avx2|avx512|half|bfloat16|tf32)$")
-# Files of these names share one header in their room.
+# Files of these names share one header in their room, or in the room above.
 FAMILIES = {
+    "client/cpp/cli": (re.compile(r"\w+_commands?$"), "commands"),
+    "client/cpp/cli/bench": (re.compile(r"bench_command$"), "../commands"),
     "server/open_inference": (re.compile(r"open_inference_(lookups|stream)$"), "open_inference_service"),
     "server/services": (
         re.compile(r"(admin|inference|reflection)_service$|load_reports$|infer_stream$|tune_plan_call$"),

@@ -90,4 +90,4 @@ def test_another_format_is_refused(binary: str) -> None:
         [binary, "--model_repository=x", "--log_format=xml"], capture_output=True, text=True, timeout=30
     )
     assert done.returncode == 2
-    assert done.stderr == 'voxserve: bad value for --log_format: "xml"; a format is text or json\n'
+    assert done.stderr == "voxserve: --log_format is 'xml', must be text or json; see voxserve --help\n"

@@ -281,7 +281,7 @@ def test_a_share_multiplies_the_streams_of_a_client(bounded_server: Server, toke
         (["--tls_client_ca={root}.pem"], 2, "--tls_client_ca needs --tls_certificate and --tls_key"),
         (["--auth_tokens={tokens}"], 2, "--auth_tokens needs --tls_certificate and --tls_key"),
         (["--insecure_tokens"], 2, "--insecure_tokens needs --auth_tokens"),
-        (["--port=65535"], 2, "--admin_port=65536"),
+        (["--port=65535"], 2, "--admin_port is required: no port is above --port=65535"),
         (["--port=8079", "--http_port=8080"], 2, "--admin_port and --http_port are both 8080"),
         (["--admin_host="], 2, "--admin_host is empty"),
         (["--admin_host=192.0.2.1"], 1, "--admin_port chooses another port, --admin_host another address"),

@@ -55,36 +55,41 @@ absl::StatusOr<std::string> ReadToken(const std::string& path) {
 
 void SetDefaultToken(std::string token) { DefaultToken() = std::move(token); }
 
-std::vector<Flag> Connection::AdminFlags() {
-  std::vector<Flag> flags = Flags();
-  flags.push_back(StringFlag("admin_address", "HOST:PORT",
-                             "Address of the server's port for operators (its --admin_host and --admin_port). Default: "
-                             "the port above that of --address.",
-                             &admin_address));
-  return flags;
+std::vector<Flag> Connection::Flags(std::vector<Flag> own) {
+  for (Flag& flag : std::vector<Flag>{
+           StringFlag("address", "HOST:PORT", "The address of the server's gRPC port.", &address),
+           DurationFlag("timeout",
+                        "A request may take this long, e.g. 500ms or 2m. The server knows the limit and gives up too.",
+                        &timeout),
+           BytesFlag("max_message_bytes",
+                     "The largest request, and the largest answer. The server has a limit of the same name.", 1 << 16,
+                     INT32_MAX, &max_message_bytes),
+           StringFlag("tls_ca", "FILE",
+                      "The PEM file of the root certificates that must have issued the server's certificate. Without "
+                      "this flag the connection has no TLS.",
+                      &tls_ca),
+           StringFlag("tls_certificate", "FILE",
+                      "The PEM file of the client's own certificate, for a server that asks for one.",
+                      &tls_certificate),
+           StringFlag("tls_key", "FILE", "The PEM file of the client certificate's private key.", &tls_key),
+           StringFlag("token_file", "FILE",
+                      "The file whose one line is the bearer token to send. Without this flag the token is the "
+                      "environment variable VOXSERVE_TOKEN, if it is set. A token needs TLS, unless the server is on "
+                      "this machine.",
+                      &token_file),
+       }) {
+    own.push_back(std::move(flag));
+  }
+  return own;
 }
 
-std::vector<Flag> Connection::Flags() {
-  return {
-      StringFlag("address", "HOST:PORT", "Address of the server. Default localhost:8500.", &address),
-      DurationFlag("timeout",
-                   absl::StrCat("How long a request may take, e.g. 500ms or 2m; then the server gives up too. "
-                                "Default ",
-                                absl::FormatDuration(timeout), "."),
-                   &timeout),
-      IntFlag("max_message_bytes", "N", "Largest request or answer. Default 67108864 (64 MiB), as the server's.",
-              1 << 16, INT32_MAX, &max_message_bytes),
-      StringFlag("tls_ca", "FILE",
-                 "Talk TLS: a PEM file of the roots that the server's certificate must come from. Default: no TLS.",
-                 &tls_ca),
-      StringFlag("tls_certificate", "FILE", "The client's own certificate, for a server that asks for one.",
-                 &tls_certificate),
-      StringFlag("tls_key", "FILE", "Its private key.", &tls_key),
-      StringFlag("token_file", "FILE",
-                 "A file whose one line is the bearer token to send. Default: the environment's VOXSERVE_TOKEN. A "
-                 "token needs TLS, unless the server is on this machine.",
-                 &token_file),
-  };
+std::vector<Flag> Connection::AdminFlags(std::vector<Flag> own) {
+  std::vector<Flag> flags = Flags(std::move(own));
+  flags.push_back(StringFlag("admin_address", "HOST:PORT",
+                             "The address of the server's port for operators (its --admin_host and --admin_port). "
+                             "Without this flag it is the port above that of --address.",
+                             &admin_address));
+  return flags;
 }
 
 absl::StatusOr<Options> Connection::ToOptions() const {

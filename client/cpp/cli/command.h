@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cpp/api/client.h"
-#include "client/cpp/cli/arguments.h"
+#include "engine/base/flags.h"
 
 namespace voxserve::client {
 
@@ -40,11 +40,11 @@ struct Connection {
   int64_t max_message_bytes = int64_t{64} << 20;
   int num_channels = 1;
 
-  // Returns the flags that write to this object: --address, --timeout, --max_message_bytes, and those of TLS and
-  // tokens.
-  std::vector<Flag> Flags();
-  // Returns the flags of Flags() and --admin_address.
-  std::vector<Flag> AdminFlags();
+  // Returns a command's own flags, and then those that write to this object: --address, --timeout,
+  // --max_message_bytes, and those of TLS and tokens.
+  std::vector<Flag> Flags(std::vector<Flag> own);
+  // Returns Flags(own) and --admin_address.
+  std::vector<Flag> AdminFlags(std::vector<Flag> own);
   // Converts the flags, and reads the token's file. Returns INVALID_ARGUMENT if the file cannot be read or has no
   // token.
   absl::StatusOr<Options> ToOptions() const;
@@ -56,6 +56,14 @@ struct Command {
   std::vector<Flag> (*list_flags)();  // for the help page
   int (*run)(const std::vector<std::string>& arguments, const Terminal& terminal);
 };
+
+// Returns the flags of a command's arguments, for its help page. Only the rows' texts are used, but the rows refer to
+// variables, so there must be some.
+template <typename Arguments>
+std::vector<Flag> ListFlags() {
+  static Arguments arguments;
+  return arguments.Flags();
+}
 
 // Print the error as one line on stderr and return the exit code: Fail adds Advise's advice, FailUsage points to the
 // command's help.

@@ -1,8 +1,7 @@
-#include "client/cpp/cli/health_command.h"
-
 #include <iostream>
 
 #include "absl/time/clock.h"
+#include "client/cpp/cli/commands.h"
 
 namespace voxserve::client {
 namespace {
@@ -14,21 +13,17 @@ struct HealthArguments {
   absl::Duration wait = absl::ZeroDuration();
 
   std::vector<Flag> Flags() {
-    std::vector<Flag> flags = connection.Flags();
-    flags.push_back(DurationFlag("wait", "How long to ask again until the server is ready. Default: ask once.", &wait));
-    return flags;
+    return connection.Flags({DurationFlag("wait",
+                                          "The command asks again for up to this time, until the server is ready. "
+                                          "Without this flag it asks once.",
+                                          &wait)});
   }
 };
 
-std::vector<Flag> ListFlags() {
-  static HealthArguments arguments;  // a help page only reads the flags, but they must point somewhere
-  return arguments.Flags();
-}
-
-int Run(const std::vector<std::string>& words, const Terminal&) {
+int RunHealth(const std::vector<std::string>& words, const Terminal&) {
   HealthArguments arguments;
   std::vector<std::string> positionals;
-  if (absl::Status status = ParseArguments(words, arguments.Flags(), &positionals); !status.ok()) {
+  if (absl::Status status = ParseFlags(words, arguments.Flags(), &positionals); !status.ok()) {
     return FailUsage("health", status);
   }
   if (!positionals.empty()) return FailUsage("health", absl::InvalidArgumentError("it takes no arguments"));
@@ -61,8 +56,8 @@ Command HealthCommand() {
        "  voxserve-client health\n"
        "  voxserve-client health --wait 60s     # after starting a server: returns when it is ready\n"
        "  HEALTHCHECK CMD [\"voxserve-client\", \"health\"]     # in a Dockerfile\n"},
-      ListFlags,
-      Run};
+      ListFlags<HealthArguments>,
+      RunHealth};
 }
 
 }  // namespace voxserve::client

@@ -24,55 +24,58 @@ WantedTensors InferArguments::Tensors() const {
 }
 
 std::vector<Flag> InferArguments::Flags() {
-  std::vector<Flag> flags = {
-      StringFlag("model", "NAME", "The model to use; voxserve-client models lists them. Required.", &model),
-      IntFlag("version", "N", "Its version. Default: the newest that is ready.", 1, INT64_MAX, &version),
-      StringFlag("boxes_model", "NAME",
-                 "Also asks this model, for boxes: they are printed, and drawn over the labels of --model.",
+  return connection.Flags({
+      StringFlag("model", "NAME", "The model that gets the scans; voxserve-client models lists the models. Required.",
+                 &model),
+      IntFlag("version", "N", "The model's version. Without this flag it is the newest that is ready.", 1, INT64_MAX,
+              &version),
+      StringFlag("boxes_model", "NAME", "A second model, whose boxes are printed and drawn over the labels of --model.",
                  &boxes_model),
       StringFlag("fields", "SPEC",
-                 "Layout of the points if the extension does not tell: NAME:TYPE[*SCALE][+SHIFT] for each value in "
-                 "order, with types i8 u8 i16 u16 i32 u32 f16 f32 f64; the name - skips a value. In PCD, PLY and "
-                 "structured NPY files, which name their fields, an entry sets the scale and shift of its field.",
+                 "The layout of the points in the file, if its extension does not tell: NAME:TYPE[*SCALE][+SHIFT] for "
+                 "each value in order, separated by commas, with types i8 u8 i16 u16 i32 u32 f16 f32 f64. The name - "
+                 "skips a value. In PCD, PLY and structured NPY files, which name their fields, an entry sets the "
+                 "scale and shift of its field.",
                  &fields),
       StringFlag("save", "FILE|FOLDER",
-                 "Writes the labels: .npy (uint8 or uint16 [N]) or .label (SemanticKITTI's uint32); or the boxes: "
-                 ".json, .csv or .npy (structured: class_id, score, x, y, z, length, width, height, yaw, velocity_x, "
-                 "velocity_y). A folder gets one .npy per scan.",
+                 "The command writes labels to a .npy (uint8 or uint16 [N]) or .label file (SemanticKITTI's uint32), "
+                 "and boxes to a .json, .csv or .npy file (structured: class_id, score, x, y, z, length, width, "
+                 "height, yaw, velocity_x, velocity_y). A folder gets one .npy file for each scan.",
                  &paths.save),
-
       StringFlag("outputs", "NAME,...",
-                 "Asks for these tensors of the model instead. Default: all of one that has neither labels nor boxes. "
-                 "With --save OUT.npy or a folder each is written to OUT.NAME.npy, of sites OUT.NAME.coordinates.npy "
-                 "and OUT.NAME.unit.npy too.",
+                 "The command asks for these tensors of the model in place of labels and boxes. Without this flag it "
+                 "asks for all tensors of a model that has neither labels nor boxes. --save OUT.npy or a folder writes "
+                 "each tensor to OUT.NAME.npy, and a tensor of sites to OUT.NAME.coordinates.npy and OUT.NAME.unit.npy "
+                 "too.",
                  &outputs),
-      ChoiceFlag("tensor_type", {"float32", "float16"}, "Type of the tensors' values. Default float32.", &tensor_type),
+      ChoiceFlag("tensor_type", {"float32", "float16"}, "The tensors' values have this type.", &tensor_type),
       StringFlag("picture", "FILE|FOLDER",
-                 "Draws the scan with its labels or boxes from above, to a .png file, or to a folder with one file "
-                 "per scan.",
+                 "The command draws the scan from above, with its labels or boxes, to a .png file. A folder gets one "
+                 "file for each scan.",
                  &paths.picture),
       StringFlag("truth", "FILE|FOLDER",
-                 "Compares labels with labels made by people: one byte per point (255 = none), .label or .npy. In a "
-                 "folder: SCAN.truth.u8, SCAN.u8, SCAN.label or SCAN.npy.",
+                 "The command compares the labels with labels made by people: one byte for each point (255 = none), "
+                 ".label or .npy. A folder has SCAN.truth.u8, SCAN.u8, SCAN.label or SCAN.npy.",
                  &paths.truth),
       IntFlag("sample", "N",
-              "Also selects N farthest points of each scan: every next one is the farthest from those before it. "
-              "--json prints their indices.",
+              "The server also selects the N farthest points of each scan: every next point is the farthest from those "
+              "before it. --json prints their indices.",
               1, UINT32_MAX, &sample),
-      IntFlag("sample_start", "INDEX", "The first point that --sample selects. Default 0.", 0, UINT32_MAX,
+      IntFlag("sample_start", "INDEX", "The selection of --sample starts with this point.", 0, UINT32_MAX,
               &sample_start),
       ChoiceFlag("sample_use", {"return", "network"},
-                 "return: the answer lists the points of --sample; network: the network sees only these points, and "
-                 "the others get no label. Default return.",
+                 "With return the answer lists the points of --sample. With network the network sees only these "
+                 "points, and the others get no label.",
                  &sample_use),
-      SwitchFlag("preview", "Shows the scan with its labels or boxes from above in the terminal. One scan only.",
-                 &preview),
-      SwitchFlag("json", "Prints one line of JSON per scan instead of tables.", &json),
-      StringFlag("color", "WHEN", "auto (default: in terminals, unless NO_COLOR is set), always or never.", &color),
-      IntFlag("concurrency", "N", "Scans in flight at once, if there are several. Default 4.", 1, 256, &concurrency),
-  };
-  for (Flag& flag : connection.Flags()) flags.push_back(std::move(flag));
-  return flags;
+      BoolFlag("preview",
+               "The command shows the scan from above in the terminal, with its labels or boxes. It takes "
+               "one scan only.",
+               &preview),
+      BoolFlag("json", "The command prints one line of JSON for each scan instead of tables.", &json),
+      ChoiceFlag("color", {"auto", "always", "never"},
+                 "The output has colours. auto uses them in a terminal, unless NO_COLOR is set.", &color),
+      IntFlag("concurrency", "N", "Up to N scans are in flight at once.", 1, 256, &concurrency),
+  });
 }
 
 bool AsksTensors(const v1::ModelVersion& model, const InferArguments& arguments) {
@@ -96,9 +99,6 @@ absl::Status CheckInfer(const InferArguments& arguments, Terminal* terminal) {
     terminal->out_color = terminal->out_unicode = true;
   } else if (arguments.color == "never") {
     terminal->out_color = false;
-  } else if (arguments.color != "auto") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--color is '", arguments.color, "', must be auto, always or never"));
   }
   return absl::OkStatus();
 }

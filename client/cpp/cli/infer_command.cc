@@ -1,5 +1,3 @@
-#include "client/cpp/cli/infer_command.h"
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -11,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/cpp/cli/box_report.h"
+#include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/infer_arguments.h"
 #include "client/cpp/cli/progress_bar.h"
 #include "client/cpp/cli/report.h"
@@ -303,15 +302,10 @@ int RunMany(const InferArguments& arguments, const Terminal& terminal, const std
   return kExitFailure;
 }
 
-std::vector<Flag> ListFlags() {
-  static InferArguments arguments;
-  return arguments.Flags();
-}
-
-int Run(const std::vector<std::string>& words, const Terminal& detected) {
+int RunInfer(const std::vector<std::string>& words, const Terminal& detected) {
   InferArguments arguments;
   Terminal terminal = detected;
-  if (absl::Status status = ParseArguments(words, arguments.Flags(), &arguments.paths.inputs); !status.ok()) {
+  if (absl::Status status = ParseFlags(words, arguments.Flags(), &arguments.paths.inputs); !status.ok()) {
     return FailUsage("infer", status);
   }
   if (absl::Status status = CheckInfer(arguments, &terminal); !status.ok()) return FailUsage("infer", status);
@@ -360,8 +354,8 @@ Command InferCommand() {
        "  voxserve-client infer --model minkunet waymo.bin \\\n"
        "      --fields x:f32,y:f32,z:f32,intensity:f32,-:f32                          # five floats a point\n"
        "  voxserve-client infer --model minkunet scans/ --json | jq .round_trip_ms\n"},
-      ListFlags,
-      Run};
+      ListFlags<InferArguments>,
+      RunInfer};
 }
 
 }  // namespace voxserve::client

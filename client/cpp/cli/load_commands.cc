@@ -1,4 +1,4 @@
-#include "client/cpp/cli/load_commands.h"
+#include "client/cpp/cli/commands.h"
 
 // The commands `load` and `unload` of voxserve-client.
 
@@ -14,31 +14,34 @@ struct VersionArguments {
   Connection connection{.timeout = absl::Minutes(5)};  // a large model takes long to load
   int64_t version = 0;
 
-  std::vector<Flag> Flags(const char* version_help) {
-    std::vector<Flag> flags = {IntFlag("version", "N", version_help, 1, INT64_MAX, &version)};
-    for (Flag& flag : connection.AdminFlags()) flags.push_back(std::move(flag));
-    return flags;
+  std::vector<Flag> FlagsWith(const char* version_help) {
+    return connection.AdminFlags({IntFlag("version", "N", version_help, 1, INT64_MAX, &version)});
   }
 };
 
-constexpr char kLoadVersion[] =
-    "The version to load, whatever the version policy. Default: those that the policy selects.";
-constexpr char kUnloadVersion[] = "The version to unload. Default: all versions, including ones that are added later.";
+struct LoadArguments : VersionArguments {
+  std::vector<Flag> Flags() {
+    return FlagsWith(
+        "The version to load, whatever the version policy is. Without this flag the server loads the versions that "
+        "the policy selects.");
+  }
+};
 
-template <const char* kVersionHelp>
-std::vector<Flag> ListFlags() {
-  static VersionArguments arguments;  // a help page only reads the flags, but they must point somewhere
-  return arguments.Flags(kVersionHelp);
-}
+struct UnloadArguments : VersionArguments {
+  std::vector<Flag> Flags() {
+    return FlagsWith(
+        "The version to unload. Without this flag the server unloads all versions, including those that are added "
+        "later.");
+  }
+};
 
-// Runs one of the two commands. call(client, name, version, timeout) returns versions; say(name, versions) returns a
-// line about them.
-template <typename Call, typename Say>
-int Run(absl::string_view command, const char* version_help, const std::vector<std::string>& words, const Call& call,
-        const Say& say) {
-  VersionArguments arguments;
+// Runs the command of these Arguments. call(client, name, version, timeout) returns versions; say(name, versions)
+// returns a line about them.
+template <typename Arguments, typename Call, typename Say>
+int RunOnVersions(absl::string_view command, const std::vector<std::string>& words, const Call& call, const Say& say) {
+  Arguments arguments;
   std::vector<std::string> names;
-  if (absl::Status status = ParseArguments(words, arguments.Flags(version_help), &names); !status.ok()) {
+  if (absl::Status status = ParseFlags(words, arguments.Flags(), &names); !status.ok()) {
     return FailUsage(command, status);
   }
   if (names.size() != 1) {
@@ -58,8 +61,8 @@ std::string Counted(const std::vector<int64_t>& versions) {
 }
 
 int RunLoad(const std::vector<std::string>& words, const Terminal& /*terminal*/) {
-  return Run(
-      "load", kLoadVersion, words,
+  return RunOnVersions<LoadArguments>(
+      "load", words,
       [](Client& client, const std::string& name, int64_t version) { return client.LoadModel(name, version); },
       [](const std::string& name, const std::vector<int64_t>& versions) {
         return versions.empty() ? absl::StrCat(name, ": no version is in service")
@@ -68,8 +71,8 @@ int RunLoad(const std::vector<std::string>& words, const Terminal& /*terminal*/)
 }
 
 int RunUnload(const std::vector<std::string>& words, const Terminal& /*terminal*/) {
-  return Run(
-      "unload", kUnloadVersion, words,
+  return RunOnVersions<UnloadArguments>(
+      "unload", words,
       [](Client& client, const std::string& name, int64_t version) { return client.UnloadModel(name, version); },
       [](const std::string& name, const std::vector<int64_t>& versions) {
         return absl::StrCat(name, ": ", Counted(versions), " taken out of service");
@@ -86,7 +89,7 @@ Command LoadCommand() {
        "are printed, and the versions in service stay.",
        "  voxserve-client load minkunet\n"
        "  voxserve-client load minkunet --version 3\n"},
-      ListFlags<kLoadVersion>,
+      ListFlags<LoadArguments>,
       RunLoad};
 }
 
@@ -96,7 +99,7 @@ Command UnloadCommand() {
            "The model stays out of service until voxserve-client load, even if the server polls its repository.",
            "  voxserve-client unload minkunet --version 2\n"
            "  voxserve-client unload minkunet\n"},
-          ListFlags<kUnloadVersion>,
+          ListFlags<UnloadArguments>,
           RunUnload};
 }
 

@@ -62,7 +62,7 @@ std::string Overview() {
 int PrintHelp(const std::string& name) {
   for (const Command& command : AllCommands()) {
     if (command.help.name != name) continue;
-    std::cout << FormatHelp(command.help, command.list_flags());
+    std::cout << FormatHelp("voxserve-client", command.help, command.list_flags());
     return kExitOk;
   }
   std::cerr << "voxserve-client: unknown command '" << name << "'; see voxserve-client help" << std::endl;

@@ -1,10 +1,9 @@
-#include "client/cpp/cli/models_command.h"
-
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/report.h"
 #include "client/cpp/view/count_text.h"
 
@@ -16,10 +15,9 @@ struct ModelsArguments {
   int64_t version = 0;
 
   std::vector<Flag> Flags() {
-    std::vector<Flag> flags = {
-        IntFlag("version", "N", "The version of NAME. Default: the newest that is ready.", 1, INT64_MAX, &version)};
-    for (Flag& flag : connection.Flags()) flags.push_back(std::move(flag));
-    return flags;
+    return connection.Flags(
+        {IntFlag("version", "N", "The version of NAME. Without this flag it is the newest that is ready.", 1, INT64_MAX,
+                 &version)});
   }
 };
 
@@ -107,15 +105,10 @@ std::string FormatDetails(const v1::ModelVersion& model, const Terminal& termina
   return text;
 }
 
-std::vector<Flag> ListFlags() {
-  static ModelsArguments arguments;
-  return arguments.Flags();
-}
-
-int Run(const std::vector<std::string>& words, const Terminal& terminal) {
+int RunModels(const std::vector<std::string>& words, const Terminal& terminal) {
   ModelsArguments arguments;
   std::vector<std::string> names;
-  if (absl::Status status = ParseArguments(words, arguments.Flags(), &names); !status.ok()) {
+  if (absl::Status status = ParseFlags(words, arguments.Flags(), &names); !status.ok()) {
     return FailUsage("models", status);
   }
   if (names.size() > 1) return FailUsage("models", absl::InvalidArgumentError("give one model only"));
@@ -146,8 +139,8 @@ Command ModelsCommand() {
        "  voxserve-client models\n"
        "  voxserve-client models minkunet\n"
        "  voxserve-client models minkunet --version 1 --address truck-7:8500\n"},
-      ListFlags,
-      Run};
+      ListFlags<ModelsArguments>,
+      RunModels};
 }
 
 }  // namespace voxserve::client

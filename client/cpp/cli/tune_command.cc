@@ -1,9 +1,8 @@
-#include "client/cpp/cli/tune_command.h"
-
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/progress_bar.h"
 #include "client/cpp/cli/report.h"
 #include "client/cpp/view/count_text.h"
@@ -19,14 +18,15 @@ struct TuneArguments {
   absl::Duration max_wait = absl::Seconds(60);
 
   std::vector<Flag> Flags() {
-    std::vector<Flag> flags = {
-        StringFlag("model", "NAME", "The model to search a plan for. Required.", &model),
-        IntFlag("version", "N", "Its version. Default: the newest that is ready.", 1, INT64_MAX, &version),
-        IntFlag("scans", "N", "How many of the next requests to use for the search. Default 16.", 1, 100, &num_scans),
-        DurationFlag("max_wait", "How long to wait for them; then the search uses those that came. Default 1m.",
-                     &max_wait)};
-    for (Flag& flag : connection.AdminFlags()) flags.push_back(std::move(flag));
-    return flags;
+    return connection.AdminFlags(
+        {StringFlag("model", "NAME", "The model whose plan is searched. Required.", &model),
+         IntFlag("version", "N", "The model's version. Without this flag it is the newest that is ready.", 1, INT64_MAX,
+                 &version),
+         IntFlag("scans", "N", "The search uses the scans of the next N requests.", 1, 100, &num_scans),
+         DurationFlag("max_wait",
+                      "The server waits for up to this time for those requests. Then the search uses the scans that "
+                      "have come.",
+                      &max_wait)});
   }
 };
 
@@ -77,15 +77,10 @@ std::string FormatResult(const std::string& model, const v1::TunePlanResult& res
   return absl::StrCat(text, "\n");
 }
 
-std::vector<Flag> ListFlags() {
-  static TuneArguments arguments;  // a help page only reads the flags, but they must point somewhere
-  return arguments.Flags();
-}
-
-int Run(const std::vector<std::string>& words, const Terminal& terminal) {
+int RunTune(const std::vector<std::string>& words, const Terminal& terminal) {
   TuneArguments arguments;
   std::vector<std::string> positionals;
-  if (absl::Status status = ParseArguments(words, arguments.Flags(), &positionals); !status.ok()) {
+  if (absl::Status status = ParseFlags(words, arguments.Flags(), &positionals); !status.ok()) {
     return FailUsage("tune", status);
   }
   if (!positionals.empty()) {
@@ -119,8 +114,8 @@ Command TuneCommand() {
        "Ending this command ends the search.",
        "  voxserve-client tune --model minkunet\n"
        "  voxserve-client tune --model minkunet --scans 50 --max_wait 10m     # if scans are rare\n"},
-      ListFlags,
-      Run};
+      ListFlags<TuneArguments>,
+      RunTune};
 }
 
 }  // namespace voxserve::client

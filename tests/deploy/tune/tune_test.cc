@@ -178,7 +178,7 @@ TEST_F(TuneTest, SaysWhatIsWrongWithTheCommandLine) {
   EXPECT_EQ(Tune({"--model", "m", "--time_limit", "0s", "s.bin"}), kExitUsage);
   EXPECT_EQ(Tune({"--model", "m", "--fields", "x", "s.bin"}), kExitUsage);
   EXPECT_EQ(Tune({"--modle", "m", "s.bin"}), kExitUsage);
-  EXPECT_THAT(err_.str(), HasSubstr("unknown flag --modle; see voxserve-tune --help"));
+  EXPECT_THAT(err_.str(), HasSubstr("unknown flag --modle (did you mean --model?); see voxserve-tune --help"));
   EXPECT_EQ(Tune({"--model", model_.string(), model_.string()}), kExitUsage);
   EXPECT_THAT(err_.str(), HasSubstr("the folder has no scans"));
 }

@@ -1,11 +1,10 @@
-#include "client/cpp/cli/bench/bench_command.h"
-
 #include <iostream>
 
 #include "absl/time/clock.h"
 #include "client/cpp/cli/bench/bench_options.h"
 #include "client/cpp/cli/bench/bench_report.h"
 #include "client/cpp/cli/bench/bench_run.h"
+#include "client/cpp/cli/commands.h"
 #include "client/cpp/io/file.h"
 
 namespace voxserve::client {
@@ -37,11 +36,6 @@ class ProgressLine {
   absl::Time last_line_ = absl::Now();
 };
 
-std::vector<Flag> ListFlags() {
-  static BenchOptions options;  // a help page only reads the flags, but they must point somewhere
-  return options.Flags();
-}
-
 // Makes one call first, so that a problem with the model or the server shows before a thousand requests fail. It does
 // not use --timeout, which belongs to the load: a first call also connects and may take longer.
 absl::Status CheckModel(const BenchOptions& options) {
@@ -52,9 +46,9 @@ absl::Status CheckModel(const BenchOptions& options) {
   return (*client)->GetModel(options.model, options.version).status();
 }
 
-int Run(const std::vector<std::string>& words, const Terminal& terminal) {
+int RunBenchCommand(const std::vector<std::string>& words, const Terminal& terminal) {
   BenchOptions options;
-  if (absl::Status status = ParseArguments(words, options.Flags(), &options.paths); !status.ok()) {
+  if (absl::Status status = ParseFlags(words, options.Flags(), &options.paths); !status.ok()) {
     return FailUsage("bench", status);
   }
   if (absl::Status status = options.Validate(); !status.ok()) return FailUsage("bench", status);
@@ -108,8 +102,8 @@ Command BenchCommand() {
        "  voxserve-client bench --model minkunet drive/ --rate 1500 --arrivals poisson --timeout 50ms\n"
        "  voxserve-client bench --model minkunet drive/ --streams 16          # vehicles, 10 Hz each\n"
        "  voxserve-client bench --model sweeps10 drive/ --streams 4 --sweeps 10 --poses poses.txt\n"},
-      ListFlags,
-      Run};
+      ListFlags<BenchOptions>,
+      RunBenchCommand};
 }
 
 }  // namespace voxserve::client

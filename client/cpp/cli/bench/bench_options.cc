@@ -17,51 +17,56 @@ absl::Status Missing(absl::string_view flag, absl::string_view other) {
 }  // namespace
 
 std::vector<Flag> BenchOptions::Flags() {
-  std::vector<Flag> flags = {
-      StringFlag("model", "NAME", "The model to use; voxserve-client models lists them. Required.", &model),
-      IntFlag("version", "N", "Its version. Default: the newest that is ready.", 1, INT64_MAX, &version),
+  return connection.Flags({
+      StringFlag("model", "NAME", "The model that gets the scans; voxserve-client models lists the models. Required.",
+                 &model),
+      IntFlag("version", "N", "The model's version. Without this flag it is the newest that is ready.", 1, INT64_MAX,
+              &version),
       IntFlag("concurrency", "N",
-              "Closed loop: N callers, each of which sends its next request when the last one is answered. "
-              "Default: 1 caller.",
+              "Closed loop: N callers send requests, each the next one when its last one is answered. Without this "
+              "flag, --rate and --streams there is one caller.",
               1, 1024, &concurrency),
       NumberFlag("rate", "R",
-                 "Open loop: R requests a second, whether or not earlier ones are answered. Latency counts from the "
-                 "time at which a request was due.",
+                 "Open loop: the command sends R requests a second, whether or not earlier ones are answered. Latency "
+                 "counts from the time at which a request was due.",
                  0.01, 1e6, &rate),
-      ChoiceFlag("arrivals", {"constant", "poisson"}, "The intervals between requests of --rate. Default constant.",
-                 &arrivals),
-      IntFlag("seed", "N", "Seed for --arrivals poisson. Default 1.", 0, INT64_MAX, &seed),
-      IntFlag("streams", "N", "Streams: N vehicles, each with --frame_rate frames a second.", 1, 1024, &num_streams),
-      NumberFlag("frame_rate", "R", "Frames a second of each stream. Default 10.", 0.01, 10000, &frame_rate),
+      ChoiceFlag("arrivals", {"constant", "poisson"},
+                 "The requests of --rate come at constant intervals, or at random as a Poisson process.", &arrivals),
+      IntFlag("seed", "N", "The seed of --arrivals poisson. Without this flag it is 1.", 0, INT64_MAX, &seed),
+      IntFlag("streams", "N", "Streams: N vehicles send --frame_rate frames a second each.", 1, 1024, &num_streams),
+      NumberFlag("frame_rate", "R", "Each stream sends R frames a second.", 0.01, 10000, &frame_rate),
       ChoiceFlag("policy", {"latest", "queue"},
-                 "latest: a newer frame of a stream replaces one that waits; queue: all are answered in order. "
-                 "Default latest.",
+                 "With latest a stream's newer frame replaces a frame that waits. With queue all frames are answered "
+                 "in order.",
                  &policy),
-      IntFlag("sweeps", "N", "The server runs the last N sweeps of each stream together.", 1, 64, &num_sweeps),
+      IntFlag("sweeps", "N", "The server runs the last N sweeps of each stream together. It needs --poses.", 1, 64,
+              &num_sweeps),
       StringFlag("poses", "FILE",
-                 "The poses that --sweeps needs: one line per scan, [FRAME] and the 12 values of a 3x4 matrix. FRAME "
-                 "is the scan's name; without it, lines are in the order of the scans.",
+                 "The file of the poses that --sweeps needs. It has a line for each scan: [FRAME] and the 12 values of "
+                 "a 3x4 matrix. FRAME is the scan's name; without it the lines are in the order of the scans.",
                  &poses),
-      StringFlag("age_feature", "NAME", "With --sweeps: the model's feature for a point's age. Default: none.",
+      StringFlag("age_feature", "NAME",
+                 "The model's feature that --sweeps fills with a point's age. Without this flag no feature has it.",
                  &age_feature),
-      DurationFlag("duration", "How long to measure. Default 10s.", &duration),
-      DurationFlag("warm_up", "How long to send before measuring; may be 0s. Default 2s.", &warm_up,
-                   /*may_be_zero=*/true),
-      IntFlag("requests", "N", "Ends after N measured requests, if --duration has not ended before.", 1, INT64_MAX,
-              &max_requests),
+      DurationFlag("duration", "The command measures for this time.", &duration),
+      DurationFlag("warm_up", "The command sends requests for this time before it measures; 0s is allowed.", &warm_up,
+                   absl::ZeroDuration()),
+      IntFlag("requests", "N", "The command ends after N measured requests, if --duration has not ended before.", 1,
+              INT64_MAX, &max_requests),
       NumberFlag("stable", "PERCENT",
-                 "Ends early when throughput and p99 of the last 3 windows are within PERCENT of their means. The "
-                 "result then covers these windows.",
+                 "The command ends early when throughput and p99 of the last 3 windows are within PERCENT of their "
+                 "means. The result then covers these windows.",
                  0.1, 100, &stable_percent),
-      DurationFlag("window", "Length of a window of --stable. Default 1s.", &window),
-      IntFlag("channels", "N", "Connections. Default: one per caller or stream, at most 8; 8 with --rate.", 1, 256,
-              &num_channels),
-      IntFlag("priority", "N", "Priority of the requests; 0 (the default) is the most urgent.", 0, 15, &priority),
-      StringFlag("fields", "SPEC", "Layout of the points; see infer.", &fields),
-      StringFlag("json", "FILE", "Also writes settings and results as JSON.", &json),
-  };
-  for (Flag& flag : connection.Flags()) flags.push_back(std::move(flag));
-  return flags;
+      DurationFlag("window", "A window of --stable has this length.", &window),
+      IntFlag("channels", "N",
+              "The command opens N connections. Without this flag it opens one for each caller or stream, at most 8, "
+              "and 8 with --rate.",
+              1, 256, &num_channels),
+      IntFlag("priority", "N", "The requests have this priority; 0 is the most urgent.", 0, 15, &priority),
+      StringFlag("fields", "SPEC", "The layout of the points in the file; see voxserve-client help infer for its form.",
+                 &fields),
+      StringFlag("json", "FILE", "The command also writes settings and results to this file, as JSON.", &json),
+  });
 }
 
 absl::Status BenchOptions::Validate() const {

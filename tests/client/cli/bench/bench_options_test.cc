@@ -10,7 +10,7 @@ using ::testing::HasSubstr;
 
 absl::Status Parse(absl::string_view line, BenchOptions* options) {
   const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
-  if (absl::Status status = ParseArguments(words, options->Flags(), &options->paths); !status.ok()) return status;
+  if (absl::Status status = ParseFlags(words, options->Flags(), &options->paths); !status.ok()) return status;
   return options->Validate();
 }
 
