@@ -10,7 +10,7 @@
 namespace voxserve::client {
 namespace {
 
-constexpr absl::Duration kNextLine = absl::Seconds(10);  // if the bar cannot redraw itself
+constexpr absl::Duration kNextProgressLine = absl::Seconds(10);  // if the bar cannot redraw itself
 constexpr absl::Duration kCheckTimeout = absl::Seconds(30);
 
 // Shows progress on stderr: a line that redraws itself in a terminal, otherwise a new line now and then.
@@ -21,7 +21,7 @@ class ProgressLine {
   void Show(const BenchProgress& progress) {
     if (is_tty_) {
       std::cerr << "\r\x1b[K" << FormatBenchProgress(progress) << std::flush;
-    } else if (const absl::Time now = absl::Now(); now - last_line_ >= kNextLine) {
+    } else if (const absl::Time now = absl::Now(); now - last_line_ >= kNextProgressLine) {
       last_line_ = now;
       std::cerr << FormatBenchProgress(progress) << std::endl;
     }
