@@ -34,6 +34,34 @@ enum class ActivationFunction : int32_t {
   kPower
 };
 
+// The functions by their names in Activation.Function of model.proto, without "FUNCTION_". The loader reads by this
+// table, and tests iterate over it.
+struct ActivationName {
+  ActivationFunction function;
+  const char* name;
+};
+inline constexpr ActivationName kActivationNames[] = {
+    {ActivationFunction::kRelu, "RELU"},
+    {ActivationFunction::kLeakyRelu, "LEAKY_RELU"},
+    {ActivationFunction::kSigmoid, "SIGMOID"},
+    {ActivationFunction::kGelu, "GELU"},
+    {ActivationFunction::kSilu, "SILU"},
+    {ActivationFunction::kTanh, "TANH"},
+    {ActivationFunction::kElu, "ELU"},
+    {ActivationFunction::kClamp, "CLAMP"},
+    {ActivationFunction::kHardSigmoid, "HARD_SIGMOID"},
+    {ActivationFunction::kHardSwish, "HARD_SWISH"},
+    {ActivationFunction::kSoftplus, "SOFTPLUS"},
+    {ActivationFunction::kMish, "MISH"},
+    {ActivationFunction::kGeluTanh, "GELU_TANH"},
+    {ActivationFunction::kExp, "EXP"},
+    {ActivationFunction::kLog, "LOG"},
+    {ActivationFunction::kSquare, "SQUARE"},
+    {ActivationFunction::kSqrt, "SQRT"},
+    {ActivationFunction::kAbs, "ABS"},
+    {ActivationFunction::kPower, "POWER"},
+};
+
 struct Activation {
   ActivationFunction function = ActivationFunction::kNone;
   // kLeakyRelu: the slope below 0. kElu: alpha. kSoftplus: beta. kPower: the exponent. kClamp: the least value.
@@ -58,9 +86,9 @@ constexpr float Softplus(float value) {
   return (value > 0.0f ? value : 0.0f) + std::log1p(std::exp(-std::fabs(value)));
 }
 
-// Applies an activation, on the CPU and in our CUDA kernels (the implicit GEMM also has a ReLU of its own, in
-// store_sums.cuh). The activations equal PyTorch's; kGelu is the GELU by the error function, kGeluTanh its
-// approximation by tanh. NaN stays NaN.
+// Applies an activation, on the CPU and in our CUDA kernels. The implicit GEMM also has a ReLU of its own, in
+// store_sums.cuh. The values are those of the formulas in model.proto, and PyTorch's; some of the expressions differ
+// from them, because they lose no digits and do not overflow. NaN stays NaN.
 constexpr float Activate(const Activation& activation, float value) {
   switch (activation.function) {
     case ActivationFunction::kNone:

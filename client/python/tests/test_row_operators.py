@@ -11,6 +11,7 @@ from conftest import serving
 from graph_shapes import parse
 
 import voxserve
+from voxserve.activations import OF_TORCH
 from voxserve.export import ExportError, Network, from_torch
 from voxserve.verify import rows as row_maths
 from voxserve.verify.__main__ import main as verify
@@ -61,6 +62,18 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "gelu_tanh": (lambda y, part: part(y), nn.GELU(approximate="tanh")),
     "rrelu": (lambda y, part: part(y), nn.RReLU()),
 }
+
+
+def activated(y: Any, function: Any) -> Any:
+    """Applies a function of torch to values above 0, and to all values if it is defined below 0."""
+    positive = function(y.abs() + 0.5)
+    return positive + function(y + 0) if function(torch.tensor(-1.0)).isfinite() else positive
+
+
+for _name in OF_TORCH:
+    _function = getattr(torch, _name, getattr(functional, _name, None))
+    if _function is not None:
+        FUNCTIONS[f"table_{_name}"] = (lambda y, f=_function: activated(y, f),)
 
 
 @pytest.mark.parametrize("kind", FUNCTIONS)

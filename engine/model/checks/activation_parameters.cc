@@ -1,8 +1,6 @@
 #include <cmath>
 #include <limits>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -17,39 +15,18 @@ using Proto = model::v1::Activation;
 
 constexpr float kDefaultNegativeSlope = 0.01f;  // PyTorch's
 
-constexpr std::pair<Proto::Function, ActivationFunction> kFunctions[] = {
-    {Proto::FUNCTION_RELU, ActivationFunction::kRelu},
-    {Proto::FUNCTION_LEAKY_RELU, ActivationFunction::kLeakyRelu},
-    {Proto::FUNCTION_SIGMOID, ActivationFunction::kSigmoid},
-    {Proto::FUNCTION_GELU, ActivationFunction::kGelu},
-    {Proto::FUNCTION_SILU, ActivationFunction::kSilu},
-    {Proto::FUNCTION_TANH, ActivationFunction::kTanh},
-    {Proto::FUNCTION_ELU, ActivationFunction::kElu},
-    {Proto::FUNCTION_CLAMP, ActivationFunction::kClamp},
-    {Proto::FUNCTION_HARD_SIGMOID, ActivationFunction::kHardSigmoid},
-    {Proto::FUNCTION_HARD_SWISH, ActivationFunction::kHardSwish},
-    {Proto::FUNCTION_SOFTPLUS, ActivationFunction::kSoftplus},
-    {Proto::FUNCTION_MISH, ActivationFunction::kMish},
-    {Proto::FUNCTION_GELU_TANH, ActivationFunction::kGeluTanh},
-    {Proto::FUNCTION_EXP, ActivationFunction::kExp},
-    {Proto::FUNCTION_LOG, ActivationFunction::kLog},
-    {Proto::FUNCTION_SQUARE, ActivationFunction::kSquare},
-    {Proto::FUNCTION_SQRT, ActivationFunction::kSqrt},
-    {Proto::FUNCTION_ABS, ActivationFunction::kAbs},
-    {Proto::FUNCTION_POWER, ActivationFunction::kPower},
-};
+std::string NameOf(const kernels::ActivationName& function) { return absl::StrCat("FUNCTION_", function.name); }
 
 std::optional<ActivationFunction> FunctionOf(Proto::Function function) {
-  for (const auto& [proto, kernel] : kFunctions) {
-    if (proto == function) return kernel;
+  for (const kernels::ActivationName& named : kernels::kActivationNames) {
+    if (NameOf(named) == Proto::Function_Name(function)) return named.function;
   }
   return std::nullopt;
 }
 
 std::string NamesOfFunctions() {
-  return absl::StrJoin(kFunctions, ", ", [](std::string* out, const auto& function) {
-    absl::StrAppend(out, Proto::Function_Name(function.first));
-  });
+  return absl::StrJoin(kernels::kActivationNames, ", ",
+                       [](std::string* out, const auto& named) { out->append(NameOf(named)); });
 }
 
 // A parameter in the file, and the only activation function that has this parameter.

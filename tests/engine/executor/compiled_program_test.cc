@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 #include <string>
 #include <tuple>
@@ -11,6 +12,7 @@
 
 #include "engine/compiler/compiler.h"
 #include "tests/engine/executor/program_comparison.h"
+#include "tests/support/activation_formulas.h"
 
 namespace voxserve::compiled_program_test {
 namespace {
@@ -33,18 +35,17 @@ TEST_P(CompilerTest, NormActivationAndResidualCostNoStep) {
 
 TEST_P(CompilerTest, EveryActivationCostsNoStep) {
   SKIP_WITHOUT(GetParam());
-  using kernels::ActivationFunction;
-  for (const kernels::Activation& activation :
-       {kernels::Activation(ActivationFunction::kLeakyRelu, 0.25f), kernels::Activation(ActivationFunction::kSigmoid),
-        kernels::Activation(ActivationFunction::kGelu), kernels::Activation(ActivationFunction::kSilu),
-        kernels::Activation(ActivationFunction::kTanh)}) {
+  for (const kernels::Activation& activation : support::EveryActivation()) {
+    if (activation.function == kernels::ActivationFunction::kNone) continue;
     GraphBuilder b(9);
     const int stem = b.Activation(b.Norm(b.Submanifold(0, 8, false)), activation);
     const int block = b.Norm(b.Submanifold(stem, 8, true));
     const int sum = b.Activation(b.Sum(block, stem), activation);
     const Graph graph = b.Finish(b.Linear(b.Activation(b.Linear(sum, 7, true), activation), 3, true));
-    EXPECT_EQ(CountSteps(graph), 8);
-    ExpectEqual(GetParam(), graph, 9);
+    EXPECT_EQ(CountSteps(graph), 8) << static_cast<int>(activation.function);
+    // Functions of functions that grow fast, or that have no value below 0, leave the range of float32.
+    const double at_8 = support::DefinedActivation(activation, 8), below_0 = support::DefinedActivation(activation, -8);
+    if (at_8 <= 16 && std::isfinite(below_0)) ExpectEqual(GetParam(), graph, 9);
   }
 }
 

@@ -18,6 +18,7 @@
 #include "tests/engine/executor/graph_builder.h"
 #include "tests/engine/executor/random_points.h"
 #include "tests/engine/executor/row_definitions.h"
+#include "tests/support/activation_formulas.h"
 
 namespace voxserve {
 
@@ -147,7 +148,7 @@ class Interpreter {
                    norm->bias->values[c];
         }
       } else if (const auto* activation = std::get_if<ActivationOp>(&node.op)) {
-        for (double& value : row) value = Activate(activation->activation, value);
+        for (double& value : row) value = support::DefinedActivation(activation->activation, value);
       } else if (std::holds_alternative<AddOp>(node.op)) {
         const std::vector<double> other = Evaluate(node.inputs[1]).at(site);
         for (size_t c = 0; c < row.size(); ++c) row[c] += other[c];

@@ -1,8 +1,13 @@
 #include "tests/engine/executor/operator_networks.h"
 
+#include <iterator>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/core/epilogue.h"
 #include "tests/engine/executor/detector_networks.h"
 #include "tests/engine/executor/operator_weights.h"
 
@@ -386,6 +391,25 @@ nodes { name: "head" inputs: "wide" linear { out_channels: 4 bias: true } })",
   return model;
 }
 
+// Returns nodes for every activation of `input`, whose values are above 0, each limited to [-4, 4], and the node `all`
+// that concatenates their results.
+std::string ActivationNodes(const std::string& input, const std::string& all) {
+  std::string nodes;
+  std::vector<std::string> limited;
+  for (const auto& [function, name] : kernels::kActivationNames) {
+    const char* parameters = "";
+    if (function == kernels::ActivationFunction::kElu) parameters = "alpha: 0.7";
+    if (function == kernels::ActivationFunction::kClamp) parameters = "minimum: -0.5 maximum: 6";
+    if (function == kernels::ActivationFunction::kSoftplus) parameters = "beta: 2";
+    if (function == kernels::ActivationFunction::kPower) parameters = "exponent: 1.5";
+    limited.push_back(absl::StrCat("\"limited_", name, "\""));
+    absl::StrAppend(&nodes, "nodes { name: \"", name, "\" inputs: \"", input, "\" activation { function: FUNCTION_",
+                    name, " ", parameters, " } }\nnodes { name: ", limited.back(), " inputs: \"", name,
+                    "\" activation { function: FUNCTION_CLAMP minimum: -4 maximum: 4 } }\n");
+  }
+  return absl::StrCat(nodes, "nodes { name: \"", all, "\" inputs: [", absl::StrJoin(limited, ", "), "] concat {} }");
+}
+
 // Returns a network with operators that compute each row alone, on points, sites and samples, and every activation.
 TestModel OfRows() {
   TestModel model;
@@ -407,18 +431,11 @@ nodes { name: "looked_up" inputs: "numbers" embedding { channel: 2 } }
 nodes { name: "stem" inputs: "most" sparse_conv { kind: KIND_SUBMANIFOLD kernel_size: [3, 3, 3] out_channels: 12 } }
 nodes { name: "again" inputs: "stem" sparse_conv { kind: KIND_SUBMANIFOLD kernel_size: [3, 3, 3] out_channels: 12 }
         weights_of: "stem" }
-nodes { name: "elu" inputs: "again" activation { function: FUNCTION_ELU alpha: 0.7 } }
-nodes { name: "clamp" inputs: "elu" activation { function: FUNCTION_CLAMP minimum: -0.5 maximum: 6 } }
-nodes { name: "hard_swish" inputs: "clamp" activation { function: FUNCTION_HARD_SWISH } }
-nodes { name: "softplus" inputs: "hard_swish" activation { function: FUNCTION_SOFTPLUS beta: 2 } }
-nodes { name: "log" inputs: "softplus" activation { function: FUNCTION_LOG } }
-nodes { name: "mish" inputs: "log" activation { function: FUNCTION_MISH } }
-nodes { name: "gelu_tanh" inputs: "mish" activation { function: FUNCTION_GELU_TANH } }
-nodes { name: "exp" inputs: "gelu_tanh" activation { function: FUNCTION_EXP } }
-nodes { name: "sqrt" inputs: "exp" activation { function: FUNCTION_SQRT } }
-nodes { name: "square" inputs: "sqrt" activation { function: FUNCTION_SQUARE } }
+nodes { name: "positive" inputs: "again" activation { function: FUNCTION_SOFTPLUS } } )",
+                             ActivationNodes("positive", "activated"), R"(
+nodes { name: "mixed" inputs: "activated" linear { out_channels: 12 } }
 nodes { name: "abs" inputs: "stem" activation { function: FUNCTION_ABS } }
-nodes { name: "product" inputs: ["square", "abs"] multiply {} }
+nodes { name: "product" inputs: ["mixed", "abs"] multiply {} }
 nodes { name: "unit" inputs: "product" l2_norm {} }
 nodes { name: "slope" inputs: "unit" prelu { } }
 nodes { name: "gem" inputs: "product" global_pool { reduce: REDUCE_GENERALISED_MEAN exponent: 2.5 epsilon: 0.001 } }
@@ -438,6 +455,7 @@ nodes { name: "head" inputs: "normed" linear { out_channels: 5 bias: true } })",
       .Weight("slopes", {12}, 4)
       .Weight("looked_up", {4, 6}, 2)
       .Conv("stem", 27, 12, 12)
+      .Linear("mixed", 12, 12 * static_cast<int>(std::size(kernels::kActivationNames)))
       .Weight("slope", {1}, 4)
       .Linear("head", 5, 18)
       .Bias("head", 5);

@@ -46,52 +46,6 @@ inline std::vector<double> LookUp(const EmbeddingOp& embedding, double number) {
   return {begin, begin + static_cast<std::ptrdiff_t>(channels)};
 }
 
-inline double Activate(const kernels::Activation& activation, double x) {
-  switch (activation.function) {
-    case kernels::ActivationFunction::kNone:
-      return x;
-    case kernels::ActivationFunction::kRelu:
-      return std::max(x, 0.0);
-    case kernels::ActivationFunction::kLeakyRelu:
-      return x < 0 ? activation.parameter * x : x;
-    case kernels::ActivationFunction::kSigmoid:
-      return 1 / (1 + std::exp(-x));
-    case kernels::ActivationFunction::kGelu:
-      return x * (1 + std::erf(x / std::sqrt(2.0))) / 2;
-    case kernels::ActivationFunction::kSilu:
-      return x / (1 + std::exp(-x));
-    case kernels::ActivationFunction::kTanh:
-      return std::tanh(x);
-    case kernels::ActivationFunction::kElu:
-      return x < 0 ? activation.parameter * (std::exp(x) - 1) : x;
-    case kernels::ActivationFunction::kClamp:
-      return std::clamp(x, double{activation.parameter}, double{activation.largest});
-    case kernels::ActivationFunction::kHardSigmoid:
-      return std::clamp(x / 6 + 0.5, 0.0, 1.0);
-    case kernels::ActivationFunction::kHardSwish:
-      return x * std::clamp(x / 6 + 0.5, 0.0, 1.0);
-    case kernels::ActivationFunction::kSoftplus:
-      return std::log(1 + std::exp(activation.parameter * x)) / activation.parameter;
-    case kernels::ActivationFunction::kMish:
-      return x * std::tanh(std::log(1 + std::exp(x)));
-    case kernels::ActivationFunction::kGeluTanh:
-      return x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2;
-    case kernels::ActivationFunction::kExp:
-      return std::exp(x);
-    case kernels::ActivationFunction::kLog:
-      return std::log(x);
-    case kernels::ActivationFunction::kSquare:
-      return x * x;
-    case kernels::ActivationFunction::kSqrt:
-      return std::sqrt(x);
-    case kernels::ActivationFunction::kAbs:
-      return std::abs(x);
-    case kernels::ActivationFunction::kPower:
-      return std::pow(x, double{activation.parameter});
-  }
-  return x;
-}
-
 // Returns a row for each query. For every head it is the weighted mean of the value rows; the weights are the softmax
 // of scale * (query . key) over all keys.
 inline Values Attend(const AttentionOp& op, const Values& queries, const Values& keys, const Values& values) {

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <vector>
 
 #include "tests/engine/executor/program_comparison.h"
+#include "tests/support/activation_formulas.h"
 
 namespace voxserve::row_operators_test {
 namespace {
@@ -87,6 +89,18 @@ TEST_P(RowOperatorsTest, EmbeddingsOfWholeNumbers) {
 }
 
 TEST_P(RowOperatorsTest, EveryActivationOfASite) {
+  for (const kernels::Activation& activation : support::EveryActivation()) {
+    SCOPED_TRACE(static_cast<int>(activation.function));
+    GraphBuilder b(80);
+    int node = b.Submanifold(0, 8, true);
+    const bool has_negative_inputs = std::isfinite(support::DefinedActivation(activation, -1.5));
+    if (!has_negative_inputs) node = b.Activation(node, {ActivationFunction::kSoftplus, 2});
+    ExpectEqual(GetParam(), b.Finish(b.Linear(b.Activation(node, activation), 3, true)), 80);
+  }
+}
+
+// No value in the chain leaves the range of the next function.
+TEST_P(RowOperatorsTest, ActivationsOfActivations) {
   const std::vector<kernels::Activation> chain = {{ActivationFunction::kElu, 0.5f},
                                                   ActivationFunction::kHardSwish,
                                                   {ActivationFunction::kClamp, -0.2f, 2},

@@ -22,6 +22,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using voxserve::support::FilledTensor;
 using voxserve::support::SmallModel;
 using voxserve::support::TemporaryFolder;
@@ -335,14 +336,9 @@ TEST(LoadGraphTest, TheGraphIsCheckedWithoutWeightsToo) {
   const TemporaryFolder folder;
   SmallModel().Replace("function: FUNCTION_RELU", "").WriteTo(folder.path());
   std::filesystem::remove(folder.path() / "1/weights.safetensors");
-  EXPECT_THAT(
-      ProblemsOf(LoadGraph(folder.path() / "1").status()),
-      ElementsAre("weights.safetensors: cannot be read (No such file or directory)",
-                  "node \"relu\": function must be one of "
-                  "FUNCTION_RELU, FUNCTION_LEAKY_RELU, FUNCTION_SIGMOID, FUNCTION_GELU, FUNCTION_SILU, FUNCTION_TANH, "
-                  "FUNCTION_ELU, FUNCTION_CLAMP, FUNCTION_HARD_SIGMOID, FUNCTION_HARD_SWISH, FUNCTION_SOFTPLUS, "
-                  "FUNCTION_MISH, FUNCTION_GELU_TANH, FUNCTION_EXP, FUNCTION_LOG, FUNCTION_SQUARE, FUNCTION_SQRT, "
-                  "FUNCTION_ABS, FUNCTION_POWER"));
+  EXPECT_THAT(ProblemsOf(LoadGraph(folder.path() / "1").status()),
+              ElementsAre("weights.safetensors: cannot be read (No such file or directory)",
+                          StartsWith("node \"relu\": function must be one of FUNCTION_RELU, ")));
 }
 
 // Removes or moves words of a graph at random. Loading must report problems, or return a graph that passes the checks

@@ -1,4 +1,5 @@
-// Tests every activation against its definition in double, through the kernels that end with an epilogue.
+// Tests every activation against its published formula (activation_formulas.h), through the kernels that end with an
+// epilogue.
 
 #include <gtest/gtest.h>
 
@@ -12,79 +13,42 @@
 #include "kernels/rows/linear.h"
 #include "kernels/rows/scale_shift.h"
 #include "tests/kernels/core/feature_testing.h"
+#include "tests/support/activation_formulas.h"
 
 namespace voxserve::kernels::activation_test {
 namespace {
 
+using support::DefinedActivation;
+using support::EveryActivation;
 using support::ExpectCudaSuccess;
 using support::TestStream;
 
-const std::vector<Activation> kActivations = {ActivationFunction::kNone,
-                                              ActivationFunction::kRelu,
-                                              {ActivationFunction::kLeakyRelu, 0.125f},
-                                              {ActivationFunction::kLeakyRelu, -2},
-                                              ActivationFunction::kSigmoid,
-                                              ActivationFunction::kGelu,
-                                              ActivationFunction::kSilu,
-                                              ActivationFunction::kTanh,
-                                              {ActivationFunction::kElu, 1.5f},
-                                              {ActivationFunction::kClamp, -1.25f, 6},
-                                              ActivationFunction::kHardSigmoid,
-                                              ActivationFunction::kHardSwish,
-                                              {ActivationFunction::kSoftplus, 0.5f},
-                                              ActivationFunction::kMish,
-                                              ActivationFunction::kGeluTanh,
-                                              ActivationFunction::kAbs};
-
-// These activations have no finite value for some inputs, or their slopes are too steep for the tolerance of a sum.
-const std::vector<Activation> kPartialActivations = {
-    ActivationFunction::kExp,  ActivationFunction::kLog,           ActivationFunction::kSquare,
-    ActivationFunction::kSqrt, {ActivationFunction::kPower, 1.5f}, {ActivationFunction::kPower, 3}};
-
-double Defined(const Activation& activation, double x) {
-  switch (activation.function) {
-    case ActivationFunction::kNone:
-      return x;
-    case ActivationFunction::kRelu:
-      return x > 0 ? x : 0;
-    case ActivationFunction::kLeakyRelu:
-      return x > 0 ? x : activation.parameter * x;
-    case ActivationFunction::kSigmoid:
-      return 1 / (1 + std::exp(-x));
-    case ActivationFunction::kGelu:
-      return x * (1 + std::erf(x / std::sqrt(2.0))) / 2;
-    case ActivationFunction::kSilu:
-      return x / (1 + std::exp(-x));
-    case ActivationFunction::kTanh:
-      return std::tanh(x);
-    case ActivationFunction::kElu:
-      return x > 0 ? x : activation.parameter * std::expm1(x);
-    case ActivationFunction::kClamp:
-      return std::max(std::min(x, double{activation.largest}), double{activation.parameter});
-    case ActivationFunction::kHardSigmoid:
-      return std::min(std::max(x + 3, 0.0), 6.0) / 6;
-    case ActivationFunction::kHardSwish:
-      return x * std::min(std::max(x + 3, 0.0), 6.0) / 6;
-    case ActivationFunction::kSoftplus:
-      return activation.parameter * x > 100 ? x : std::log1p(std::exp(activation.parameter * x)) / activation.parameter;
-    case ActivationFunction::kMish:
-      return x > 100 ? x : x * std::tanh(std::log1p(std::exp(x)));
-    case ActivationFunction::kGeluTanh:
-      return x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2;
-    case ActivationFunction::kExp:
-      return std::exp(x);
-    case ActivationFunction::kLog:
-      return std::log(x);
-    case ActivationFunction::kSquare:
-      return x * x;
-    case ActivationFunction::kSqrt:
-      return std::sqrt(x);
-    case ActivationFunction::kAbs:
-      return std::abs(x);
-    case ActivationFunction::kPower:
-      return std::pow(x, double{activation.parameter});
+std::vector<float> TestValues(DType dtype) {
+  std::vector<float> values;
+  for (int i = -48; i < 48; ++i) values.push_back(Rounded(dtype, 0.21f * static_cast<float>(i)));
+  for (const float x : {-1000.0f, -100.0f, -20.0f, -1e-3f, -0.0f, 1e-3f, 20.0f, 1000.0f}) {
+    values.push_back(Rounded(dtype, x));
   }
-  return 0;
+  return values;
+}
+
+// Returns whether an activation has a finite value for every input and no slope above 2, so that it at most doubles the
+// error of a sum.
+bool IsGentle(const Activation& activation) {
+  std::vector<float> values = TestValues(DType::kFloat32);
+  std::sort(values.begin(), values.end());
+  for (size_t i = 1; i < values.size(); ++i) {
+    const double rise = DefinedActivation(activation, values[i]) - DefinedActivation(activation, values[i - 1]);
+    if (!(std::abs(rise) <= 2.001 * (double{values[i]} - values[i - 1]))) return false;  // also if it is not a number
+  }
+  return true;
+}
+
+// Returns those of all activations that are gentle, or the others.
+std::vector<Activation> Activations(bool are_gentle) {
+  std::vector<Activation> activations = EveryActivation();
+  std::erase_if(activations, [&](const Activation& activation) { return IsGentle(activation) != are_gentle; });
+  return activations;
 }
 
 void RunLinear(Device device, const LinearParams& params) {
@@ -129,16 +93,12 @@ class ActivationTest : public testing::TestWithParam<Ground> {
 };
 
 TEST_P(ActivationTest, EqualsItsDefinition) {
-  std::vector<float> values;
-  for (int i = -48; i < 48; ++i) values.push_back(Rounded(dtype(), 0.21f * static_cast<float>(i)));
-  for (const float x : {-1000.0f, -100.0f, -20.0f, -1e-3f, -0.0f, 1e-3f, 20.0f, 1000.0f}) {
-    values.push_back(Rounded(dtype(), x));
-  }
-  for (const Activation& activation : kActivations) {
+  const std::vector<float> values = TestValues(dtype());
+  for (const Activation& activation : Activations(/*are_gentle=*/true)) {
     for (const int64_t margin : {0, 8, 3}) {
       const std::vector<float> results = Apply(activation, values, margin);
       for (size_t i = 0; i < values.size(); ++i) {
-        const double expected = Defined(activation, values[i]);
+        const double expected = DefinedActivation(activation, values[i]);
         EXPECT_NEAR(results[i], expected, Tolerance(dtype(), std::abs(expected)))
             << "function " << static_cast<int>(activation.function) << " of " << values[i];
       }
@@ -150,10 +110,10 @@ TEST_P(ActivationTest, OfNumbersThatItIsDefinedForEqualsItsDefinition) {
   std::vector<float> values;
   for (int i = -8; i < 40; ++i) values.push_back(Rounded(dtype(), 0.21f * static_cast<float>(i)));
   values.push_back(0);
-  for (const Activation& activation : kPartialActivations) {
+  for (const Activation& activation : Activations(/*are_gentle=*/false)) {
     const std::vector<float> results = Apply(activation, values, 0);
     for (size_t i = 0; i < values.size(); ++i) {
-      const double expected = Defined(activation, values[i]);
+      const double expected = DefinedActivation(activation, values[i]);
       if (!std::isfinite(expected)) {
         EXPECT_EQ(std::isnan(results[i]), std::isnan(expected)) << values[i];
         EXPECT_EQ(std::isinf(results[i]), std::isinf(expected)) << values[i];
@@ -174,9 +134,7 @@ TEST_P(ActivationTest, GeluOfFarNegativeValuesKeepsItsDigits) {
 }
 
 TEST_P(ActivationTest, NanStaysNan) {
-  std::vector<Activation> activations = kActivations;
-  activations.insert(activations.end(), kPartialActivations.begin(), kPartialActivations.end());
-  for (const Activation& activation : activations) {
+  for (const Activation& activation : EveryActivation()) {
     EXPECT_TRUE(std::isnan(Apply(activation, {std::numeric_limits<float>::quiet_NaN()}, 0)[0]))
         << static_cast<int>(activation.function);
   }
@@ -192,7 +150,7 @@ TEST_P(ActivationTest, EndsALinearLayer) {
     const DeviceMatrix device_in(device(), dtype(), in), device_residual(device(), dtype(), residual);
     const DeviceValues device_weights(device(), dtype(), weights), device_bias(device(), dtype(), bias);
     for (const bool has_residual : {false, true}) {
-      for (const Activation& activation : kActivations) {
+      for (const Activation& activation : Activations(/*are_gentle=*/true)) {
         const DeviceMatrix out(device(), dtype(), Matrix(70, channels, {}, nullptr));
         const LinearParams params{.in = device_in.View(),
                                   .weights = device_weights.data(),
@@ -214,14 +172,55 @@ TEST_P(ActivationTest, EndsALinearLayer) {
               sum += residual.at(row, o);
               magnitude += std::abs(residual.at(row, o));
             }
-            // No activation in kActivations has a slope above 2, so it at most doubles the sum's error.
-            ASSERT_NEAR(result.at(row, o), Defined(activation, sum), 2 * Tolerance(dtype(), magnitude))
+            ASSERT_NEAR(result.at(row, o), DefinedActivation(activation, sum), 2 * Tolerance(dtype(), magnitude))
                 << "function " << static_cast<int>(activation.function) << ", row " << row << ", channel " << o;
           }
         }
       }
     }
   }
+}
+
+// The published formulas give the numbers of PyTorch's functions.
+TEST(ActivationFormulasTest, ArePyTorchs) {
+  const auto expect = [](const Activation& activation, double x, double published) {
+    EXPECT_NEAR(DefinedActivation(activation, x), published, 1e-8) << static_cast<int>(activation.function);
+  };
+  EXPECT_GE(Activations(/*are_gentle=*/true).size(), 16u);
+  EXPECT_GE(Activations(/*are_gentle=*/false).size(), 6u);
+  expect(ActivationFunction::kNone, -3, -3);
+  expect(ActivationFunction::kRelu, -1.5, 0);
+  expect(ActivationFunction::kRelu, 1.5, 1.5);
+  expect({ActivationFunction::kLeakyRelu, 0.125f}, -1.5, -0.1875);
+  expect({ActivationFunction::kLeakyRelu, 0.125f}, 1.5, 1.5);
+  expect(ActivationFunction::kSigmoid, -1.5, 0.182425524);
+  expect(ActivationFunction::kGelu, -1.5, -0.100210802);
+  expect(ActivationFunction::kGelu, 1.5, 1.399789198);
+  expect(ActivationFunction::kSilu, -1.5, -0.273638286);
+  expect(ActivationFunction::kTanh, -1.5, -0.905148254);
+  expect({ActivationFunction::kElu, 1.5f}, -1.5, -1.16530476);
+  expect({ActivationFunction::kElu, 1.5f}, 1.5, 1.5);
+  expect({ActivationFunction::kClamp, -1.25f, 6}, -1.5, -1.25);
+  expect({ActivationFunction::kClamp, -1.25f, 6}, 1.5, 1.5);
+  expect({ActivationFunction::kClamp, -1.25f, 6}, 7, 6);
+  expect(ActivationFunction::kHardSigmoid, -1.5, 0.25);
+  expect(ActivationFunction::kHardSigmoid, -4, 0);
+  expect(ActivationFunction::kHardSigmoid, 4, 1);
+  expect(ActivationFunction::kHardSwish, -1.5, -0.375);
+  expect(ActivationFunction::kHardSwish, -4, 0);
+  expect(ActivationFunction::kHardSwish, 4, 4);
+  expect({ActivationFunction::kSoftplus, 0.5f}, -1.5, 0.773742012);
+  expect(ActivationFunction::kMish, -1.5, -0.298099742);
+  expect(ActivationFunction::kMish, 1.5, 1.403378266);
+  expect(ActivationFunction::kGeluTanh, -1.5, -0.100428423);
+  expect(ActivationFunction::kGeluTanh, 1.5, 1.399571577);
+  expect(ActivationFunction::kExp, -1.5, 0.22313016);
+  expect(ActivationFunction::kLog, 1.5, 0.405465108);
+  expect(ActivationFunction::kSquare, -1.5, 2.25);
+  expect(ActivationFunction::kSqrt, 1.5, 1.224744871);
+  expect(ActivationFunction::kAbs, -1.5, 1.5);
+  expect({ActivationFunction::kPower, 1.5f}, 1.5, 1.837117307);
+  expect({ActivationFunction::kPower, 3}, -1.5, -3.375);
 }
 
 INSTANTIATE_TEST_SUITE_P(Grounds, ActivationTest, AllGrounds(), GroundName);

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from voxserve.activations import ACTIVATIONS
 
 Values = npt.NDArray[Any]
 
@@ -73,59 +73,11 @@ def generalised_means(rows: Values, targets: Values, num_targets: int, exponent:
     return means
 
 
-def _gelu(x: Values, _op: Any) -> Values:
-    erf = np.vectorize(math.erf, otypes=[np.float64])
-    gelu: Values = x * (1 + erf(x / math.sqrt(2))) / 2
-    return gelu
-
-
-def _set(op: Any, field: str, default: float) -> float:
-    """Returns a field's value, or the default if it is not set."""
-    return float(getattr(op, field)) if op.HasField(field) else default
-
-
-def _softplus(x: Values) -> Values:
-    return np.logaddexp(0, x)
-
-
-def _sigmoid(x: Values) -> Values:
-    sigmoid: Values = (1 + np.tanh(x / 2)) / 2
-    return sigmoid
-
-
-def _hard_sigmoid(x: Values) -> Values:
-    hard_sigmoid: Values = np.clip(x + 3, 0, 6) / 6
-    return hard_sigmoid
-
-
-# The activations by their names in Activation.Function of model.proto. Each takes the values and the node's message.
-_FUNCTIONS: dict[str, Callable[[Values, Any], Values]] = {
-    "RELU": lambda x, _: np.maximum(x, 0),
-    "LEAKY_RELU": lambda x, op: np.where(x < 0, _set(op, "negative_slope", 0.01) * x, x),
-    "SIGMOID": lambda x, _: _sigmoid(x),
-    "GELU": _gelu,
-    "SILU": lambda x, _: x * _sigmoid(x),
-    "TANH": lambda x, _: np.tanh(x),
-    "ELU": lambda x, op: np.where(x < 0, _set(op, "alpha", 1) * np.expm1(np.minimum(x, 0)), x),
-    "CLAMP": lambda x, op: np.clip(x, _set(op, "minimum", -np.inf), _set(op, "maximum", np.inf)),
-    "HARD_SIGMOID": lambda x, _: _hard_sigmoid(x),
-    "HARD_SWISH": lambda x, _: x * _hard_sigmoid(x),
-    "SOFTPLUS": lambda x, op: _softplus(_set(op, "beta", 1) * x) / _set(op, "beta", 1),
-    "MISH": lambda x, _: x * np.tanh(_softplus(x)),
-    "GELU_TANH": lambda x, _: x * _sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)),
-    "EXP": lambda x, _: np.exp(x),
-    "LOG": lambda x, _: np.log(x),
-    "SQUARE": lambda x, _: x * x,
-    "SQRT": lambda x, _: np.sqrt(x),
-    "ABS": lambda x, _: np.abs(x),
-    "POWER": lambda x, op: np.power(x, op.exponent),
-}
-
-
 def activated(x: Values, function: str, op: Any) -> Values:
     """Applies an activation. function: a name of Activation.Function; op: the node's message, with the parameters."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        return _FUNCTIONS[function.removeprefix("FUNCTION_")](x, op)
+        parameters = {field.name: value for field, value in op.ListFields() if field.name != "function"}
+        return ACTIVATIONS[function.removeprefix("FUNCTION_")].compute(x, **parameters)
 
 
 def softmax(x: Values) -> Values:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from voxserve.activations import OF_TORCH
 from voxserve.export.tracing import layouts
 from voxserve.export.tracing.graph import Graph, Place, Values, constant
 from voxserve.export.tracing.layouts import Layout, base, laid, layout_of, without_ones
@@ -261,13 +262,13 @@ HANDLERS: dict[str, Callable[[Call], Any]] = {
 
 # The functions of tensors with a layout that of_rows handles as functions of rows [N, C].
 
-_EACH_VALUE = """relu relu_ gelu sigmoid silu silu_ tanh leaky_relu leaky_relu_ elu elu_ mish mish_ softplus hardtanh
-    hardtanh_ relu6 hardswish hardsigmoid exp log abs square sqrt neg clamp clamp_min pow __pow__ dropout dropout1d"""
+_EACH_VALUE = """gelu leaky_relu leaky_relu_ elu elu_ softplus hardtanh hardtanh_ relu6 sqrt neg clamp clamp_min pow
+    __pow__ dropout dropout1d"""
 _OF_TWO = "add add_ __add__ __radd__ __iadd__ sub __sub__ __rsub__ mul mul_ __mul__ __rmul__ __imul__ div __truediv__"
 _OF_CHANNELS = "linear layer_norm softmax normalize"
 _NEED_CHANNELS = frozenset(_OF_CHANNELS.split())
 _MAY_NEED_CHANNELS = frozenset(_OF_TWO.split())  # if the other operand has one value per channel
-_OF_ROWS = frozenset(_EACH_VALUE.split()) | _NEED_CHANNELS | _MAY_NEED_CHANNELS
+_OF_ROWS = frozenset((*OF_TORCH, *_EACH_VALUE.split())) | _NEED_CHANNELS | _MAY_NEED_CHANNELS
 
 
 def of_rows(handler: Callable[[Call], Any], call: Call, wrap: Callable[[Any, Place, Graph], Any]) -> Any:

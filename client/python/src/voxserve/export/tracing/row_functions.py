@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from voxserve.activations import OF_TORCH
 from voxserve.export.tracing import attention
 from voxserve.export.tracing.graph import Graph, Place, constant
 from voxserve.export.tracing.refusal import RefusalError
@@ -236,20 +237,6 @@ def _embedding(call: Call) -> Place:
     return replace(x, kind=kind, node=name, index=None, is_flat=False, is_view=False)
 
 
-_ACTIVATIONS = {
-    "relu": "RELU",
-    "sigmoid": "SIGMOID",
-    "silu": "SILU",
-    "tanh": "TANH",
-    "hardsigmoid": "HARD_SIGMOID",
-    "hardswish": "HARD_SWISH",
-    "mish": "MISH",
-    "exp": "EXP",
-    "log": "LOG",
-    "square": "SQUARE",
-    "abs": "ABS",
-    "absolute": "ABS",
-}
 _BY_HANDLER: dict[Callable[[Call], Any], str] = {
     _gelu: "gelu",
     _leaky_relu: "leaky_relu leaky_relu_",
@@ -273,6 +260,6 @@ _BY_HANDLER: dict[Callable[[Call], Any], str] = {
 }
 HANDLERS: dict[str, Callable[[Call], Any]] = {
     **{name: handler for handler, names in _BY_HANDLER.items() for name in names.split()},
-    **{name + end: _activation(f) for name, f in _ACTIVATIONS.items() for end in ("", "_")},
+    **{name: _activation(function) for name, function in OF_TORCH.items()},
     "__abs__": _activation("ABS"),
 }
