@@ -1,20 +1,31 @@
 #pragma once
 
-// Declares the entry point of the fuzzers and their check. Each *_fuzz.cc of this folder tests one parser of untrusted
-// bytes: the file defines the entry point of libFuzzer (https://llvm.org/docs/LibFuzzer.html), which gives the bytes to
-// the parser and must return for every input. A crash, a sanitizer's report, a failed FUZZ_CHECK, or a run that takes
-// too long or too much memory is a finding.
+// Declares fuzzers and their check. Each *_fuzz.cc of this folder tests one parser of untrusted bytes. Its FUZZER gives
+// the bytes to the parser and must return for every input. A crash, a sanitizer's report, a failed FUZZ_CHECK, or a run
+// that takes too long or too much memory is a finding.
 //
-// Two programs are built from each file. The preset "fuzz" builds a fuzzer (tests/run.sh --fuzz). The other presets
-// build a test that runs the entry point on the files of tests/fuzz/corpus/NAME.
+// The preset "fuzz" makes a program of each file, in which FUZZER is the entry point of libFuzzer
+// (https://llvm.org/docs/LibFuzzer.html); tests/run.sh --fuzz runs them. The other presets make one test of all files,
+// which runs each FUZZER on the files of tests/fuzz/corpus/NAME.
 
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+// Defines the fuzzer of NAME_fuzz.cc: FUZZER(NAME) { reads `size` bytes at `data`; return 0; }
+#ifdef VOXSERVE_FUZZER
+#define FUZZER(name) extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
+#else
+#define FUZZER(name)                                                                                  \
+  static int Fuzz_##name(const uint8_t* data, size_t size);                                           \
+  [[maybe_unused]] static const bool is_known_##name = voxserve::fuzz::AddFuzzer(#name, Fuzz_##name); \
+  static int Fuzz_##name(const uint8_t* data, size_t size)
+#endif
 
 // Ends the program if `condition`, which the parser guarantees, is false.
 #define FUZZ_CHECK(condition)                                                           \
@@ -26,6 +37,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
   } while (false)
 
 namespace voxserve::fuzz {
+
+// The names and the functions of the fuzzers of this program, which FUZZER adds.
+using Fuzzer = std::pair<std::string, int (*)(const uint8_t* data, size_t size)>;
+inline std::vector<Fuzzer>& Fuzzers() {
+  static std::vector<Fuzzer> fuzzers;
+  return fuzzers;
+}
+inline bool AddFuzzer(const char* name, int (*fuzz)(const uint8_t* data, size_t size)) {
+  Fuzzers().emplace_back(name, fuzz);
+  return true;
+}
 
 inline std::string_view Text(const uint8_t* data, size_t size) { return {reinterpret_cast<const char*>(data), size}; }
 

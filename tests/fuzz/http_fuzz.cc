@@ -74,7 +74,7 @@ bool IsHealthy(int port) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZER(http) {
   using voxserve::HttpServer;
   static const std::unique_ptr<HttpServer> server = [] {
     auto started = HttpServer::Start({.port = 0, .connection_time = kConnectionTime},

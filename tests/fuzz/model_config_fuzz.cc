@@ -4,9 +4,9 @@
 #include "engine/model/model_config.h"
 #include "tests/fuzz/fuzz.h"
 
-using namespace voxserve;  // NOLINT(google-build-using-namespace): the entry point has no namespace
+using namespace voxserve;  // NOLINT(google-build-using-namespace): FUZZER is in no namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZER(model_config) {
   if (size == 0) return 0;
   const int num_classes = data[0] == 255 ? kUnknownNumClasses : data[0];
   Problems problems;

@@ -8,9 +8,9 @@
 #include "tests/fuzz/fuzz.h"
 #include "voxserve/model/v1/model.pb.h"
 
-using namespace voxserve;  // NOLINT(google-build-using-namespace): the entry point has no namespace
+using namespace voxserve;  // NOLINT(google-build-using-namespace): FUZZER is in no namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZER(model) {
   const auto [text, weights] = fuzz::SplitAt(fuzz::Text(data, size), '\0');
   Problems problems;
   model::v1::Model model;

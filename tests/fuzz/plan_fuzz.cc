@@ -3,9 +3,9 @@
 #include "engine/tuner/plan_file.h"
 #include "tests/fuzz/fuzz.h"
 
-using namespace voxserve;  // NOLINT(google-build-using-namespace): the entry point has no namespace
+using namespace voxserve;  // NOLINT(google-build-using-namespace): FUZZER is in no namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZER(plan) {
   const auto plan = ParsePlan(fuzz::Text(data, size), "plan.textproto");
   if (!plan.ok()) {
     FUZZ_CHECK(plan.status().code() == absl::StatusCode::kInvalidArgument);

@@ -3,9 +3,9 @@
 #include "client/cpp/io/ply_reader.h"
 #include "tests/fuzz/scan_files.h"
 
-using namespace voxserve;  // NOLINT(google-build-using-namespace): the entry point has no namespace
+using namespace voxserve;  // NOLINT(google-build-using-namespace): FUZZER is in no namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZER(ply) {
   const std::string_view contents = fuzz::Text(data, size);
   fuzz::CheckCloud(client::ReadPly(std::string(contents), nullptr));
   return 0;

@@ -4,9 +4,9 @@
 #include "client/cpp/io/raw_reader.h"
 #include "tests/fuzz/scan_files.h"
 
-using namespace voxserve;  // NOLINT(google-build-using-namespace): the entry point has no namespace
+using namespace voxserve;  // NOLINT(google-build-using-namespace): FUZZER is in no namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZER(raw_points) {
   const auto [text, points] = fuzz::SplitAt(fuzz::Text(data, size), '\n');
   const auto spec = client::ParseFieldSpec(std::string(text));
   if (!spec.ok()) {

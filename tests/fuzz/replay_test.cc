@@ -1,4 +1,4 @@
-// Runs a fuzzer's entry point on each file of its corpus and on an empty input.
+// Runs each fuzzer on every file of its corpus and on an empty input.
 
 #include <gtest/gtest.h>
 
@@ -15,15 +15,23 @@
 
 namespace {
 
-TEST(CorpusTest, EveryInputReturns) {
+using voxserve::fuzz::Fuzzer;
+
+class CorpusTest : public testing::TestWithParam<Fuzzer> {};
+
+INSTANTIATE_TEST_SUITE_P(Fuzzers, CorpusTest, testing::ValuesIn(voxserve::fuzz::Fuzzers()),
+                         [](const auto& test) { return "fuzz_" + test.param.first; });
+
+TEST_P(CorpusTest, EveryInputReturns) {
+  const auto& [name, fuzz] = GetParam();
   const std::filesystem::path folder =
-      std::filesystem::path(voxserve::support::SourceDir()) / "tests/fuzz/corpus" / VOXSERVE_FUZZ_NAME;
+      std::filesystem::path(voxserve::support::SourceDir()) / "tests/fuzz/corpus" / name;
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   ASSERT_FALSE(files.empty()) << folder;
 
-  LLVMFuzzerTestOneInput(nullptr, 0);
+  fuzz(nullptr, 0);
   for (const std::filesystem::path& file : files) {
     // If an input crashes the program, the last name in its output is that of the input's file.
     SCOPED_TRACE(file.filename().string());
@@ -31,7 +39,7 @@ TEST(CorpusTest, EveryInputReturns) {
     bytes << std::ifstream(file, std::ios::binary).rdbuf();
     const std::string input = bytes.str();
     std::cerr << file.filename().string() << ", " << input.size() << " bytes\n";
-    LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size());
+    fuzz(reinterpret_cast<const uint8_t*>(input.data()), input.size());
   }
 }
 

@@ -3,9 +3,9 @@
 #include "engine/model/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
-using namespace voxserve;  // NOLINT(google-build-using-namespace): the entry point has no namespace
+using namespace voxserve;  // NOLINT(google-build-using-namespace): FUZZER is in no namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZER(safetensors) {
   const std::string_view file = fuzz::Text(data, size);
   Problems problems;
   const StoredTensors tensors = ParseSafetensors(file, &problems);

@@ -3,9 +3,9 @@
 #include "server/codec/message_parser.h"
 #include "tests/fuzz/requests.h"
 
-using namespace voxserve;  // NOLINT(google-build-using-namespace): the entry point has no namespace
+using namespace voxserve;  // NOLINT(google-build-using-namespace): FUZZER is in no namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZER(stream_request) {
   fuzz::SilenceProtobuf();
   const std::string_view bytes = fuzz::Text(data, size);
   const grpc::ByteBuffer slices = fuzz::InSlices(bytes);

@@ -65,7 +65,8 @@ def exists(file: str, name: str) -> bool:
     if path.parent.name == "fuzz":
         fuzzer = path.stem.removesuffix("_fuzz")
         built = f"voxserve_fuzz({fuzzer} " in (path.parent / "CMakeLists.txt").read_text(encoding="utf-8")
-        return name == f"fuzz_{fuzzer}_test" and built and any((path.parent / "corpus" / fuzzer).iterdir())
+        defined = f"FUZZER({fuzzer}) " in text
+        return name == f"fuzz_{fuzzer}" and built and defined and any((path.parent / "corpus" / fuzzer).iterdir())
     suite, _, test = name.partition(".")
     return re.search(rf"^TEST(?:_F|_P)?\({suite},\s+{test}\)", text, re.MULTILINE) is not None
 

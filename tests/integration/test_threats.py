@@ -26,7 +26,7 @@ def test_each_threat_names_tests_that_exist(row: Row) -> None:
         ("integration/test_none.py", "test_the_table_is_read"),
         ("server/http/http_server_test.cc", "HttpServerTest.Serves"),
         ("server/http/http_server_test.cc", "Other.ServesMetrics"),
-        ("fuzz/http_fuzz.cc", "fuzz_pcd_test"),
+        ("fuzz/http_fuzz.cc", "fuzz_pcd"),
     ],
 )
 def test_a_test_that_is_gone_is_noticed(file: str, name: str) -> None:
