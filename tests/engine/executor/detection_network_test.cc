@@ -235,34 +235,6 @@ TEST_P(DetectionNetworkTest, CenterPointsTasksAreDecodedTogether) {
   EXPECT_EQ(suppressed, 1);
 }
 
-TEST_P(DetectionNetworkTest, ASampleDoesNotDependOnItsBatchMates) {
-  const std::vector<PointCloud> clouds = {Cloud(RandomPoints(1)), Cloud(RandomPoints(2)), Cloud({{3, 2, 1, 0.5f}}),
-                                          Cloud(RandomPoints(1))};
-  std::vector<const PointCloud*> batch;
-  for (const PointCloud& cloud : clouds) batch.push_back(&cloud);
-  const auto runner = DeviceRunner::Create({.device = GetParam()});
-  ASSERT_TRUE(runner.ok()) << runner.status();
-  Variant variant{.device = GetParam(), .is_deterministic = true};
-  if (GetParam() == support::Device::kCuda) variant.plan = kDefaultCudaConvPlan;
-  const auto program = (*runner)->Compile(CenterPoint(8), variant);
-  ASSERT_TRUE(program.ok()) << program.status();
-  const BatchReport together = (*runner)->Run(*program, batch, false);
-  ASSERT_TRUE(together.status.ok()) << together.status;
-  for (size_t i = 0; i < clouds.size(); ++i) {
-    SCOPED_TRACE(i);
-    const BatchReport alone = (*runner)->Run(*program, {&clouds[i]}, false);
-    ASSERT_TRUE(alone.status.ok()) << alone.status;
-    const std::vector<Box>&expected = alone.samples[0].boxes(), &boxes = together.samples[i].boxes();
-    ASSERT_FALSE(expected.empty());
-    ASSERT_EQ(boxes.size(), expected.size());
-    for (size_t box = 0; box < boxes.size(); ++box) {
-      for (size_t column = 0; column < kernels::kBoxColumns; ++column) {
-        EXPECT_NEAR(ValuesOf(boxes[box])[column], ValuesOf(expected[box])[column], 1e-4) << box << " " << column;
-      }
-    }
-  }
-}
-
 // Each sample must take about as much GPU memory as Program::sample_bytes says, which bounds the size of a batch.
 TEST(DetectionMemoryTest, SamplesTakeOfAGpuWhatTheProgramSays) {
   SKIP_WITHOUT(support::Device::kCuda);

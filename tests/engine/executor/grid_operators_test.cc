@@ -238,41 +238,6 @@ Graph Detector() {
   return b.Finish(b.Linear(b.Broadcast(cells, one, BroadcastOp::Function::kAdd), 3, true));
 }
 
-// The batch has empty and small samples too. On a GPU, a sample must get the same bytes in the batch and alone.
-TEST_P(GridOperatorsTest, ASampleDoesNotDependOnItsBatchMates) {
-  const Points one = {{3, 2, 1, 0.5f}};
-  const std::vector<PointCloud> clouds = {Cloud(RandomPoints(1)), Cloud(Points()), Cloud(RandomPoints(2)), Cloud(one),
-                                          Cloud(RandomPoints(1))};
-  std::vector<const PointCloud*> batch;
-  for (const PointCloud& cloud : clouds) batch.push_back(&cloud);
-  const auto runner = DeviceRunner::Create({.device = GetParam()});
-  ASSERT_TRUE(runner.ok()) << runner.status();
-  std::vector<ModelConfig::Precision> precisions = {ModelConfig::Precision::kFloat32};
-  if (GetParam() == support::Device::kCuda) precisions.push_back(ModelConfig::Precision::kFloat16);
-  for (const ModelConfig::Precision precision : precisions) {
-    Variant variant{.device = GetParam(), .precision = precision, .is_deterministic = true};
-    if (GetParam() == support::Device::kCuda) variant.plan = kDefaultCudaConvPlan;
-    const auto program = (*runner)->Compile(Detector(), variant);
-    ASSERT_TRUE(program.ok()) << program.status();
-    const BatchReport together = (*runner)->Run(*program, batch, true);
-    ASSERT_TRUE(together.status.ok()) << together.status;
-    for (size_t i = 0; i < clouds.size(); ++i) {
-      SCOPED_TRACE(i);
-      const BatchReport alone = (*runner)->Run(*program, {&clouds[i]}, true);
-      ASSERT_TRUE(alone.status.ok()) << alone.status;
-      const absl::Span<const float> expected = alone.samples[0].scores();
-      const absl::Span<const float> scores = together.samples[i].scores();
-      ASSERT_EQ(scores.size(), clouds[i].num_points() * 3);
-      ASSERT_EQ(scores.size(), expected.size());
-      for (size_t j = 0; j < scores.size(); ++j) {
-        ASSERT_TRUE(std::isfinite(scores[j])) << j;
-        const float slack = GetParam() == support::Device::kCuda ? 0 : 1e-5f * std::max(1.0f, std::abs(expected[j]));
-        ASSERT_NEAR(scores[j], expected[j], slack) << j;
-      }
-    }
-  }
-}
-
 TEST_P(GridOperatorsTest, MergedAndUnmergedAgree) {
   const PointCloud cloud = Cloud(RandomPoints(3));
   const auto runner = DeviceRunner::Create({.device = GetParam()});

@@ -1,7 +1,6 @@
 // Tests networks with rows of points and rows of sites against an interpreter of graphs: operators on rows of points,
 // and operators between points and the sites of any level.
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -210,47 +209,7 @@ TEST_P(PointsTest, SmallSpvcnnEqualsTheInterpreter) {
   }
 }
 
-TEST_P(PointsTest, ASampleDoesNotDependOnItsBatchMates) {
-  Points nowhere = {{-1, 0, 0, 1, std::nanf(""), 1, 1, 1}};
-  const std::vector<PointCloud> clouds = {Cloud(RandomScan(1)), Cloud(Points()), Cloud(RandomScan(2, 300)),
-                                          Cloud(nowhere), Cloud(RandomScan(1))};
-  std::vector<const PointCloud*> batch;
-  for (const PointCloud& cloud : clouds) batch.push_back(&cloud);
-  const auto runner = DeviceRunner::Create({.device = GetParam()});
-  ASSERT_TRUE(runner.ok()) << runner.status();
-  std::vector<ModelConfig::Precision> precisions = {ModelConfig::Precision::kFloat32};
-  if (GetParam() == support::Device::kCuda) precisions.push_back(ModelConfig::Precision::kFloat16);
-  for (const ModelConfig::Precision precision : precisions) {
-    Variant variant{.device = GetParam(), .precision = precision, .is_deterministic = true};
-    if (GetParam() == support::Device::kCuda) variant.plan = kDefaultCudaConvPlan;
-    const auto program = (*runner)->Compile(SmallSpvcnn(70), variant);
-    ASSERT_TRUE(program.ok()) << program.status();
-    const BatchReport together = (*runner)->Run(*program, batch, true);
-    ASSERT_TRUE(together.status.ok()) << together.status;
-    for (size_t i = 0; i < clouds.size(); ++i) {
-      SCOPED_TRACE(i);
-      const BatchReport alone = (*runner)->Run(*program, {&clouds[i]}, true);
-      ASSERT_TRUE(alone.status.ok()) << alone.status;
-      const absl::Span<const float> expected = alone.samples[0].scores();
-      const absl::Span<const float> scores = together.samples[i].scores();
-      EXPECT_EQ(together.samples[i].labels(), alone.samples[0].labels());
-      ASSERT_EQ(scores.size(), clouds[i].num_points() * 3);
-      ASSERT_EQ(scores.size(), expected.size());
-      for (size_t j = 0; j < scores.size(); ++j) {
-        ASSERT_TRUE(std::isfinite(scores[j])) << j;
-        if (GetParam() == support::Device::kCuda) {
-          ASSERT_EQ(scores[j], expected[j]) << j;
-        } else {
-          ASSERT_NEAR(scores[j], expected[j], 1e-5f * std::max(1.0f, std::abs(expected[j]))) << j;
-        }
-      }
-    }
-    EXPECT_THAT(together.samples[3].labels(), testing::ElementsAre(255, 255));
-    EXPECT_THAT(together.samples[3].scores(), testing::Each(0.0f));
-  }
-}
-
-// Asks for labels only. The clouds have no points, or no valid points.
+// The clouds have no points, or no valid points.
 TEST_P(PointsTest, BatchesWithoutPointsAndWithoutVoxels) {
   const Points nowhere = {{-1, 0, 0, 1, std::nanf(""), 1, 1, 1}};
   const auto runner = DeviceRunner::Create({.device = GetParam()});
@@ -259,12 +218,14 @@ TEST_P(PointsTest, BatchesWithoutPointsAndWithoutVoxels) {
   ASSERT_TRUE(program.ok()) << program.status();
   for (const Points& points : {Points(), nowhere}) {
     const PointCloud cloud = Cloud(points);
-    const BatchReport output = (*runner)->Run(*program, {&cloud, &cloud}, false);
-    ASSERT_TRUE(output.status.ok()) << output.status;
-    for (const InferResult& sample : output.samples) {
-      EXPECT_TRUE(sample.status.ok()) << sample.status;
-      EXPECT_EQ(sample.labels(), std::vector<uint8_t>(points.size(), 255));
-      EXPECT_TRUE(sample.scores().empty());
+    for (const bool wants_scores : {false, true}) {
+      const BatchReport output = (*runner)->Run(*program, {&cloud, &cloud}, wants_scores);
+      ASSERT_TRUE(output.status.ok()) << output.status;
+      for (const InferResult& sample : output.samples) {
+        EXPECT_TRUE(sample.status.ok()) << sample.status;
+        EXPECT_EQ(sample.labels(), std::vector<uint8_t>(points.size(), 255));
+        EXPECT_EQ(sample.scores(), std::vector<float>(wants_scores ? 3 * points.size() : 0, 0.0f));
+      }
     }
   }
 }
