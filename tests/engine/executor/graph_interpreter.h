@@ -18,7 +18,6 @@
 #include "tests/engine/executor/graph_builder.h"
 #include "tests/engine/executor/random_points.h"
 #include "tests/engine/executor/row_definitions.h"
-#include "tests/support/activation_formulas.h"
 
 namespace voxserve {
 
@@ -133,35 +132,13 @@ class Interpreter {
     if ((add && !add->rulebooks.empty()) || (concat && !concat->rulebooks.empty())) return Unite(node);
     Values out = in;
     for (auto& [site, row] : out) {
-      if (const auto* linear = std::get_if<LinearOp>(&node.op)) {
-        std::vector<double> result(static_cast<size_t>(linear->out_channels));
-        for (size_t o = 0; o < result.size(); ++o) {
-          result[o] = linear->bias ? linear->bias->values[o] : 0.0;
-          for (size_t i = 0; i < row.size(); ++i) result[o] += row[i] * linear->weight->values[o * row.size() + i];
-        }
-        row = result;
-      } else if (const auto* norm = std::get_if<BatchNormOp>(&node.op)) {
-        for (size_t c = 0; c < row.size(); ++c) {
-          row[c] = (row[c] - norm->running_mean->values[c]) /
-                       std::sqrt(double{norm->running_var->values[c]} + double{norm->epsilon}) *
-                       norm->weight->values[c] +
-                   norm->bias->values[c];
-        }
-      } else if (const auto* activation = std::get_if<ActivationOp>(&node.op)) {
-        for (double& value : row) value = support::DefinedActivation(activation->activation, value);
-      } else if (std::holds_alternative<AddOp>(node.op)) {
+      if (ComputeRow(node.op, &row)) continue;
+      if (std::holds_alternative<AddOp>(node.op)) {
         const std::vector<double> other = Evaluate(node.inputs[1]).at(site);
         for (size_t c = 0; c < row.size(); ++c) row[c] += other[c];
       } else if (std::holds_alternative<MultiplyOp>(node.op)) {
         const std::vector<double> other = Evaluate(node.inputs[1]).at(site);
         for (size_t c = 0; c < row.size(); ++c) row[c] *= other[c];
-      } else if (const auto* row_norm = std::get_if<RowNormOp>(&node.op)) {
-        row = NormalizeRow(*row_norm, row);
-      } else if (const auto* prelu = std::get_if<PReluOp>(&node.op)) {
-        const std::vector<float>& slopes = prelu->slopes->values;
-        for (size_t c = 0; c < row.size(); ++c) row[c] *= row[c] < 0 ? slopes[c % slopes.size()] : 1;
-      } else if (const auto* embedding = std::get_if<EmbeddingOp>(&node.op)) {
-        row = LookUp(*embedding, row[static_cast<size_t>(embedding->channel)]);
       } else if (const auto* broadcast = std::get_if<BroadcastOp>(&node.op)) {
         const std::vector<double> sample = Evaluate(node.inputs[1]).begin()->second;
         if (broadcast->function == BroadcastOp::Function::kConcat) {

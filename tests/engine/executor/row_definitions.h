@@ -7,9 +7,11 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <variant>
 #include <vector>
 
 #include "tests/engine/executor/graph_builder.h"
+#include "tests/support/activation_formulas.h"
 
 namespace voxserve {
 
@@ -44,6 +46,37 @@ inline std::vector<double> LookUp(const EmbeddingOp& embedding, double number) {
   const auto begin =
       embedding.table->values.begin() + static_cast<std::ptrdiff_t>(number) * static_cast<std::ptrdiff_t>(channels);
   return {begin, begin + static_cast<std::ptrdiff_t>(channels)};
+}
+
+// Computes an operator that makes each row from one input row. Returns false for the other operators.
+inline bool ComputeRow(const GraphOp& op, std::vector<double>* in_and_out) {
+  std::vector<double>& row = *in_and_out;
+  if (const auto* linear = std::get_if<LinearOp>(&op)) {
+    std::vector<double> result(static_cast<size_t>(linear->out_channels));
+    for (size_t o = 0; o < result.size(); ++o) {
+      result[o] = linear->bias ? linear->bias->values[o] : 0.0;
+      for (size_t i = 0; i < row.size(); ++i) result[o] += row[i] * linear->weight->values[o * row.size() + i];
+    }
+    row = result;
+  } else if (const auto* norm = std::get_if<BatchNormOp>(&op)) {
+    for (size_t c = 0; c < row.size(); ++c) {
+      row[c] = (row[c] - norm->running_mean->values[c]) /
+                   std::sqrt(double{norm->running_var->values[c]} + double{norm->epsilon}) * norm->weight->values[c] +
+               norm->bias->values[c];
+    }
+  } else if (const auto* activation = std::get_if<ActivationOp>(&op)) {
+    for (double& value : row) value = support::DefinedActivation(activation->activation, value);
+  } else if (const auto* row_norm = std::get_if<RowNormOp>(&op)) {
+    row = NormalizeRow(*row_norm, row);
+  } else if (const auto* prelu = std::get_if<PReluOp>(&op)) {
+    const std::vector<float>& slopes = prelu->slopes->values;
+    for (size_t c = 0; c < row.size(); ++c) row[c] *= row[c] < 0 ? slopes[c % slopes.size()] : 1;
+  } else if (const auto* embedding = std::get_if<EmbeddingOp>(&op)) {
+    row = LookUp(*embedding, row[static_cast<size_t>(embedding->channel)]);
+  } else {
+    return false;
+  }
+  return true;
 }
 
 // Returns a row for each query. For every head it is the weighted mean of the value rows; the weights are the softmax
