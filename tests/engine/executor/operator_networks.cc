@@ -410,12 +410,13 @@ std::string ActivationNodes(const std::string& input, const std::string& all) {
   return absl::StrCat(nodes, "nodes { name: \"", all, "\" inputs: [", absl::StrJoin(limited, ", "), "] concat {} }");
 }
 
-// Returns a network with operators that compute each row alone, on points, sites and samples, and every activation.
-TestModel OfRows() {
+}  // namespace
+
+TestModel RowNetwork() {
   TestModel model;
   model.graph = absl::StrCat(R"(
-nodes { name: "voxels" voxelize { voxel_size: [0.5, 0.5, 0.5] rounding: ROUNDING_FLOOR origin: ORIGIN_RANGE
-                                  range_min: [0, 0, 0] range_max: [6, 5, 4] reduce: REDUCE_FIRST )",
+nodes { name: "voxels" voxelize { voxel_size: [1, 1, 1] rounding: ROUNDING_FLOOR origin: ORIGIN_RANGE
+                                  range_min: [0, 0, 0] range_max: [7, 5, 4] reduce: REDUCE_FIRST )",
                              kFeatures, R"( } }
 nodes { name: "points" inputs: "voxels" point_features {} }
 nodes { name: "lifted" inputs: "points" linear { out_channels: 80 bias: true } }
@@ -462,8 +463,6 @@ nodes { name: "head" inputs: "normed" linear { out_channels: 5 bias: true } })",
   return model;
 }
 
-}  // namespace
-
 std::vector<OperatorNetwork> OperatorNetworks() {
   return {{"sites", OfSites()},
           {"sampled points", OfSampledPoints()},
@@ -475,7 +474,7 @@ std::vector<OperatorNetwork> OperatorNetworks() {
           {"anchors", OfAnchors()},
           {"four axes", OfFourAxes()},
           {"attention", OfAttention()},
-          {"rows", OfRows()},
+          {"rows", RowNetwork()},
           {"detector of sites", SiteDetector()},
           {"detector of pillars", PillarDetector()}};
 }

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <vector>
 
+#include "tests/engine/executor/expected_scores.h"
+#include "tests/engine/executor/operator_networks.h"
 #include "tests/engine/executor/program_comparison.h"
 #include "tests/support/activation_formulas.h"
 
@@ -15,7 +17,7 @@ namespace {
 using kernels::ActivationFunction;
 using kernels::RowNorm;
 
-class RowOperatorsTest : public testing::TestWithParam<support::Device> {
+class RowOperatorsTest : public ::testing::TestWithParam<support::Device> {
  protected:
   void SetUp() override { SKIP_WITHOUT(GetParam()); }
 };
@@ -118,6 +120,12 @@ TEST_P(RowOperatorsTest, ActivationsOfActivations) {
   int node = b.Submanifold(0, 8, true);
   for (const kernels::Activation& activation : chain) node = b.Activation(node, activation);
   ExpectEqual(GetParam(), b.Finish(b.Linear(node, 3, true)), 80);
+}
+
+TEST_P(RowOperatorsTest, EveryOperatorOfTheNetworkOfRows) {
+  const absl::StatusOr<Graph> graph = LoadTestGraph(RowNetwork());
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  for (const uint32_t seed : {1u, 2u, 3u}) ExpectEqual(GetParam(), *graph, RandomScan(seed));
 }
 
 // Two layers share their weights, and a batch norm is folded into one of them. The other layer's weights must not
