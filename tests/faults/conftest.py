@@ -17,30 +17,34 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import recorded
 from fault_server import MODEL_FOLDER, SMALL_STRIDES, FaultServer, answered_workload
 
 from workload import FLEET, Workload
 
-_ROWS: list[tuple[str, str, str]] = []
 _HEAD = ("injected", "what clients saw", "what was lost")
 
 Record = Callable[[str, str, str], None]
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    rows = [_HEAD, tuple("---" for _ in _HEAD), *_ROWS]
-    text = "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows)
-    if _ROWS:
+    rows = recorded.recorded(terminalreporter, "fault")
+    text = "\n".join([_line(*_HEAD), _line(*("---" for _ in _HEAD)), *rows])
+    if rows:
         terminalreporter.section("faults")
         terminalreporter.write_line(text)
     if path := os.environ.get("VOXSERVE_FAULTS_TABLE"):
         Path(path).write_text(text + "\n")
 
 
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+
 @pytest.fixture
-def record() -> Record:
+def record(request: pytest.FixtureRequest) -> Record:
     """record(injected, saw, lost) adds a row to the table."""
-    return lambda *row: _ROWS.append(row)
+    return lambda *row: recorded.record(request, "fault", _line(*row))
 
 
 @pytest.fixture(scope="session")

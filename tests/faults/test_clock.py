@@ -12,6 +12,7 @@ import pytest
 from conftest import Record, Serve, Serving
 from fault_server import asked, await_outcomes, outcomes_text, pause
 from http2 import await_true
+from long_tests import LONG
 
 import voxserve
 from calls import answer_of, channel, stream
@@ -19,10 +20,11 @@ from voxserve import wire
 from workload import FLEET, SWEEPS
 
 _HOUR = 3600
+_FORWARD, _BACK = pytest.param(_HOUR, marks=LONG), pytest.param(-_HOUR, marks=LONG)
 _LIMIT = 20  # seconds in which the server must apply a limit of 3 s; by the wall clock it might take an hour
 
 
-@pytest.mark.parametrize("seconds", [_HOUR, -_HOUR])
+@pytest.mark.parametrize("seconds", [_HOUR, _BACK])
 def test_a_clock_that_jumps_loses_no_call_and_no_frame(serving: Serving, seconds: int, record: Record) -> None:
     server, workload = serving.server, serving.workload
     with asked(server, workload, timeout=30) as tally:
@@ -38,7 +40,7 @@ def test_a_clock_that_jumps_loses_no_call_and_no_frame(serving: Serving, seconds
     assert tally.problems == {}
 
 
-@pytest.mark.parametrize("seconds", [_HOUR, -_HOUR])
+@pytest.mark.parametrize("seconds", [_FORWARD, -_HOUR])
 def test_a_request_that_waits_while_the_clock_jumps_is_answered(serving: Serving, seconds: int, record: Record) -> None:
     server, points, expected = serving.server, serving.workload.scans.frames[0], serving.workload.scans.expected[0]
     answers = []
@@ -64,7 +66,7 @@ def sum_of_depths(metrics: dict[str, float]) -> float:
     return sum(value for name, value in metrics.items() if name.startswith("voxserve_queue_depth{"))
 
 
-@pytest.mark.parametrize("seconds", [_HOUR, -_HOUR])
+@pytest.mark.parametrize("seconds", [_FORWARD, -_HOUR])
 def test_limits_of_silent_streams_hold(serve: Serve, seconds: int, record: Record) -> None:
     server = serve("--stream_idle_timeout=3s").server
     done = threading.Event()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from pathlib import Path
 
 from conftest import Record, Serve, Serving
@@ -80,9 +81,11 @@ def test_a_log_without_room_stops_nobody_and_counts_what_is_lost(serving: Servin
 def test_a_server_whose_log_never_has_room_serves(binary: str, device: str, tmp_path: Path, record: Record) -> None:
     # A real disk that is full: no fault is injected.
     with Path("/dev/full").open("wb") as full:
-        server = Server(binary, tmp_path / "log", f"--devices={device}", f"--port={_PORT}", f"--http_port={_PORT + 1}",
-                        "--admin_port=0", stderr=full)  # fmt: skip
-        server.grpc_port, server.http_port = _PORT, _PORT + 1
+        # The log cannot tell which ports the server took.
+        grpc_port, http_port = free_ports()
+        server = Server(binary, tmp_path / "log", f"--devices={device}", f"--port={grpc_port}",
+                        f"--http_port={http_port}", "--admin_port=0", stderr=full)  # fmt: skip
+        server.grpc_port, server.http_port = grpc_port, http_port
         try:
             assert await_true(lambda: server.get("/readyz")[0] == 200, 120)
             with voxserve.Client(server.address, timeout=60) as client:
@@ -94,4 +97,6 @@ def test_a_server_whose_log_never_has_room_serves(binary: str, device: str, tmp_
     assert status == 0
 
 
-_PORT = 18731
+def free_ports() -> tuple[int, int]:
+    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
+        return first.getsockname()[1], second.getsockname()[1]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 from conftest import Record, Serve, Serving
 from fault_server import LARGE_STRIDES, asked, await_outcomes, outcomes_text
+from long_tests import LONG
 
 import voxserve
 from soak import what_is_left
@@ -18,14 +19,14 @@ _REFUSALS = ("OUT_OF_MEMORY", "QUEUE_FULL")
 # below 512 bytes never fail: some are nodes of the queue, and the process ends if one of those fails.
 _EVERYWHERE = [
     "reserve_requests:every=3",
-    "reserve_sweeps:every=3",
-    "reserve_answers:every=3",
-    "reserve_scratch:every=3",
-    "host_buffer:every=3",
+    pytest.param("reserve_sweeps:every=3", marks=LONG),
+    pytest.param("reserve_answers:every=3", marks=LONG),
+    pytest.param("reserve_scratch:every=3", marks=LONG),
+    pytest.param("host_buffer:every=3", marks=LONG),
     "heap:bytes=4096,every=41",
-    "heap:bytes=512,every=211",
+    pytest.param("heap:bytes=512,every=211", marks=LONG),
 ]
-_OF_THE_CPU = ["host_memory:every=331", "host_memory:every=1009"]
+_OF_THE_CPU = ["host_memory:every=331", pytest.param("host_memory:every=1009", marks=LONG)]
 # A server takes a GPU's memory before the first request, and again after a batch that failed.
 _OF_A_GPU = ["device_memory:every=3;cuda_error:every=500", "page_locked", "reserve_pinned"]
 

@@ -4,7 +4,10 @@
 
 An attack is as large as one that once succeeded, or smaller if the same effect shows sooner. The number in a test's
 name (test_03_...) is that of the attack. The figures are listed at the end of the run. VOXSERVE_HOSTILE_SECONDS is the
-duration of the test that runs all attacks at once (20 by default).
+duration of the long test that runs all attacks at once (20 by default).
+
+The mark `alone` is for tests whose limits are the seconds in which others are answered, or whose attack must be fast.
+They need a machine that does nothing else: run them by `-m alone`, and the others side by side by `-m "not alone"`.
 """
 
 from __future__ import annotations
@@ -17,24 +20,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recorded import record, recorded
 
 from attack_process import Attack
 from calls import OrdinaryClient
 from server import Server
 
-_FIGURES: list[str] = []
 
-
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "alone: needs a machine that does nothing else")
     # This process plays many machines at once, so it needs more file descriptors than the server may have.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 16384) if hard > 0 else 16384, hard))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if _FIGURES:
+    if figures := recorded(terminalreporter, "figure"):
         terminalreporter.section("figures")
-    for line in _FIGURES:
+    for line in figures:
         terminalreporter.write_line(line)
 
 
@@ -44,8 +47,7 @@ def figure(request: pytest.FixtureRequest) -> Callable[..., None]:
 
     def say(**values: object) -> None:
         line = f"{request.node.name}: " + ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in values.items())
-        _FIGURES.append(line)
-        request.node.user_properties.append(("figure", line))
+        record(request, "figure", line)
         print(line)
 
     return say

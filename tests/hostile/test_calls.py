@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from long_tests import LONG
 
 import http2
 import voxserve
@@ -23,14 +24,13 @@ SILENCE_SECONDS = 30
 @pytest.mark.parametrize(
     ("path", "number"),
     [
-        (http2.INFER, 700_000),
-        (http2.INFER_STREAM, 100_000),
-        (f"{HEALTH}/Check", 100_000),
-        (f"{HEALTH}/Watch", 100_000),
-        (REFLECTION, 100_000),
-        ("/none/such", 100_000),
+        pytest.param(http2.INFER, 700_000, id="infer"),
+        pytest.param(http2.INFER_STREAM, 100_000, id="stream", marks=LONG),
+        pytest.param(f"{HEALTH}/Check", 100_000, id="check", marks=LONG),
+        pytest.param(f"{HEALTH}/Watch", 100_000, id="watch", marks=LONG),
+        pytest.param(REFLECTION, 100_000, id="reflection", marks=LONG),
+        pytest.param("/none/such", 100_000, id="unknown"),
     ],
-    ids=["infer", "stream", "check", "watch", "reflection", "unknown"],
 )
 def test_02_headers_without_body(serve, attack, figure, path, number):
     """One connection opens calls with headers and no body, and ignores the server's limit on open streams. The server
@@ -140,7 +140,8 @@ def test_10_calls_in_flight(serve, attack, figure):
     assert counts["answered"] + counts["refused"] > 0
 
 
-@pytest.mark.parametrize("kind", ["headers", "infer", "stream", "check"])
+@pytest.mark.alone
+@pytest.mark.parametrize("kind", ["headers", *(pytest.param(kind, marks=LONG) for kind in ("infer", "stream", "check"))])
 def test_17_rapid_reset(serve, attack, figure, kind):
     """Two connections open and reset calls as fast as they can for 10 s, either before sending a request or right after
     it.

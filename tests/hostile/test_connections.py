@@ -22,6 +22,7 @@ SECONDS_TO_SERVE = {"grpc": 20, "greeting": 20, "many_greetings": 20, "http": 4}
 MOST_AT_ONCE = {"grpc": 300, "greeting": 90, "many_greetings": 380, "http": 100}
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("kind", SECONDS_TO_SERVE)
 def test_01_silent_connections(serve, attack, figure, kind):
     """26 addresses open 1,300 connections to a server with 1,024 file descriptors. The kinds with a greeting send
@@ -133,6 +134,7 @@ def test_04_many_ranges(serve, figure):
     assert received < 2 * page + 4096
 
 
+@pytest.mark.alone
 def test_15_dripping_http(serve, attack, figure):
     """40 HTTP connections send one byte every half second. Health probes from another address are each answered within
     2 s.

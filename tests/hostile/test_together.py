@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import time
 
+import pytest
+from long_tests import LONG
+
 from attack_process import MAIN_COUNTS
 from calls import OrdinaryClient
 from server import mebibytes
 
-SECONDS = float(os.environ.get("VOXSERVE_HOSTILE_SECONDS", "20"))
+LONG_SECONDS = float(os.environ.get("VOXSERVE_HOSTILE_SECONDS", "20"))
 LIMIT = 4 << 30
 # Queued requests still run in the first fifth of a drain. The default of 30 s would let them run for 6 s.
 DRAIN_SECONDS = 10
@@ -28,30 +31,32 @@ ATTACKS = {
 }
 
 
-def test_attacks_together(serve, attack, figure):
-    """Attacks 1 to 6, 10 and 17 run at once for VOXSERVE_HOSTILE_SECONDS. The 100 requests per minute of an ordinary
-    client are all answered, memory stays below the limit, and SIGTERM ends the server within --drain_timeout while the
-    attacks continue. Nothing that was accepted is cut off (status 0).
+@pytest.mark.alone
+@pytest.mark.parametrize("seconds", [5.0, pytest.param(LONG_SECONDS, marks=LONG, id="long")])
+def test_attacks_together(serve, attack, figure, seconds):
+    """Attacks 1 to 6, 10 and 17 run at once for some seconds. The 100 requests per minute of an ordinary client are all
+    answered, memory stays below the limit, and SIGTERM ends the server within --drain_timeout while the attacks
+    continue. Nothing that was accepted is cut off (status 0).
     """
     server = serve("--memory_limit=4GiB", f"--drain_timeout={DRAIN_SECONDS}s", num_files=1024)
     server.reset_peak()
     running = [
-        attack(name, server, SECONDS + 60, start_seconds=0, source=f"127.0.0.{2 + i}", most_growth=LIMIT, **options)
+        attack(name, server, seconds + 60, start_seconds=0, source=f"127.0.0.{2 + i}", most_growth=LIMIT, **options)
         for i, (name, options) in enumerate(ATTACKS.values())
     ]
     time.sleep(3)  # until the attacks have their full effect
     with OrdinaryClient(server.address, per_minute=100, timeout=15) as client:
-        time.sleep(SECONDS)
+        time.sleep(seconds)
     peak = server.peak_rss()
     health = server.get("/healthz", 5)[0]
-    seconds, status = server.terminate(60)
+    end_seconds, status = server.terminate(60)
     figure(
-        seconds=SECONDS,
+        seconds=seconds,
         ordinary_client=client.figures(),
         peak=mebibytes(peak),
         limit=mebibytes(LIMIT),
         health=health,
-        end=f"{seconds:.1f} s, exit {status}",
+        end=f"{end_seconds:.1f} s, exit {status}",
     )
     counts = {title: one.stop() for title, one in zip(ATTACKS, running, strict=True)}
     for title, counted in counts.items():
@@ -59,8 +64,8 @@ def test_attacks_together(serve, attack, figure):
     for title, (name, _) in ATTACKS.items():
         assert sum(counts[title][count] for count in MAIN_COUNTS[name]) > 0, title
     assert not client.failures, client.failures[:5]
-    assert len(client.seconds) >= SECONDS * 100 / 60
+    assert len(client.seconds) >= seconds * 100 / 60
     assert peak < LIMIT
     assert health == 200
-    assert seconds < DRAIN_SECONDS
+    assert end_seconds < DRAIN_SECONDS
     assert status == 0

@@ -15,6 +15,10 @@ from identity_files import Authority, Server
 import voxserve
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "alone: needs a machine that does nothing else")
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("identity")

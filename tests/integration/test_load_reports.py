@@ -126,6 +126,7 @@ def spread(servers: list[PacedServer], channel: grpc.Channel, count: int) -> lis
     return [server.answered() - old for server, old in zip(servers, before, strict=True)]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("out_of_band", [False, True], ids=["trailers", "service"])
 def test_weighted_round_robin_moves_load(paced: list[PacedServer], report_class: Any, out_of_band: bool) -> None:
     with channel_to(paced, {"round_robin": {}}) as channel:

@@ -73,6 +73,7 @@ def test_clients_refuse_a_server_of_another_root(tls_server: Server, stranger: A
     assert "no TLS connection" in done.stderr
 
 
+@pytest.mark.usefixtures("binary")
 def test_a_handshake_that_breaks_off_is_no_refusal(authority: Authority) -> None:
     ca = authority.certificate
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from cluster import Cluster
 from namespaces import why_not
+from recorded import record, recorded
 
-_ROWS: list[str] = []
 _HEAD = (
     "| what was done | balanced by | client | calls, frames: answered | lost, twice, wrong | errors | superseded "
     "| streams reopened | slowest call | longest gap of a stream |\n|---|---|---|--:|--:|---|--:|--:|--:|--:|"
@@ -26,13 +26,15 @@ _HEAD = (
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if _ROWS:
+    if rows := recorded(terminalreporter, "fault"):
         terminalreporter.section("faults")
-        for line in (_HEAD, *_ROWS):
+        for line in (_HEAD, *rows):
             terminalreporter.write_line(line)
 
 
-def add_row(fault: str, balancer: str, client: str, summary: dict[str, dict[str, Any]]) -> None:
+def add_row(
+    request: pytest.FixtureRequest, fault: str, balancer: str, client: str, summary: dict[str, dict[str, Any]]
+) -> None:
     """Adds a client's calls and frames to the table."""
     calls, streams = summary["calls"], [part for name, part in summary.items() if name != "calls"]
     every = [calls, *streams]
@@ -53,7 +55,7 @@ def add_row(fault: str, balancer: str, client: str, summary: dict[str, dict[str,
         f"{calls['longest_s']:.1f} s",
         f"{max(part['gap_s'] for part in streams):.1f} s",
     ]
-    _ROWS.append(f"| {' | '.join(cells)} |")
+    record(request, "fault", f"| {' | '.join(cells)} |")
 
 
 @pytest.fixture(scope="session")

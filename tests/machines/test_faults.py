@@ -14,17 +14,24 @@ from typing import Any
 import pytest
 from cluster import PYTHON_CLIENT, Cluster, Server, cpp_client
 from conftest import add_row
+from long_tests import LONG
 
 RATE = 5.0  # calls a second of the caller, and frames a second of each stream
 KEEPALIVE = 2.0  # seconds, the shortest that clients may have
 BEFORE, DURING, AFTER = 1.5, 6.0, 2.0  # seconds of load
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["client", "haproxy"])
+@pytest.fixture(scope="module")
 def cluster(request: pytest.FixtureRequest, make_cluster: Callable[..., Cluster]) -> Cluster:
-    if request.param:
+    if request.param == "haproxy":
         request.getfixturevalue("haproxy")
-    return make_cluster(proxied=request.param)
+    return make_cluster(proxied=request.param == "haproxy")
+
+
+def balanced_by(*short: str) -> pytest.MarkDecorator:
+    """The test runs with clients that balance themselves ("client") and with "haproxy". Those not named are long."""
+    balancers = [pytest.param(name, marks=() if name in short else LONG) for name in ("client", "haproxy")]
+    return pytest.mark.parametrize("cluster", balancers, indirect=True)
 
 
 @contextmanager
@@ -47,7 +54,7 @@ def load(cluster: Cluster, fault: str, request: pytest.FixtureRequest) -> Iterat
         summaries = {name: client.stop() for name, client in clients.items()}
     balancer = "HAProxy" if "haproxy" in request.node.name else "the client"
     for name, summary in summaries.items():
-        add_row(fault, balancer, name, summary)
+        add_row(request, fault, balancer, name, summary)
     for name, summary in summaries.items():
         print(name, summary, clients[name].log()[-3000:])
         for kind, part in summary.items():
@@ -63,6 +70,7 @@ def answered(cluster: Cluster) -> list[int]:
     return [server.answered() for server in cluster.servers]
 
 
+@balanced_by("client", "haproxy")
 def test_nothing_fails(cluster: Cluster, request: pytest.FixtureRequest) -> None:
     before = answered(cluster)
     with load(cluster, "nothing", request):
@@ -71,6 +79,7 @@ def test_nothing_fails(cluster: Cluster, request: pytest.FixtureRequest) -> None
     assert all(each), f"every server has a part: {each}"
 
 
+@balanced_by("client")
 def test_one_is_killed(cluster: Cluster, request: pytest.FixtureRequest) -> None:
     with load(cluster, "SIGKILL, started again after 3 s", request) as victim:
         victim.kill()
@@ -79,6 +88,7 @@ def test_one_is_killed(cluster: Cluster, request: pytest.FixtureRequest) -> None
         victim.await_ready()
 
 
+@balanced_by()
 def test_the_link_of_one_is_taken_down(cluster: Cluster, request: pytest.FixtureRequest) -> None:
     with load(cluster, f"link down for {DURING:g} s", request) as victim:
         victim.machine.take_link_down()
@@ -86,6 +96,7 @@ def test_the_link_of_one_is_taken_down(cluster: Cluster, request: pytest.Fixture
         victim.machine.bring_link_up()
 
 
+@balanced_by("haproxy")
 def test_a_silent_switch_drops_all_frames_of_one(cluster: Cluster, request: pytest.FixtureRequest) -> None:
     with load(cluster, f"every frame to and from it dropped for {DURING:g} s", request) as victim:
         victim.machine.drop_frames(True)
@@ -93,6 +104,7 @@ def test_a_silent_switch_drops_all_frames_of_one(cluster: Cluster, request: pyte
         victim.machine.drop_frames(False)
 
 
+@balanced_by()
 def test_a_bad_switch_drops_a_third_of_the_time(cluster: Cluster, request: pytest.FixtureRequest) -> None:
     with load(cluster, f"every frame dropped for 0.1 s of each 0.3 s, {DURING:g} s long", request) as victim:
         end = time.monotonic() + DURING
@@ -103,6 +115,7 @@ def test_a_bad_switch_drops_a_third_of_the_time(cluster: Cluster, request: pytes
             time.sleep(0.2)
 
 
+@balanced_by()
 def test_the_link_of_one_is_slow(cluster: Cluster, request: pytest.FixtureRequest) -> None:
     with load(cluster, f"link of 400 kbit/s for {DURING:g} s", request) as victim:
         victim.machine.limit_rate(400)
@@ -110,6 +123,7 @@ def test_the_link_of_one_is_slow(cluster: Cluster, request: pytest.FixtureReques
         victim.machine.limit_rate(None)
 
 
+@balanced_by()
 def test_one_process_is_frozen(cluster: Cluster, request: pytest.FixtureRequest) -> None:
     with load(cluster, f"SIGSTOP, SIGCONT after {DURING:g} s", request) as victim:
         victim.freeze()
@@ -117,6 +131,7 @@ def test_one_process_is_frozen(cluster: Cluster, request: pytest.FixtureRequest)
         victim.thaw()
 
 
+@balanced_by()
 def test_all_are_restarted_in_turn(cluster: Cluster, request: pytest.FixtureRequest) -> None:
     statuses: list[Any] = []
     with load(cluster, "SIGTERM and a new start, one server after the other", request):

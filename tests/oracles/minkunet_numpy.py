@@ -55,8 +55,10 @@ class MinkUNet:
         text_format.Parse((folder / "model.textproto").read_text(), self._model)
         self._tensors = load_tensors(folder / "weights.safetensors")
 
-    def run(self, points: np.ndarray) -> dict[str, Sparse]:
-        """points: float32 [N, 4], finite. The columns are in the order of the voxelize node's features."""
+    def run(self, points: np.ndarray, last: str = "") -> dict[str, Sparse]:
+        """points: float32 [N, 4], finite. The columns are in the order of the voxelize node's features. `last` names
+        the node after which the run ends.
+        """
         self._inverse_map = np.zeros(0, np.int64)
         self._sites_before: dict[str, np.ndarray] = {}
         self._kernels: dict[str, list[int]] = {}
@@ -69,6 +71,8 @@ class MinkUNet:
                 inputs.append(values[node.point_to_voxel.sites_of])
             op = node.WhichOneof("op")
             values[node.name] = getattr(self, f"_{op}")(node, points if op == "voxelize" else None, *inputs)
+            if node.name == last:
+                break
         return values
 
     def _voxelize(self, node, points):

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from golden_scans import FEATURE_STEPS, logits_of
+from long_tests import LONG
 from minkunet_numpy import MinkUNet
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -18,17 +19,23 @@ def network() -> MinkUNet:
     return MinkUNet(REPOSITORY / "deploy" / "models" / "minkunet" / "1")
 
 
+def scan_070() -> np.ndarray:
+    return np.fromfile(REPOSITORY / "deploy" / "scans" / "pandaset_070.bin", np.float32).reshape(-1, 4)
+
+
 @pytest.fixture(scope="module")
 def run_070(network: MinkUNet):
-    return network.run(np.fromfile(REPOSITORY / "deploy" / "scans" / "pandaset_070.bin", np.float32).reshape(-1, 4))
+    return network.run(scan_070())
 
 
+@LONG
 def test_070_logits_are_torchsparses(run_070) -> None:
     golden = np.load(GOLDEN / "pandaset_070.npz")
     np.testing.assert_allclose(run_070["classifier"].features, logits_of(golden), rtol=0, atol=1e-4)
     assert (run_070["labels"].features[:, 0] == golden["label"]).mean() > 0.99999
 
 
+@LONG
 def test_063_logits_are_torchsparses(network: MinkUNet) -> None:
     golden = np.load(GOLDEN / "pandaset_063.npz")
     values = network.run(np.fromfile(GOLDEN / "pandaset_063.bin", np.float32).reshape(-1, 4))
@@ -39,13 +46,24 @@ def test_063_logits_are_torchsparses(network: MinkUNet) -> None:
     assert (values["labels"].features[:, 0] == golden["label"]).mean() > 0.99999
 
 
+LEVELS = ["stem.1.relu", *(f"stage{i}.1.relu" for i in range(1, 5))]
+INTERMEDIATE = np.load(GOLDEN / "pandaset_070_intermediate.npz")
+
+
+def check_features(features: np.ndarray, level: int) -> None:
+    step = FEATURE_STEPS[f"x{level}_feats"]
+    np.testing.assert_allclose(features[::step], INTERMEDIATE[f"x{level}_feats"], rtol=0, atol=1e-4)
+
+
+def test_070_the_first_level(network: MinkUNet) -> None:
+    stem = network.run(scan_070(), last=LEVELS[0])[LEVELS[0]]
+    np.testing.assert_array_equal(stem.sites, INTERMEDIATE["x0_coords"])
+    check_features(stem.features, 0)
+
+
+@LONG
 def test_070_levels_and_inner_features(run_070) -> None:
-    golden = np.load(GOLDEN / "pandaset_070_intermediate.npz")
-    levels = ["stem.1.relu", *(f"stage{i}.1.relu" for i in range(1, 5))]
-    for level, name in enumerate(levels):
-        np.testing.assert_array_equal(run_070[name].sites, golden[f"x{level}_coords"])
+    for level, name in enumerate(LEVELS):
+        np.testing.assert_array_equal(run_070[name].sites, INTERMEDIATE[f"x{level}_coords"])
     for level in (0, 4):
-        stored = golden[f"x{level}_feats"]
-        np.testing.assert_allclose(
-            run_070[levels[level]].features[:: FEATURE_STEPS[f"x{level}_feats"]], stored, rtol=0, atol=1e-4
-        )
+        check_features(run_070[LEVELS[level]].features, level)

@@ -1,0 +1,5 @@
+#!/usr/bin/env bash
+# Every test, and the long forms of those that tests/run.sh runs in short: attacks together, the soak, faults by the
+# dozen, whole networks in NumPy. Takes the options of tests/run.sh. Run it before a release.
+set -euo pipefail
+VOXSERVE_LONG=1 exec "$(dirname "${BASH_SOURCE[0]}")/run.sh" "$@"
