@@ -6,8 +6,9 @@ An attack is as large as one that once succeeded, or smaller if the same effect 
 name (test_03_...) is that of the attack. The figures are listed at the end of the run. VOXSERVE_HOSTILE_SECONDS is the
 duration of the long test that runs all attacks at once (20 by default).
 
-The mark `alone` is for tests whose limits are the seconds in which others are answered, or whose attack must be fast.
-They need a machine that does nothing else: run them by `-m alone`, and the others side by side by `-m "not alone"`.
+The mark `alone` is for tests whose limits are the seconds in which others are answered beside much work, or whose
+attack must be fast. They need a machine that does nothing else: run them by `-m alone`, and the others side by side by
+`-m "not alone"`.
 """
 
 from __future__ import annotations

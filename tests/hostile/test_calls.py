@@ -69,6 +69,7 @@ def moved(before: dict[str, float], after: dict[str, float]) -> list[str]:
     return sorted(name for name in grown if "_bytes" not in name and "_points" not in name and "_voxels" not in name)
 
 
+@pytest.mark.alone
 def test_05_unread_answers(serve, attack, figure):
     """One connection makes 4,200 calls whose answers cannot be sent. Other clients are still served, and the server
     drains.
@@ -127,6 +128,7 @@ def vehicle_answers(address: str) -> str:
     return f"{sum(result.error is None for result in results)} frames"
 
 
+@pytest.mark.alone
 def test_10_calls_in_flight(serve, attack, figure):
     """One client always has 64 calls with large clouds in flight. Another client's 20 small requests are all
     answered.
@@ -141,7 +143,9 @@ def test_10_calls_in_flight(serve, attack, figure):
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("kind", ["headers", *(pytest.param(kind, marks=LONG) for kind in ("infer", "stream", "check"))])
+@pytest.mark.parametrize(
+    "kind", ["headers", *(pytest.param(kind, marks=LONG) for kind in ("infer", "stream", "check"))]
+)
 def test_17_rapid_reset(serve, attack, figure, kind):
     """Two connections open and reset calls as fast as they can for 10 s, either before sending a request or right after
     it.

@@ -7,6 +7,7 @@ import time
 
 import grpc
 import pytest
+from long_tests import LONG
 
 import http2
 from calls import (
@@ -30,6 +31,7 @@ IDLE_SECONDS = 30  # After this many idle seconds the server has given unneeded 
 LIMIT = 2 << 30
 
 
+@pytest.mark.alone
 def test_08_scattered_points(serve, figure):
     """Two concurrent calls each send 2,000,000 points of which most have a voxel of their own, under
     --memory_limit=2GiB.
@@ -63,7 +65,8 @@ def test_08_scattered_points(serve, figure):
     assert idle < before + 256 * MEBIBYTE
 
 
-@pytest.mark.parametrize("kind", ["infer", "stream"])
+@pytest.mark.alone
+@pytest.mark.parametrize("kind", ["infer", pytest.param("stream", marks=LONG)])
 def test_half_sent_bodies(serve, attack, figure, kind):
     """A client announces 96 messages of 64 MiB and stops after 62 MiB of each. Memory stays within the limit, and a
     client with large clouds is served and keeps its connections.
@@ -207,6 +210,7 @@ REFUSED = (grpc.StatusCode.RESOURCE_EXHAUSTED, "OUT_OF_MEMORY")
 MALFORMED = (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_MESSAGE")
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("kind", "size", "headroom", "expected", "expected_with_room"),
     [
