@@ -27,6 +27,7 @@ SOME_ATTACKS = ("garbage", "rapid reset", "unread answers", "silent connections"
 SHORT_LIMITS = Limits(rss_mib=512, device_mib=512)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("seconds", "least_attacks"), [(12, 1), pytest.param(25, 3, marks=LONG)])
 def test_a_short_soak(tmp_path: Path, seconds: int, least_attacks: int) -> None:
     binary = os.environ.get("VOXSERVE_BINARY")
