@@ -103,7 +103,7 @@ void FloodGuard::OnCall(const std::string& peer) {
 }
 
 void FloodGuard::LookAtMemory() {
-  const absl::Time now = SteadyNow();
+  const absl::Time now = options_.now();
   const int64_t unaccounted = UnaccountedBytes();
   calm_bytes_ = std::min(calm_bytes_, unaccounted);
   if (now - second_began_ >= absl::Seconds(1)) {
@@ -115,7 +115,7 @@ void FloodGuard::LookAtMemory() {
     if (is_looking_) StopLooking();
   } else if (now >= next_look_) {
     Look();
-    next_look_ = now + kFloodLookShare * (SteadyNow() - now);
+    next_look_ = now + kFloodLookShare * (options_.now() - now);
   }
 }
 

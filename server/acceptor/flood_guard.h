@@ -43,6 +43,7 @@ class FloodGuard {
     // Called with a peer to close: it has more than max_unseen_calls calls that no service has seen. It may be called
     // again until the peer is gone.
     std::function<void(const std::string& peer)> on_flood;
+    std::function<absl::Time()> now = SteadyNow;  // the clock of calm seconds and of the pauses between looks
   };
 
   explicit FloodGuard(Options options);
@@ -67,7 +68,7 @@ class FloodGuard {
   // The thread alone uses these five.
   int64_t calm_bytes_;         // the unaccounted bytes in a calm second
   int64_t second_began_with_;  // the unaccounted bytes at second_began_
-  absl::Time second_began_ = SteadyNow();
+  absl::Time second_began_ = options_.now();
   absl::Time next_look_ = absl::InfinitePast();
   std::map<std::string, Connection> connections_;  // by peer, at the last look
   std::atomic<bool> is_looking_{false};

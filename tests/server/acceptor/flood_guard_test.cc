@@ -16,7 +16,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "tests/support/await_true.h"
 
 namespace voxserve::flood_guard_test {
 namespace {
@@ -26,37 +27,55 @@ using testing::IsEmpty;
 
 constexpr int64_t kMiB = 1 << 20;
 
+// The guard has the clock of the test, and the test waits for what the guard does. So no time passes by itself.
 class FloodGuardTest : public testing::Test {
  protected:
-  FloodGuard::Options Small() {
-    return {.trigger_bytes = 100 * kMiB,
-            .max_unseen_calls = 10,
-            .interval = absl::Milliseconds(1),
-            .resident_bytes = [this] { return resident_.load(); },
-            .accounted_bytes = [this] { return accounted_.load(); },
-            .streams_started =
-                [this] {
-                  absl::MutexLock lock(&mutex_);
-                  ++num_looks_;
-                  return started_;
-                },
-            .on_flood =
-                [this](const std::string& peer) {
-                  absl::MutexLock lock(&mutex_);
-                  floods_.insert(peer);
-                }};
+  void StartGuard() {
+    guard_ =
+        std::make_unique<FloodGuard>(FloodGuard::Options{.trigger_bytes = 100 * kMiB,
+                                                         .max_unseen_calls = 10,
+                                                         .interval = absl::Milliseconds(1),
+                                                         .resident_bytes =
+                                                             [this] {
+                                                               ++num_measures_;
+                                                               return resident_.load();
+                                                             },
+                                                         .accounted_bytes = [this] { return accounted_.load(); },
+                                                         .streams_started =
+                                                             [this] {
+                                                               absl::MutexLock lock(&mutex_);
+                                                               ++num_looks_;
+                                                               return started_;
+                                                             },
+                                                         .on_flood =
+                                                             [this](const std::string& peer) {
+                                                               absl::MutexLock lock(&mutex_);
+                                                               floods_.insert(peer);
+                                                             },
+                                                         .now = [this] { return absl::FromUnixSeconds(seconds_); }});
+    ASSERT_TRUE(AwaitMeasures());
   }
 
   void Start(const std::string& peer, int64_t streams) {
     absl::MutexLock lock(&mutex_);
     started_[peer] += streams;
   }
-  // Blocks until the guard has looked `count` more times. Returns false after ten seconds.
+  // Blocks until the guard has taken a whole measure of the memory, at the present time, and done what follows from it.
+  bool AwaitMeasures() {
+    const int64_t wanted = num_measures_ + 3;
+    return support::AwaitTrue([&] { return num_measures_ >= wanted; });
+  }
+  // Blocks until the guard has looked `count` more times.
   bool AwaitLooks(int count) {
-    absl::MutexLock lock(&mutex_);
-    const int wanted = num_looks_ + count;
-    const auto has_looked = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_looks_ >= wanted; };
-    return mutex_.AwaitWithTimeout(absl::Condition(&has_looked), absl::Seconds(10));
+    const int wanted = num_looks() + count;
+    return support::AwaitTrue([&] { return num_looks() >= wanted; });
+  }
+  // Lets a second pass in which the memory grows by so much.
+  void PassSecond(int64_t grown_bytes) {
+    resident_ += grown_bytes;
+    ASSERT_TRUE(AwaitMeasures());
+    ++seconds_;
+    ASSERT_TRUE(AwaitMeasures());
   }
   std::set<std::string> floods() {
     absl::MutexLock lock(&mutex_);
@@ -69,21 +88,23 @@ class FloodGuardTest : public testing::Test {
 
   std::atomic<int64_t> resident_{500 * kMiB};
   std::atomic<int64_t> accounted_{0};
+  std::atomic<int64_t> seconds_{1'000'000};
+  std::atomic<int64_t> num_measures_{0};
   absl::Mutex mutex_;
   std::map<std::string, int64_t> started_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> floods_ ABSL_GUARDED_BY(mutex_);
   int num_looks_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::unique_ptr<FloodGuard> guard_;  // destroyed first: its thread uses the other members
 };
 
 TEST_F(FloodGuardTest, FindsTheConnectionWhoseCallsNobodySees) {
   Start("flood", 100);
   Start("busy", 100'000);
-  FloodGuard guard(Small());
-  absl::SleepFor(absl::Milliseconds(20));
+  StartGuard();
   resident_ += 200 * kMiB;
   ASSERT_TRUE(AwaitLooks(1));
   for (int i = 0; i < 6; ++i) {
-    for (int call = 0; call < 3; ++call) guard.OnCall("busy");
+    for (int call = 0; call < 3; ++call) guard_->OnCall("busy");
     Start("busy", 3);
     Start("flood", 3);
     ASSERT_TRUE(AwaitLooks(2));
@@ -93,8 +114,7 @@ TEST_F(FloodGuardTest, FindsTheConnectionWhoseCallsNobodySees) {
 }
 
 TEST_F(FloodGuardTest, AConnectionThatComesLaterHasBegunFromNothing) {
-  FloodGuard guard(Small());
-  absl::SleepFor(absl::Milliseconds(20));
+  StartGuard();
   resident_ += 200 * kMiB;
   ASSERT_TRUE(AwaitLooks(1));
   Start("late", 11);
@@ -102,34 +122,40 @@ TEST_F(FloodGuardTest, AConnectionThatComesLaterHasBegunFromNothing) {
   EXPECT_THAT(floods(), ElementsAre("late"));
 }
 
-TEST_F(FloodGuardTest, LooksAtNothingWhileTheMemoryIsAccountedForOrGrowsSlowly) {
-  FloodGuard guard(Small());
-  absl::SleepFor(absl::Milliseconds(20));
-  resident_ += 1000 * kMiB;
-  accounted_ += 1000 * kMiB;
+TEST_F(FloodGuardTest, LooksAtNothingWhileTheMemoryIsAccountedFor) {
+  StartGuard();
   for (int i = 0; i < 20; ++i) {
     Start("flood", 1000);
-    resident_ += 4 * kMiB;
-    absl::SleepFor(absl::Milliseconds(5));
+    resident_ += 50 * kMiB;
+    ASSERT_TRUE(AwaitMeasures());
+    accounted_ += 50 * kMiB;
+    ASSERT_TRUE(AwaitMeasures());
   }
-  EXPECT_THAT(floods(), IsEmpty());
-  // resident_ and accounted_ do not change at the same moment, so one look may fall between the two changes. A first
-  // look reports nothing, since it has no earlier counts to compare with.
-  EXPECT_LE(num_looks(), 1);
+  EXPECT_EQ(num_looks(), 0);
+}
+
+TEST_F(FloodGuardTest, LooksAtNothingWhileTheMemoryGrowsSlowly) {
+  StartGuard();
+  for (int i = 0; i < 20; ++i) {
+    Start("flood", 1000);
+    PassSecond(15 * kMiB);
+  }
+  EXPECT_EQ(num_looks(), 0);
+  for (int i = 0; i < 6; ++i) PassSecond(16 * kMiB);
+  EXPECT_EQ(num_looks(), 0) << "96 MiB since the last calm second";
+  PassSecond(16 * kMiB);
+  EXPECT_GT(num_looks(), 0);
+  EXPECT_THAT(floods(), IsEmpty()) << "of streams before the first look";
 }
 
 TEST_F(FloodGuardTest, GrowthThatHasEndedIsTheNewMeasure) {
-  FloodGuard guard(Small());
-  absl::SleepFor(absl::Milliseconds(20));
-  resident_ += 200 * kMiB;
+  StartGuard();
+  PassSecond(200 * kMiB);
   ASSERT_TRUE(AwaitLooks(1));
-  bool is_calm = false;
-  for (int i = 0; i < 100 && !is_calm; ++i) {
-    const int before = num_looks();
-    absl::SleepFor(absl::Milliseconds(100));
-    is_calm = num_looks() == before;
-  }
-  EXPECT_TRUE(is_calm);
+  PassSecond(0);
+  const int before = num_looks();
+  ASSERT_TRUE(AwaitMeasures());
+  EXPECT_EQ(num_looks(), before);
 }
 
 TEST(StreamsStartedTest, CountsTheCallsOfEachConnectionAsPeersAreNamed) {
