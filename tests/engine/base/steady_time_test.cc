@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <thread>
 
 #include "absl/time/clock.h"
+#include "tests/support/await_true.h"
 
 namespace voxserve::steady_time_test {
 namespace {
@@ -28,7 +30,6 @@ class SteadyCondVarTest : public testing::Test {
  protected:
   absl::Mutex mutex_;
   SteadyCondVar changed_;
-  bool is_set_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 TEST_F(SteadyCondVarTest, WaitsUntilTheTime) {
@@ -45,32 +46,50 @@ TEST_F(SteadyCondVarTest, ATimeThatIsOverIsNotWaitedFor) {
   mutex_.AssertHeld();
 }
 
+// A thread that waits for a signal. The thread shares the object, so that a test which finds that it never wakes ends.
+struct Waiter {
+  absl::Mutex mutex;
+  SteadyCondVar changed;
+  bool waits ABSL_GUARDED_BY(mutex) = false;  // true once the thread is in `wait`, which alone lets go of the mutex
+  bool is_set ABSL_GUARDED_BY(mutex) = false;
+  SteadyNotification woke;
+};
+
+std::shared_ptr<Waiter> StartWaiter(void (*wait)(Waiter&)) {
+  auto waiter = std::make_shared<Waiter>();
+  std::thread([waiter, wait] {
+    {
+      absl::MutexLock lock(&waiter->mutex);
+      waiter->waits = true;
+      while (!waiter->is_set) wait(*waiter);
+    }
+    waiter->woke.Notify();
+  }).detach();
+  EXPECT_TRUE(support::AwaitTrue([&] {
+    absl::MutexLock lock(&waiter->mutex);
+    return waiter->waits;
+  }));
+  return waiter;
+}
+
 TEST_F(SteadyCondVarTest, ASignalWakesWhoWaitsForLong) {
-  std::thread setter([this] {
-    absl::MutexLock lock(&mutex_);
-    is_set_ = true;
-    changed_.Signal();
-  });
+  const auto waiter = StartWaiter([](Waiter& one) { one.changed.WaitUntil(&one.mutex, SteadyNow() + 10 * kLong); });
   {
-    const absl::Time end = SteadyNow() + kLong;
-    absl::MutexLock lock(&mutex_);
-    while (!is_set_ && SteadyNow() < end) changed_.WaitUntil(&mutex_, end);
-    EXPECT_TRUE(is_set_);
+    absl::MutexLock lock(&waiter->mutex);
+    waiter->is_set = true;
+    waiter->changed.Signal();
   }
-  setter.join();
+  EXPECT_TRUE(waiter->woke.WaitFor(kLong));
 }
 
 TEST_F(SteadyCondVarTest, ASignalWakesWhoWaitsForEver) {
-  std::thread setter([this] {
-    absl::MutexLock lock(&mutex_);
-    is_set_ = true;
-    changed_.SignalAll();
-  });
+  const auto waiter = StartWaiter([](Waiter& one) { one.changed.Wait(&one.mutex); });
   {
-    absl::MutexLock lock(&mutex_);
-    while (!is_set_) changed_.Wait(&mutex_);
+    absl::MutexLock lock(&waiter->mutex);
+    waiter->is_set = true;
+    waiter->changed.SignalAll();
   }
-  setter.join();
+  EXPECT_TRUE(waiter->woke.WaitFor(kLong));
 }
 
 TEST(SteadyNotificationTest, TellsWhetherItWasNotified) {

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "tests/support/model_folder.h"
 
@@ -45,11 +46,13 @@ TEST_F(AvailableMemoryTest, IsTheSmallestLimitOnTheWayOfVersion2) {
   EXPECT_EQ(AvailableMemoryBytes(root()), kGiB);
 }
 
-TEST_F(AvailableMemoryTest, AContainerHasTheLimitAtTheTop) {
+TEST_F(AvailableMemoryTest, AContainerHasTheLimitAtTheTopUnlessItIsBeyondTheMachine) {
   WriteMachine();
   Write("proc/self/cgroup", "0::/\n");
-  Write("sys/fs/cgroup/memory.max", "2147483648\n");
-  EXPECT_EQ(AvailableMemoryBytes(root()), 2 * kGiB);
+  for (const auto& [limit, expected] : {std::pair("2147483648\n", 2 * kGiB), {"1099511627776\n", 16 * kGiB}}) {
+    Write("sys/fs/cgroup/memory.max", limit);
+    EXPECT_EQ(AvailableMemoryBytes(root()), expected) << limit;
+  }
 }
 
 TEST_F(AvailableMemoryTest, ReadsVersion1) {
@@ -59,13 +62,6 @@ TEST_F(AvailableMemoryTest, ReadsVersion1) {
   EXPECT_EQ(AvailableMemoryBytes(root()), 16 * kGiB) << "no limit is a very large one";
   Write("sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes", "3221225472\n");
   EXPECT_EQ(AvailableMemoryBytes(root()), 3 * kGiB);
-}
-
-TEST_F(AvailableMemoryTest, ALimitBeyondTheMachineIsNone) {
-  WriteMachine();
-  Write("proc/self/cgroup", "0::/\n");
-  Write("sys/fs/cgroup/memory.max", "1099511627776\n");
-  EXPECT_EQ(AvailableMemoryBytes(root()), 16 * kGiB);
 }
 
 TEST_F(AvailableMemoryTest, NothingThatCanBeReadIsNoLimit) {

@@ -4,7 +4,7 @@
 #include "kernels/coordinates/coordinate_table.h"
 
 #include <bit>
-#include <chrono>
+#include <ctime>
 #include <map>
 #include <random>
 #include <set>
@@ -149,17 +149,16 @@ TEST(HashSeedTest, KeysAreChosenToCollide) {
 }
 
 // With the seed for which the keys are chosen, an AMD EPYC took 2.4 s to build the table, and as long to look up all
-// keys.
+// keys. The limit is one of the processor's time, which a busy machine does not use up.
 TEST(HashSeedTest, ChosenCoordinatesAreBuiltAndFoundInTime) {
   constexpr size_t kKeys = 100'000;
   const std::vector<uint64_t> keys = KeysOfOneSlot(kKnownSeed, kKeys, std::bit_width(2 * kKeys - 1));
   ThreadPool pool(1);
   cpu::CoordinateTable table;
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();
   table.Build({.dimension = 3, .keys = keys.data(), .num_keys = kKeys}, pool);
   for (size_t row = 0; row < kKeys; ++row) ASSERT_EQ(table.Find(keys[row]), static_cast<int32_t>(row));
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  EXPECT_LT(seconds.count(), 2) << "the limit is far above the few milliseconds that it takes";
+  EXPECT_LT(std::clock() - start, 2 * CLOCKS_PER_SEC) << "the limit is far above the few milliseconds that it takes";
 }
 
 TEST(HashSeedTest, TheSeedChangesNoAnswer) {
