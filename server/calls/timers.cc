@@ -36,6 +36,11 @@ void Timers::Clear(Id id) {
   times_.erase(time);
 }
 
+absl::Time Timers::wakes() const {
+  absl::MutexLock lock(&mutex_);
+  return wakes_;
+}
+
 void Timers::Run() {
   for (;;) {
     std::function<void()> on_due;

@@ -34,13 +34,16 @@ class Timers {
   // Prevents the function's call, unless it has begun. Ignores an id that is not waiting.
   void Clear(Id id);
 
+  // Returns the time at which the thread wakes by itself; InfinitePast while it does not sleep.
+  absl::Time wakes() const;
+
  private:
   void Run();
 
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   SteadyCondVar changed_;
-  // The time at which the thread wakes by itself; InfinitePast while it does not sleep. Clearing the timer that it
-  // sleeps for does not wake it, so calls that set and clear timers one after another need not wake it.
+  // Clearing the timer that the thread sleeps for does not wake it, so calls that set and clear timers one after
+  // another need not wake it.
   absl::Time wakes_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   Id next_id_ ABSL_GUARDED_BY(mutex_) = 1;

@@ -493,4 +493,9 @@ int Batcher::num_waiting_workers() const {
   return std::accumulate(num_waiting_workers_.begin(), num_waiting_workers_.end(), 0);
 }
 
+absl::Time Batcher::timer_wakes() const {
+  absl::MutexLock lock(&mutex_);
+  return timer_wakes_;
+}
+
 }  // namespace voxserve

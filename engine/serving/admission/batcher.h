@@ -157,6 +157,8 @@ class Batcher {
 
   // Returns the number of workers that wait in Pop.
   int num_waiting_workers() const;
+  // Returns the time at which the timer's thread wakes by itself; InfinitePast while the thread does not sleep.
+  absl::Time timer_wakes() const;
 
  private:
   // A task that left the queue without running, and the reason.
@@ -199,9 +201,8 @@ class Batcher {
   const absl::Status out_of_memory_ = OutOfMemoryError();  // made while there is memory
   mutable absl::Mutex mutex_;
   SteadyCondVar first_expiry_changed_;
-  // The time at which the timer's thread wakes by itself; InfinitePast while the thread does not sleep. If the task
-  // that the thread sleeps for leaves, the thread sleeps on. So a request that comes to an empty queue mostly expires
-  // later than this time, and need not wake the thread.
+  // If the task that the thread sleeps for leaves, the thread sleeps on. So a request that comes to an empty queue
+  // mostly expires later than this time, and need not wake the thread.
   absl::Time timer_wakes_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::vector<Ended> ended_ ABSL_GUARDED_BY(mutex_);  // tasks that the timer's thread answers
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

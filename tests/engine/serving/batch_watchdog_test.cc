@@ -206,9 +206,12 @@ TEST(BatchWatchdogThreadTest, EndsAtOnceWhateverItsPeriod) {
   EXPECT_EQ(num_calls, 0);
 }
 
-TEST(BatchWatchdogThreadTest, WithoutAWatchdogNobodyWatches) {
-  const ModelVersionInfo model{.name = "net", .version = 1};
-  const BatchWatchdog::Watch watch(nullptr, {.model = &model, .device = "cpu"});
+TEST_F(BatchWatchdogTest, WithoutAWatchdogNobodyWatches) {
+  Start(50, absl::Seconds(30));
+  const BatchWatchdog::Watch watch(nullptr, BatchOf(absl::Milliseconds(20)));
+  PassSeconds(100);
+  EXPECT_THAT(observer_.stuck(), IsEmpty());
+  EXPECT_EQ(num_calls_, 0);
 }
 
 }  // namespace

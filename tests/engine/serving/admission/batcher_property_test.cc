@@ -11,6 +11,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "engine/base/error_reason.h"
+#include "engine/base/steady_time.h"
 #include "tests/engine/serving/admission/fake_batcher.h"
 #include "tests/support/await_true.h"
 
@@ -158,16 +159,23 @@ TEST_F(BatcherThreadsTest, TheTimerAnswersOthersThanItSleepsFor) {
   Batcher batcher(Options({1}));
   const ModelHandle model = FakeModel();
   Answer unused;
-  QueuedTask task = FakeTask(1, model, &unused);
-  task.task.deadline = absl::Now() + absl::Milliseconds(300);
-  ASSERT_TRUE(batcher.Push(task).ok());
-  absl::SleepFor(absl::Milliseconds(20));
-  batcher.Finished(batcher.Pop(0), {});
-  uint64_t ticket = 2;
+  uint64_t ticket = 0;
+  const auto sleep_for_a_task_that_leaves = [&] {
+    QueuedTask task = FakeTask(++ticket, model, &unused);
+    task.task.deadline = SteadyNow() + absl::Milliseconds(300);
+    EXPECT_TRUE(batcher.Push(task).ok());
+    const auto sleeps = [&] {
+      const absl::Time wakes = batcher.timer_wakes();
+      return wakes > absl::InfinitePast() && wakes < absl::InfiniteFuture();
+    };
+    return support::AwaitTrue(sleeps, absl::Milliseconds(300)) && batcher.Cancel(ticket);
+  };
+  // On a busy machine a task may expire before it leaves.
+  ASSERT_TRUE(support::AwaitTrue(sleep_for_a_task_that_leaves));
   for (const int after_ms : {20, 400, 10}) {
     absl::Notification answered;
-    task = FakeTask(ticket++, model, &unused);
-    task.task.deadline = absl::Now() + absl::Milliseconds(after_ms);
+    QueuedTask task = FakeTask(++ticket, model, &unused);
+    task.task.deadline = SteadyNow() + absl::Milliseconds(after_ms);
     task.task.done = [&](const absl::StatusOr<InferResult>& result) {
       EXPECT_EQ(ReasonOf(result.status()), error_reason::kDeadlineExpired);
       answered.Notify();
