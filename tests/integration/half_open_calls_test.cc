@@ -165,18 +165,19 @@ TEST_F(HalfOpenCallsTest, AStreamThatBeginsWithGarbageEnds) {
 
 TEST_F(HalfOpenCallsTest, ASilentStreamEnds) {
   Options options;
-  options.stream_idle_timeout = absl::Milliseconds(300);
+  options.stream_idle_timeout = absl::Seconds(1);
   Start({.pause = FakeEngine::Pause::kAfterStart}, options);
-  RawCall without_config(*client_, kInferStream);
-  RawCall silent(*client_, kInferStream);
-  ASSERT_TRUE(silent.Send(ConfigMessage()));
   RawCall busy(*client_, kInferStream);
   ASSERT_TRUE(busy.Send(ConfigMessage()));
   ASSERT_TRUE(busy.Send(FrameMessage(1)));
+  ASSERT_TRUE(engine_->AwaitStarted(1));
+  // These fall silent after the last message of `busy`, so it would end before they do.
+  RawCall without_config(*client_, kInferStream);
+  RawCall silent(*client_, kInferStream);
+  ASSERT_TRUE(silent.Send(ConfigMessage()));
   ExpectEnd(without_config, StatusCode::DEADLINE_EXCEEDED, "STREAM_IDLE");
   ExpectEnd(silent, StatusCode::DEADLINE_EXCEEDED, "STREAM_IDLE");
-  absl::SleepFor(absl::Milliseconds(500));
-  EXPECT_EQ(server_->held().streams, 1) << "it waits for its answer";
+  EXPECT_TRUE(support::AwaitTrue([&] { return server_->held().streams == 1; })) << "it waits for its answer";
   engine_->Resume();
   v1::InferStreamResponse answer;
   ASSERT_TRUE(busy.Read(&answer));

@@ -392,7 +392,12 @@ TEST_F(OpenInferenceStreamTest, ItReadsNoMoreWhileSixteenAreOpen) {
   StartStream({.max_queue_requests = 16, .pause = FakeEngine::Pause::kBeforeStart});
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(Send(PointsOf("fake", 1), std::to_string(i)));
   ASSERT_TRUE(engine_->AwaitWaiting(16));
-  absl::SleepFor(absl::Milliseconds(200));  // a 17th request would arrive now and be refused (QUEUE_FULL)
+  // The server reads these calls from the same connection, so behind the requests. A 17th request that it took would be
+  // refused (QUEUE_FULL).
+  for (int i = 0; i < 20; ++i) {
+    inference::ServerReadyResponse ready;
+    EXPECT_TRUE(Ask(&GRPCInferenceService::Stub::ServerReady, inference::ServerReadyRequest(), &ready).ok());
+  }
   engine_->Resume();
   for (int i = 0; i < 20; ++i) EXPECT_EQ(Next().error_message(), "");
   stream_->WritesDone();

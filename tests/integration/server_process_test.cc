@@ -225,7 +225,7 @@ TEST_F(ServerProcessTest, AStuckBatchThatEndsIsAnsweredFirst) {
 }
 
 TEST_F(ServerProcessTest, NobodyWaitsForTheReaderOfStderr) {
-  Start({"--log_level=debug"});
+  Start({"--log_level=debug", "--drain_timeout=5m"});
   process_->StopReadingStderr();
   // The log lines of these requests are several times as many bytes as a pipe holds.
   constexpr int kNumRequests = 1000;
@@ -242,7 +242,7 @@ TEST_F(ServerProcessTest, NobodyWaitsForTheReaderOfStderr) {
   process_->Signal(SIGTERM);
   EXPECT_EQ(process_->Wait(), 0);
   const absl::Duration took = absl::Now() - start;
-  EXPECT_LT(took, absl::Seconds(8));
+  EXPECT_LT(took, absl::Seconds(80)) << "far below the drain's time";
   const std::string text = process_->stderr_text();
   const int64_t num_lines = std::count(text.begin(), text.end(), '\n');
   EXPECT_LT(num_lines, kNumRequests) << "the pipe was full";
@@ -252,7 +252,7 @@ TEST_F(ServerProcessTest, NobodyWaitsForTheReaderOfStderr) {
 }
 
 TEST_F(ServerProcessTest, DrippingHttpClientsDoNotHoldTheEndUp) {
-  Start();
+  Start({"--drain_timeout=5m"});
   const int port = process_->PortOf("http_port");
   std::vector<std::unique_ptr<RawConnection>> clients;
   for (int i = 0; i < 40; ++i) {
@@ -272,7 +272,7 @@ TEST_F(ServerProcessTest, DrippingHttpClientsDoNotHoldTheEndUp) {
   EXPECT_LT(answered - start, absl::Seconds(2));
   process_->Signal(SIGTERM);
   EXPECT_EQ(process_->Wait(), 0);
-  EXPECT_LT(absl::Now() - answered, absl::Seconds(8));
+  EXPECT_LT(absl::Now() - answered, absl::Seconds(80)) << "far below the drain's time";
   std::printf("/healthz took %s, SIGTERM %s\n", absl::FormatDuration(answered - start).c_str(),
               absl::FormatDuration(absl::Now() - answered).c_str());
   done = true;

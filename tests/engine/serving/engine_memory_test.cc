@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <atomic>
@@ -21,6 +22,7 @@
 #include "engine/serving/engine.h"
 #include "tests/engine/golden_scan.h"
 #include "tests/engine/serving/test_engine.h"
+#include "tests/support/await_true.h"
 #include "tests/support/model_folder.h"
 
 namespace voxserve::engine_memory_test {
@@ -177,7 +179,7 @@ TEST_F(EngineMemoryTest, MemoryGoesBackWhenNothingRuns) {
   const int64_t weights = budget_->held(Use::kModels);
   ASSERT_TRUE(Infer(*engine_, {.model = "minkunet", .cloud = Lattice(1'000)}).ok());
   ASSERT_TRUE(AwaitScratch(0, absl::Seconds(15)));
-  absl::SleepFor(absl::Seconds(2));
+  malloc_trim(0);  // the heap would give this memory back soon, and the limits below would then be wider
   const int64_t before = ResidentBytes();
   ASSERT_TRUE(Infer(*engine_, {.model = "minkunet", .cloud = Lattice(300'000)}).ok());
   const int64_t kept = budget_->held(Use::kScratch);
@@ -185,11 +187,10 @@ TEST_F(EngineMemoryTest, MemoryGoesBackWhenNothingRuns) {
   EXPECT_GT(ResidentBytes() - before, kept / 2);
   EXPECT_TRUE(AwaitScratch(0, absl::Seconds(15)));
   EXPECT_EQ(budget_->held(), weights);
-  absl::SleepFor(absl::Seconds(2));  // the heap's memory follows within this second
+  EXPECT_TRUE(support::AwaitTrue([&] { return ResidentBytes() - before < 30 * kMiB; })) << "the heap's memory follows";
   std::printf("resident: %.0f MiB before, %.0f MiB kept by the budget, %.0f MiB in the end\n",
               static_cast<double>(before) / kMiB, static_cast<double>(kept) / kMiB,
               static_cast<double>(ResidentBytes()) / kMiB);
-  EXPECT_LT(ResidentBytes() - before, 30 * kMiB);
   EXPECT_TRUE(Infer(*engine_, {.model = "minkunet", .cloud = Lattice(1'000)}).ok());
 }
 

@@ -60,6 +60,13 @@ class HttpServerLimitsTest : public HttpServerFixture {
     EXPECT_LT(longest, kProbeLimit);
     std::printf("%d probes, the longest took %s\n", num_probes, absl::FormatDuration(longest).c_str());
   }
+  // Ends a server whose connections may live for an hour. The limit is one of a busy machine.
+  void ExpectTheEndIsNotHeldUp() {
+    const absl::Time start = absl::Now();
+    server_.reset();
+    EXPECT_LT(absl::Now() - start, absl::Minutes(1));
+    std::printf("the end took %s\n", absl::FormatDuration(absl::Now() - start).c_str());
+  }
 };
 
 // Parameter: the number of connections that begin a request and then send a byte of it every 50 ms or so.
@@ -87,9 +94,11 @@ TEST_P(DrippingTest, ProbesAreAnswered) {
   ExpectProbesAreAnswered(50);
   done = true;
   drip.join();
-  const absl::Time start = absl::Now();
-  server_.reset();
-  EXPECT_LT(absl::Now() - start, absl::Seconds(1)) << "they do not hold the end up";
+  dripping.clear();
+  Start({.connection_time = absl::Hours(1)});
+  for (int i = 0; i < GetParam(); ++i) dripping.emplace_back(server_->port()).Send("GET /metrics HTTP/1.1\r\nX: ");
+  ExpectProbesAreAnswered(1);
+  ExpectTheEndIsNotHeldUp();
 }
 
 INSTANTIATE_TEST_SUITE_P(Connections, DrippingTest, testing::Values(40, 400));
@@ -308,14 +317,13 @@ TEST_F(HttpServerLimitsTest, AnUnreadAnswerIsDroppedAtItsTime) {
 
 TEST_F(HttpServerLimitsTest, UnreadAnswersDoNotHoldTheEndUp) {
   metrics_ = std::string(8 << 20, 'm');
+  Start({.connection_time = absl::Hours(1)});
   std::vector<RawConnection> unread;
   for (int i = 0; i < 4; ++i) {
     unread.emplace_back(server_->port()).Send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
   }
   ExpectProbesAreAnswered(1);
-  const absl::Time start = absl::Now();
-  server_.reset();
-  EXPECT_LT(absl::Now() - start, absl::Seconds(1));
+  ExpectTheEndIsNotHeldUp();
 }
 
 TEST_F(HttpServerLimitsTest, ALongAnswerArrivesWhole) {
