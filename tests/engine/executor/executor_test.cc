@@ -32,6 +32,15 @@ class ExecutorTest : public ProgramTest {
     Compile(model->graph);
   }
 
+  // Returns a real scan; on the CPU, which is slow, its first quarter, whose points are as dense.
+  static PointCloud Scan() {
+    const auto scan = LoadGoldenScan("pandaset_063");
+    EXPECT_TRUE(scan.ok()) << scan.status();
+    if (!scan.ok()) return Cloud({0, 0, 0, 0.1f});
+    const int64_t num_points = GetParam() == support::Device::kCuda ? scan->num_points() : scan->num_points() / 4;
+    return Cloud({scan->points.begin(), scan->points.begin() + 4 * num_points});
+  }
+
   BatchReport Run(const std::vector<const PointCloud*>& clouds, const RunLimits& limits) {
     return runner_->Run(program_, clouds, true, limits);
   }
@@ -134,23 +143,21 @@ TEST_P(ExecutorTest, MoreSamplesThanAKeyHoldsAreRefused) {
 }
 
 TEST_P(ExecutorTest, MemoryIsKeptFromBatchToBatchAndNotMore) {
-  const auto scan = LoadGoldenScan("pandaset_063");
-  ASSERT_TRUE(scan.ok()) << scan.status();
+  const PointCloud scan = Scan();
   const PointCloud small = Cloud({0, 0, 0, 0.1f});
   // When the second batch begins, a GPU's arena replaces its several blocks by one.
-  for (int i = 0; i < 2; ++i) ASSERT_TRUE(Run({&scan->cloud}, RunLimits()).status.ok());
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(Run({&scan}, RunLimits()).status.ok());
   const int64_t bytes = runner_->executor().allocated_bytes();
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(Run({&small}, RunLimits()).status.ok());
-  ASSERT_TRUE(Run({&scan->cloud}, RunLimits()).status.ok());
+  ASSERT_TRUE(Run({&scan}, RunLimits()).status.ok());
   // On a CPU, the heap's largest sum of bytes depends on the timing of the threads, so 2 MiB of difference are allowed.
   EXPECT_NEAR(static_cast<double>(runner_->executor().allocated_bytes()), static_cast<double>(bytes), 2 << 20);
 }
 
 // The plan depends on the number of voxels, and every plan must give the same labels.
 TEST_P(ExecutorTest, EachSizeRunsByThePlanOfItsBucket) {
-  const auto scan = LoadGoldenScan("pandaset_063");
-  ASSERT_TRUE(scan.ok()) << scan.status();
-  const BatchReport expected = Run({&scan->cloud}, {});
+  const PointCloud scan = Scan();
+  const BatchReport expected = Run({&scan}, {});
   ASSERT_TRUE(expected.status.ok()) << expected.status;
   const bool on_cuda = GetParam() == support::Device::kCuda;
   ConvPlan other = on_cuda ? kDefaultCudaConvPlan : ConvPlan();
@@ -169,8 +176,7 @@ TEST_P(ExecutorTest, EachSizeRunsByThePlanOfItsBucket) {
   const PlanTable* const default_plans = &program_.default_plans;
   for (const PlanTable* plans : {&other_above, &other_below, default_plans}) {
     for (int run = 0; run < 2; ++run) {
-      const BatchReport output =
-          runner_->Run(program_, {&scan->cloud}, true, limits, {.plans = plans, .times_convs = true});
+      const BatchReport output = runner_->Run(program_, {&scan}, true, limits, {.plans = plans, .times_convs = true});
       ASSERT_TRUE(output.status.ok()) << output.status;
       if (!on_cuda) {
         EXPECT_EQ(output.grid_fallbacks > 0, plans != default_plans);
@@ -179,7 +185,7 @@ TEST_P(ExecutorTest, EachSizeRunsByThePlanOfItsBucket) {
       for (size_t i = 0; i < expected.samples[0].labels().size(); ++i) {
         different += output.samples[0].labels()[i] != expected.samples[0].labels()[i];
       }
-      EXPECT_LE(different, 5);
+      EXPECT_LE(different, on_cuda ? 5 : 2);
       ASSERT_EQ(output.conv_times.size(), program_.convs.size());
       for (const absl::Duration time : output.conv_times) EXPECT_GT(time, absl::ZeroDuration());
       ASSERT_EQ(output.rulebook_sizes.size(), program_.rulebooks.size());
@@ -187,7 +193,7 @@ TEST_P(ExecutorTest, EachSizeRunsByThePlanOfItsBucket) {
       EXPECT_EQ(output.rulebook_sizes[0][13], voxels);  // the centre cell of a submanifold kernel
     }
   }
-  EXPECT_TRUE(Run({&scan->cloud}, {}).conv_times.empty());
+  EXPECT_TRUE(Run({&scan}, {}).conv_times.empty());
 }
 
 }  // namespace
