@@ -326,9 +326,7 @@ absl::Status Options::Validate() const {
 
 absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& args) {
   CommandLine line;
-  std::vector<std::string> words = args;
-  std::replace(words.begin(), words.end(), std::string("-h"), std::string("--help"));
-  RETURN_IF_ERROR(ParseFlags(words, AllFlags(line), nullptr));
+  RETURN_IF_ERROR(ParseFlags(args, AllFlags(line), nullptr));
   if (line.action == CommandLine::Action::kHashToken && args.size() > 1) {
     return absl::InvalidArgumentError("--hash_token stands alone, and reads the token from standard input");
   }

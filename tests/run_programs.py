@@ -94,14 +94,22 @@ class Share:
         output = self.log.read_bytes()[begin:].decode("utf-8", "replace")
         flags.unlink()
         try:
-            suites.extend(ElementTree.parse(xml).getroot())
-            xml.unlink()
-            if process.returncode != 0:
-                self._print_failures(output)
-            return None
+            root = ElementTree.parse(xml).getroot()
         except (OSError, ElementTree.ParseError):
             why = f"printed nothing for {self.test_seconds} s" if hung else f"ended with {process.returncode}"
             return self._add_printed_results(tests, output, f"the process {why}", suites)
+        xml.unlink()
+        suites.extend(root)
+        if process.returncode == 1 and root.find(".//failure") is not None:
+            self._print_failures(output)
+        elif process.returncode != 0:
+            # A sanitizer's report at the end, or a destructor of the program.
+            why = f"the process ended with {process.returncode}, though its tests passed"
+            suite = ElementTree.SubElement(suites, "testsuite", name=self.program.name)
+            case = ElementTree.SubElement(suite, "testcase", classname=self.name, name="process", status="run")
+            ElementTree.SubElement(case, "failure", message=why)
+            print(f"--- {self.name}: {why} ---\n{output[-8000:]}", flush=True)
+        return None
 
     def _wait(self, process: subprocess.Popen) -> bool:
         """Waits for the process. Kills it and returns True where a test prints nothing for too long."""

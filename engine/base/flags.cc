@@ -189,6 +189,7 @@ std::string FormatBytes(int64_t bytes) {
 absl::Status ParseFlags(const std::vector<std::string>& words, const std::vector<Flag>& flags,
                         std::vector<std::string>* positionals) {
   bool flags_ended = false;
+  std::vector<std::pair<const Flag*, std::string>> given;  // with the last value, in the order of first mention
   for (size_t i = 0; i < words.size(); ++i) {
     absl::string_view word = words[i];
     if (flags_ended ||
@@ -203,7 +204,8 @@ absl::Status ParseFlags(const std::vector<std::string>& words, const std::vector
     }
     const size_t equals = word.find('=');
     const bool has_value = equals != absl::string_view::npos;
-    const absl::string_view name = word.substr(0, equals);
+    absl::string_view name = word.substr(0, equals);
+    if (name == "h" && positionals == nullptr) name = "help";
     const auto flag = std::find_if(flags.begin(), flags.end(), [&](const Flag& f) { return f.name == name; });
     if (flag == flags.end()) return UnknownFlag(name, flags);
     if (flag->ends_parsing) {
@@ -221,7 +223,17 @@ absl::Status ParseFlags(const std::vector<std::string>& words, const std::vector
     } else {
       return absl::InvalidArgumentError(absl::StrCat("--", name, " needs a value: --", name, " ", flag->value_name));
     }
-    if (!flag->parse(value) || !flag->is_in_range()) return FlagError(name, value, flag->must_be);
+    if (!flag->parse(value)) return FlagError(name, value, flag->must_be);
+    const auto known = std::find_if(given.begin(), given.end(), [&](const auto& g) { return g.first == &*flag; });
+    if (known == given.end()) {
+      given.emplace_back(&*flag, std::move(value));
+    } else {
+      known->second = std::move(value);
+    }
+  }
+  // The last value counts, so an earlier one may be out of range.
+  for (const auto& [flag, value] : given) {
+    if (!flag->is_in_range()) return FlagError(flag->name, value, flag->must_be);
   }
   return absl::OkStatus();
 }

@@ -104,8 +104,8 @@ absl::Status FlagError(absl::string_view name, absl::string_view value, absl::st
 std::string FormatBytes(int64_t bytes);
 
 // Sets the variables of the flags among `words`, and appends the other words to *positionals in order. "--" ends the
-// flags. If positionals is null, other words are errors, and a flag may begin with one dash. An error for an unknown
-// flag names the most similar flag.
+// flags. If positionals is null, other words are errors, a flag may begin with one dash, and "h" means "help". The last
+// value of a flag counts, and only that one must be in range. An error for an unknown flag names the most similar flag.
 absl::Status ParseFlags(const std::vector<std::string>& words, const std::vector<Flag>& flags,
                         std::vector<std::string>* positionals);
 

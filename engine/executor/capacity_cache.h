@@ -20,9 +20,9 @@ namespace voxserve {
 class CapacityCache {
  public:
   // Returns capacities for the batch: of each capacity that of the last batch of its kind, or a new one if that does
-  // not suit `wanted`. program: Program::id. wanted: `capacities` from SiteForecast, which are the expected sites plus
+  // not suit `wanted`. program: Program::id. wanted: `sites` from SiteForecast, which are the expected sites plus
   // an eighth, and the batch's exact `points` and `upload_bytes`. The returned capacities have at least these points
-  // and bytes, at least 15/16 of these capacities, which is more than the expected sites, and at least these axis_bits.
+  // and bytes, at least 15/16 of these sites, which is more than the expected sites, and at least these axis_bits.
   BatchCapacities Fit(uint64_t program, int64_t num_samples, const BatchCapacities& wanted);
 
   size_t num_kinds() const { return kept_.size(); }

@@ -15,9 +15,9 @@ constexpr const char* kCublasLt = "libcublasLt.so." VOXSERVE_QUOTED_VALUE(CUBLAS
 // The libraries stay open: code of theirs may run until the process ends.
 struct Loaded {
   Loaded() {
-    // cuBLAS loads cuBLASLt itself; opening it by name gives its functions.
-    void* const cublas = Open(kCublas);
+    // cuBLAS needs cuBLASLt, which the loader would look for without the program's RUNPATH.
     void* const cublaslt = Open(kCublasLt);
+    void* const cublas = Open(kCublas);
     if (!error.empty()) return;
 #define VOXSERVE_FIND_IN_CUBLAS(name) Find(cublas, #name, functions.name);
 #define VOXSERVE_FIND_IN_CUBLASLT(name) Find(cublaslt, #name, functions.name);

@@ -1,7 +1,8 @@
 #pragma once
 
 // The functions of cuBLAS and cuBLASLt that kernels/ calls. The two libraries (0.6 GB) are opened when a process makes
-// its first Gemm, so that a program without a GPU neither needs them nor waits 0.15 s for them at its start.
+// its first context on a GPU, so that a program without a GPU neither needs them nor waits 0.15 s for them at its
+// start.
 
 #include <cublasLt.h>
 #include <cublas_v2.h>

@@ -23,7 +23,7 @@ namespace voxserve {
 namespace {
 
 // The name in a certificate may be long: the client chooses it, if only the operator's root signs the certificate.
-constexpr size_t kMaxMethodBytes = 128;
+constexpr size_t kMaxCertificateNameBytes = 128;
 
 std::string_view ViewOf(grpc::string_ref text) { return {text.data(), text.size()}; }
 
@@ -33,7 +33,7 @@ std::string CertificateName(const grpc::CallbackServerContext& context) {
   if (auth == nullptr || !auth->IsPeerAuthenticated()) return "";
   const std::vector<grpc::string_ref> names = auth->GetPeerIdentity();
   if (names.empty()) return "";
-  return std::string(CutAtCharacter({names.front().data(), names.front().size()}, kMaxMethodBytes));
+  return std::string(CutAtCharacter({names.front().data(), names.front().size()}, kMaxCertificateNameBytes));
 }
 
 absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context, const CallEnvironment& parts,

@@ -136,6 +136,7 @@ absl::StatusOr<InferAnswer> UnaryRequest::AnswerOf(absl::StatusOr<InferResult> r
     return encoded.status();
   }
   telemetry_->Record(*result, *codec_);
+  *result = InferResult();  // its memory is free before the message is written
   ASSIGN_OR_RETURN(grpc::ByteBuffer message, Serialize(*encoded->message));
   return InferAnswer{.message = std::move(message), .held = std::move(encoded->held)};
 }

@@ -296,6 +296,7 @@ class InferStreamCall final : public StreamCall {
     *is_ok = status.ok();
     if (status.ok()) {
       telemetry.Record(*result, *codec);
+      *result = InferResult();  // its memory is free before the message is written
       message.set_num_sweeps(static_cast<uint32_t>(num_sweeps));
     } else {
       telemetry.Fail(status);

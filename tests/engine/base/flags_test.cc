@@ -145,6 +145,23 @@ TEST_F(FlagsTest, WithoutPositionalsOtherWordsAreErrors) {
   EXPECT_EQ(ParseFlags({"scan.bin"}, Flags(), nullptr).message(), "\"scan.bin\" is not a flag");
 }
 
+TEST_F(FlagsTest, TheLastValueCounts) {
+  ASSERT_TRUE(Parse({"--count=99999", "--count=2"}).ok()) << "only the last one must be in range";
+  EXPECT_EQ(count_, 2);
+  EXPECT_THAT(ErrorOf({"--count=2", "--count=99999"}), HasSubstr("--count is '99999'"));
+  EXPECT_THAT(ErrorOf({"--count=many", "--count=2"}), HasSubstr("--count is 'many'"));
+}
+
+TEST_F(FlagsTest, AProgramWithoutPositionalsTakesH) {
+  for (const char* word : {"-h", "--h", "-help", "--help"}) {
+    action_ = {};
+    EXPECT_TRUE(ParseFlags({word}, Flags(), nullptr).ok()) << word;
+    EXPECT_EQ(action_, Action::kHelp) << word;
+  }
+  EXPECT_TRUE(ParseFlags({"--name", "-h"}, Flags(), nullptr).ok());
+  EXPECT_EQ(name_, "-h") << "a value, no flag";
+}
+
 TEST_F(FlagsTest, ChecksVariables) {
   limit_ = 1;
   EXPECT_TRUE(CheckFlags(Flags()).ok());
