@@ -207,8 +207,8 @@ std::vector<Flag> Options::Flags() {
   add("the process",
       {DurationFlag("drain_timeout",
                     "After SIGTERM or SIGINT the server takes up to this time to answer the requests that it has "
-                    "accepted. Those that still wait in queues after a fifth of it get UNAVAILABLE. A second signal "
-                    "ends the process at once.",
+                    "accepted. Requests that still wait in queues after a fifth of this time get UNAVAILABLE. A "
+                    "second signal ends the process at once.",
                     &drain_timeout, absl::ZeroDuration()),
        DurationFlag("stuck_batch_time",
                     "A batch is stuck if it runs longer than this time and longer than --stuck_batch_factor times its "

@@ -40,7 +40,7 @@ constexpr int kKeepaliveTimeMs = 40'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
 // Clients may test a silent connection every two seconds.
 constexpr int kMinClientPingIntervalMs = 1'000;
-// All clients together may have this many times the calls, and the streams, of one client.
+// The limits of calls and of streams for all clients together are this many times the limits for one client.
 constexpr int64_t kCallShares = 16;
 // A client may have at least this many calls of health and reflection, or as many as streams if that is more: each
 // vehicle that streams may also watch the health.

@@ -23,7 +23,7 @@ constexpr std::pair<const char*, int64_t> kUnits[] = {
 
 std::string FormatNumber(double value) { return absl::StrFormat("%.15g", value); }
 
-// Returns "what from 1 to 9", or "what of at least 1" if there is no other end.
+// Returns "WHAT from 1 to 9", or "WHAT of at least 1" if `max` is the largest int64_t. WHAT is the text of `what`.
 std::string Range(absl::string_view what, int64_t min, int64_t max, const std::function<std::string(int64_t)>& format) {
   return max == std::numeric_limits<int64_t>::max() ? absl::StrCat(what, " of at least ", format(min))
                                                     : absl::StrCat(what, " from ", format(min), " to ", format(max));

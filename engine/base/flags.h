@@ -112,7 +112,7 @@ absl::Status ParseFlags(const std::vector<std::string>& words, const std::vector
 // Returns an error if a variable is out of its flag's range.
 absl::Status CheckFlags(const std::vector<Flag>& flags);
 
-// What a help page says beside the flags.
+// CommandHelp is the text of a help page around its list of flags.
 struct CommandHelp {
   std::string name;         // "infer"; "" for a program without commands
   std::string synopsis;     // what follows the name: "--model NAME SCAN..."

@@ -2,7 +2,7 @@
 
 // CudaBatch is one batch on a GPU: its program, tasks, limits and options, its capacities, and the report that it
 // fills. It runs on the context's stream. Each cloud's bytes are copied to the device unchanged and decoded there
-// (device_points.h). What outlives a batch is in CudaExecutorState.
+// (device_points.h). CudaExecutorState holds the state that outlives a batch.
 //
 // - Normally the host launches the whole batch without waiting for a size. It lays out memory by a forecast of the
 //   numbers of sites: the sites per point of earlier batches, plus an eighth (SiteForecast). Kernels read the row
@@ -44,7 +44,7 @@
 
 namespace voxserve {
 
-// What an execution context's batches share. CudaExecutor owns it.
+// CudaExecutorState holds the state that an execution context's batches share. CudaExecutor owns it.
 struct CudaExecutorState {
   ExecutionContext* context = nullptr;
   DeviceGeometry geometry;           // of the batch that ran last

@@ -111,7 +111,7 @@ struct StepContext {
   CudaContext* cuda() const { return execution->cuda.get(); }
   cudaStream_t stream() const { return execution->cuda->stream.view().get(); }
   int64_t num_points() const { return point_begin->back(); }
-  // Returns the number of points for which memory and launches have room.
+  // Returns the number of points that the memory and the launches are sized for.
   int64_t point_capacity() const { return std::max(num_points(), captured_points); }
 };
 

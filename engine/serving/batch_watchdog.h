@@ -39,7 +39,7 @@ class BatchWatchdog {
     bool has_thread = true;                             // false: batches are checked only when Look is called
   };
 
-  // A batch that begins to run. What `model` and `device` point to must outlive the watch.
+  // Describes a batch that begins to run. The objects that `model` and `device` point to must outlive the watch.
   struct Batch {
     const ModelVersionInfo* model = nullptr;
     std::string_view device;

@@ -22,7 +22,7 @@ absl::Duration Sum(const std::vector<absl::Duration>& times) {
   return std::accumulate(times.begin(), times.end(), absl::Duration());
 }
 
-// A plan's measurements on one scan, by repeat.
+// ScanSamples holds a plan's run times on one scan: one value for each repeat.
 struct ScanSamples {
   std::vector<absl::Duration> network, geometry;
   std::vector<std::vector<absl::Duration>> convs;  // by convolution

@@ -102,8 +102,8 @@ static_assert(std::is_trivially_copyable_v<TilesView>);
 
 inline constexpr int kSortBits = 27;  // bits of a mask by which rows are sorted
 
-// MakeTiles counts the bits of the rows' masks, for the order within a class, only in a sample of the rows. Of R rows,
-// S = min(R, NumSampledRows(K)) are sampled: floor(i * R / S) for i from 0 to S - 1.
+// MakeTiles counts the bits of the rows' masks, for the order within a class, only in a sample of the rows. If there
+// are R rows, the sample has S = min(R, NumSampledRows(K)) rows: floor(i * R / S) for i from 0 to S - 1.
 inline constexpr int64_t kSampledRows = 1024;  // for kernels of at most kSortBits offsets
 constexpr int64_t NumSampledRows(int32_t num_offsets) {
   if (num_offsets <= kSortBits) return kSampledRows;

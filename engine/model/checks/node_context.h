@@ -4,8 +4,9 @@
 // check (operator_table.h) takes one. It lives as long as the check; the objects that it refers to belong to the
 // validator.
 //
-// If a node or one of its inputs has a problem, the node's result is not known, and the node has 0 channels. Of a node
-// that reads such a result, only its own parameters and tensors are checked, so that one mistake is reported once.
+// If a node or one of its inputs has a problem, the node's result is not known, and the node has 0 channels. If a
+// node reads such a result, only the node's own parameters and tensors are checked, so that one mistake is reported
+// once.
 
 #include <cstddef>
 #include <cstdint>
