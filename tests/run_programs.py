@@ -152,9 +152,9 @@ class Share:
     def _print_failures(self, output: str) -> None:
         """Prints what failed tests printed, and the end of the output where the process ended inside a test."""
         parts = re.split(r"^(?=\[ RUN +\] )", output, flags=re.MULTILINE)[1:]
-        for number, part in enumerate(parts):
+        for part in parts:
             is_open = not re.search(r"^\[ +(?:OK|FAILED|SKIPPED) +\] ", part, re.MULTILINE)
-            if is_open and number == len(parts) - 1 or re.search(r"^\[  FAILED  \] \S+.* \(\d+ ms\)$", part, re.MULTILINE):
+            if (is_open and part is parts[-1]) or re.search(r"^\[  FAILED  \] \S+.* \(\d+ ms\)$", part, re.MULTILINE):
                 print(f"--- {self.name} ---\n{part[-8000:]}", flush=True)
 
 

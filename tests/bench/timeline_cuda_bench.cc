@@ -110,8 +110,8 @@ int Main(int argc, char** argv) {
     const auto activity = OrDie(CudaActivity::Create());
     PreparedCase prepared(c, support::Device::kCuda);
     std::puts("way,kind,stage,what,begin_us,end_us");
-    for (const Way& way : {Way{"with sizes", {.times_convs = true}}, Way{"capacities", {}},
-                           Way{"captured", {.captures = true}}}) {
+    for (const Way& way :
+         {Way{"with sizes", {.times_convs = true}}, Way{"capacities", {}}, Way{"captured", {.captures = true}}}) {
       // The first batches take memory, and the first two of a shape are not replayed. All of them are one input, so
       // that the ways can be compared. CUPTI sets itself up in the first batches that it records.
       for (int i = 0; i < kNumInputs; ++i) prepared.RunOrDie(batch, 0, way.options);

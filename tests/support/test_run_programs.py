@@ -10,7 +10,7 @@ import pytest
 RUN_PROGRAMS = pathlib.Path(__file__).parent.parent / "run_programs.py"
 
 # Writes its XML at the end, as GoogleTest does, so a test that ends the process leaves none.
-PROGRAM = '''#!{python}
+PROGRAM = """#!{python}
 import os, sys, time
 tests = {tests!r}
 arguments = dict(argument[2:].partition("=")[::2] for argument in sys.argv[1:])
@@ -36,7 +36,7 @@ for name in tests:
 with open(arguments["gtest_output"].split(":", 1)[1], "w") as xml:
     xml.write(f'<testsuites name="AllTests"><testsuite name="A">{{cases}}</testsuite></testsuites>')
 os._exit({exit_status} or status)
-'''
+"""
 
 
 class Build:
