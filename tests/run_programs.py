@@ -154,7 +154,8 @@ class Share:
         parts = re.split(r"^(?=\[ RUN +\] )", output, flags=re.MULTILINE)[1:]
         for part in parts:
             is_open = not re.search(r"^\[ +(?:OK|FAILED|SKIPPED) +\] ", part, re.MULTILINE)
-            if (is_open and part is parts[-1]) or re.search(r"^\[  FAILED  \] \S+.* \(\d+ ms\)$", part, re.MULTILINE):
+            has_failed = re.search(r"^\[  FAILED  \] \S+.* \(\d+ ms\)$", part, re.MULTILINE)
+            if has_failed or (is_open and part is parts[-1]):
                 print(f"--- {self.name} ---\n{part[-8000:]}", flush=True)
 
 
