@@ -1,6 +1,6 @@
 #pragma once
 
-// InferCall is a call with one inference request and one answer (Infer and ModelInfer). An UnaryRequest makes the
+// InferCall is a call with one inference request and one answer (Infer and ModelInfer). A UnaryRequest makes the
 // answer. If the client is gone or the deadline has passed, the call cancels its task in the engine's queue.
 
 #include <grpcpp/grpcpp.h>
@@ -18,13 +18,13 @@ class InferCall final : public RequestCall {
  public:
   InferCall(const CallEnvironment* parts, grpc::CallbackServerContext* context, std::unique_ptr<InferFormat> format)
       : RequestCall(parts, context, CallKind::kRequest),
-        run_(std::make_shared<UnaryRequest>(parts, std::move(format))) {}
+        request_(std::make_shared<UnaryRequest>(parts, std::move(format))) {}
 
  private:
   void OnRequest(const grpc::ByteBuffer& bytes) override;
-  void OnAbandoned(const absl::Status& why) override { run_->Abandon(why); }
+  void OnAbandoned(const absl::Status& why) override { request_->Abandon(why); }
 
-  const std::shared_ptr<UnaryRequest> run_;
+  const std::shared_ptr<UnaryRequest> request_;
 };
 
 }  // namespace voxserve

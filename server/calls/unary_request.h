@@ -1,11 +1,11 @@
 #pragma once
 
 // UnaryRequest takes one request from its bytes through the engine to the bytes of its answer. Infer, ModelInfer and
-// each request of ModelStreamInfer use an UnaryRequest, so that identity, limits, fair shares, deadlines and metrics
+// each request of ModelStreamInfer use a UnaryRequest, so that identity, limits, fair shares, deadlines and metrics
 // are the same for all. An InferFormat parses and writes the messages, which differ.
 //
-// - Ownership: the caller of Start keeps a shared_ptr to the run as long as the caller may call Abandon. The engine
-//   keeps another until it has answered the run's task.
+// - Ownership: the caller of Start keeps a shared_ptr to the request as long as the caller may call Abandon. The engine
+//   keeps another until it has answered the request's task.
 // - Threads: Start is called once. Abandon may be called from any thread, also while Start runs. `done` is called
 //   exactly once, from Start or from one of the engine's threads, and no lock is held meanwhile. Nothing blocks.
 // - Errors: `done` gets the errors of the parser, of CheckMayInfer, of the format and of Engine::Submit. It gets
@@ -87,13 +87,13 @@ class UnaryRequest : public std::enable_shared_from_this<UnaryRequest> {
     TraceContext trace = {};
   };
 
-  // `parts` must outlive the run.
+  // `parts` must outlive the request.
   UnaryRequest(const CallEnvironment* parts, std::unique_ptr<InferFormat> format)
       : parts_(*parts), format_(std::move(format)) {}
 
   void Start(RequestOrigin origin, const grpc::ByteBuffer& bytes, Done done) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Tells the run that nobody waits for its answer any more, and cancels its task. `done` gets the status `why`, unless
-  // the run has ended already or fails with an error of its own.
+  // Tells the request that nobody waits for its answer any more, and cancels its task. `done` gets the status `why`,
+  // unless the request has ended already or fails with an error of its own.
   void Abandon(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the request's id, or "" if it could not be read. Only `done` may call it.
   std::string request_id() const { return telemetry_.has_value() ? telemetry_->request_id() : ""; }

@@ -1,7 +1,7 @@
 #pragma once
 
 // OpenInferenceFormat is the InferFormat of the open inference protocol: it reads a ModelInferRequest and writes its
-// response, for ModelInfer and for each request of ModelStreamInfer. An UnaryRequest owns one for each request, and
+// response, for ModelInfer and for each request of ModelStreamInfer. A UnaryRequest owns one for each request, and
 // calls its functions one at a time (server/calls/unary_request.h). server/codec/open_inference.h describes inputs,
 // outputs and errors.
 

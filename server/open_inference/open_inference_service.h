@@ -4,7 +4,7 @@
 // use this protocol, such as Triton's clients, can use this server without a change. server/OPEN_INFERENCE.md has a
 // table of the methods.
 //
-// A ModelInfer call uses an UnaryRequest (server/calls/unary_request.h), as an Infer call does, so the same limits hold
+// A ModelInfer call uses a UnaryRequest (server/calls/unary_request.h), as an Infer call does, so the same limits hold
 // for both. Everybody who connects may call ServerLive and ServerReady, as grpc.health.v1; the server answers them
 // during a drain (shutdown) too.
 

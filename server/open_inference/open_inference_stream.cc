@@ -58,10 +58,10 @@ class OpenInferenceStream final : public StreamCall {
 
   // Starts the request that was read. One that comes during a drain is answered with the error that ends the stream.
   void OnMessage(grpc::ByteBuffer* message) override {
-    const auto run =
+    const auto request =
         std::make_shared<UnaryRequest>(&parts(), std::make_unique<OpenInferenceFormat>(/*is_streamed=*/true));
-    UnaryRequest::Done done = [self = self(), run](absl::StatusOr<InferAnswer> answer) {
-      self->OnAnswer(run, std::move(answer));
+    UnaryRequest::Done done = [self = self(), request](absl::StatusOr<InferAnswer> answer) {
+      self->OnAnswer(request, std::move(answer));
     };
     UnaryRequest::RequestOrigin origin = {
         .peer = source(), .caller = caller(), .deadline = deadline(), .trace = trace()};
@@ -70,22 +70,22 @@ class OpenInferenceStream final : public StreamCall {
       absl::MutexLock lock(&mutex_);
       if (is_finished_) return;
       refused = end_;
-      runs_.insert(run);
+      requests_.insert(request);
       ++num_unanswered_;
     }
     if (refused.has_value()) {
       done(*refused);
     } else {
-      run->Start(std::move(origin), *message, std::move(done));
+      request->Start(std::move(origin), *message, std::move(done));
     }
   }
 
-  void OnAnswer(const std::shared_ptr<UnaryRequest>& run, absl::StatusOr<InferAnswer> answer) {
+  void OnAnswer(const std::shared_ptr<UnaryRequest>& request, absl::StatusOr<InferAnswer> answer) {
     const bool is_made = Guard([&] {
       const absl::Status status = caller().Narrowed(answer.status());
       if (status.ok()) return;
       if (ReasonOf(status) == error_reason::kMalformed) parts().metrics->OnCallEndedEarly(error_reason::kMalformed);
-      answer = AnswerOf(status, run->request_id());
+      answer = AnswerOf(status, request->request_id());
     });
     if (is_made && answer.ok()) {
       KeepAnswer({.message = std::move(answer->message), .held = std::move(answer->held)});
@@ -94,22 +94,22 @@ class OpenInferenceStream final : public StreamCall {
     }
     {
       absl::MutexLock lock(&mutex_);
-      runs_.erase(run);
+      requests_.erase(request);
     }
     EndRequest();
   }
 
   void CancelRequests(const absl::Status& why) override {
-    std::vector<std::shared_ptr<UnaryRequest>> runs;
+    std::vector<std::shared_ptr<UnaryRequest>> requests;
     {
       absl::MutexLock lock(&mutex_);
-      runs.assign(runs_.begin(), runs_.end());
+      requests.assign(requests_.begin(), requests_.end());
     }
-    for (const std::shared_ptr<UnaryRequest>& run : runs) run->Abandon(why);
+    for (const std::shared_ptr<UnaryRequest>& request : requests) request->Abandon(why);
   }
 
   bool HasRoom() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return runs_.size() + unsent_.size() < kMaxOpenRequests;
+    return requests_.size() + unsent_.size() < kMaxOpenRequests;
   }
 
   absl::Time SilenceEnds() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -122,7 +122,7 @@ class OpenInferenceStream final : public StreamCall {
                       error_reason::kStreamIdle);
   }
 
-  std::set<std::shared_ptr<UnaryRequest>> runs_ ABSL_GUARDED_BY(mutex_);  // requests that are not answered
+  std::set<std::shared_ptr<UnaryRequest>> requests_ ABSL_GUARDED_BY(mutex_);  // requests that are not answered
 };
 
 }  // namespace

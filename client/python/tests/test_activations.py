@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PROTO = (ROOT / "proto/voxserve/model/v1/model.proto").read_text(encoding="utf-8")
 OPERATORS = (ROOT / "client/python/OPERATORS.md").read_text(encoding="utf-8")
 
-# What the formulas consist of.
+# The names and operators that a formula may have.
 NAMES: dict[str, Any] = {
     "abs": np.abs,
     "exp": np.exp,
