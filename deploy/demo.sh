@@ -14,7 +14,7 @@ people, boxes, the time of each stage, a preview in the terminal, and a picture 
 
   --keep    leave the server running, and tell how to stop it
 
-The first run takes about 10 minutes on 2 cores, mostly for compiling; later runs take seconds. Programs are built for
+The first run takes 3 minutes on 2 idle cores, mostly for compiling; later runs take seconds. Programs are built for
 this machine: for the GPUs that it has, else for the CPU alone. It asks for root only to install missing packages.
 Everything else stays in build/ and the compiler's cache.
 HELP
@@ -66,7 +66,7 @@ step "1/4 What is missing"
 "$ROOT/deploy/install.sh" build
 note_gpu
 
-step "2/4 Build the server and its client (5 to 10 minutes the first time, then seconds)"
+step "2/4 Build the server and its client (3 minutes the first time on 2 idle cores, then seconds)"
 build_preset native voxserve voxserve-client voxserve-tune
 
 step "3/4 Start the server with deploy/models (seconds)"
