@@ -16,16 +16,12 @@ struct ConvOperands {
   Rows out;                       // [num_out_rows, out channels]; must not overlap `in`, may be the residual itself
   const void* weights = nullptr;  // [K, in channels, out channels] in in.dtype, packed as the dataflow needs them
   Epilogue epilogue;              // residual in in.dtype
+  // A linear layer on the output's rows, as in the shortcut of a residual block whose input has other channels than its
+  // output (He et al., Deep Residual Learning, CVPR 2016, equation 2). Its sums are added to the convolution's, slice
+  // by slice after them: out[o] = epilogue(sum + shortcut_in[o] W). Implicit GEMM alone reads it.
+  ConstRows shortcut_in;                   // [num_out_rows, shortcut channels] in in.dtype; null data: none
+  const void* shortcut_weights = nullptr;  // PackImplicitGemmWeights of one offset, 128-byte aligned
 };
 static_assert(std::is_trivially_copyable_v<ConvOperands>);
-
-// A linear layer on the output's rows, as in the shortcut of a residual block whose input has other channels than its
-// output (He et al., Deep Residual Learning, CVPR 2016, equation 2). Its sums are added to the convolution's, slice by
-// slice after them: out[o] = epilogue(sum + in[o] W).
-struct ConvShortcut {
-  ConstRows in;                   // [num_out_rows, shortcut channels] in the convolution's type; null data: none
-  const void* weights = nullptr;  // PackImplicitGemmWeights of one offset, 128-byte aligned
-};
-static_assert(std::is_trivially_copyable_v<ConvShortcut>);
 
 }  // namespace voxserve::kernels

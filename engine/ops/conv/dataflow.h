@@ -64,8 +64,8 @@ struct ConvRun {
   const StepContext& context;
   const ConvPlan& plan;
   const ProgramConv& conv;
-  kernels::ConvOperands operands;       // the weights are in the order of the dataflow's PackWeights
-  kernels::ConvShortcut shortcut = {};  // Launch gets one only if AddsShortcut
+  // The weights are in the order of the dataflow's PackWeights. Launch gets a shortcut only if AddsShortcut.
+  kernels::ConvOperands operands;
 };
 
 class ConvDataflow {
@@ -97,7 +97,7 @@ class ConvDataflow {
   // Returns the bytes of device memory that Launch needs in StepContext::scratch. Called before the operands have
   // memory.
   virtual size_t WorkspaceBytes(const ConvRun&) const { return 0; }
-  // Returns true if Launch adds run.shortcut to the sums.
+  // Returns true if Launch adds the operands' shortcut to the sums.
   virtual bool AddsShortcut(const ConvRun&) const { return false; }
   // Runs on the context's device; on a GPU it queues work on the stream. The errors are those of Step::Run.
   virtual absl::Status Launch(const ConvRun& run) const = 0;

@@ -43,7 +43,6 @@ namespace {
 inline kernels::ImplicitGemmParams ParamsOf(const ConvRun& run) {
   return {.tiles = run.context.device_geometry->tiles(run.conv.rulebook),
           .operands = run.operands,
-          .shortcut = run.shortcut,
           .block = run.plan.block,
           .workspace = run.context.scratch};
 }

@@ -27,18 +27,15 @@ const Weights* SparseConvStep::WeightsFor(Dataflow dataflow) const {
 ConvRun SparseConvStep::RunIn(const StepContext& context) const {
   const ConvPlan& plan = (*context.plans)[static_cast<size_t>(options_.index)];
   const Weights* const weights = WeightsFor(plan.dataflow);
-  kernels::ConvShortcut shortcut;
+  kernels::ConvOperands operands = {.in = context.At(options_.in),
+                                    .out = context.At(options_.out),
+                                    .weights = weights == nullptr ? nullptr : weights->data(),
+                                    .epilogue = options_.epilogue.In(context)};
   if (shortcut_ != nullptr) {
-    shortcut = {.in = context.At(shortcut_->options().in), .weights = shortcut_->options().weights.data()};
+    operands.shortcut_in = context.At(shortcut_->options().in);
+    operands.shortcut_weights = shortcut_->options().weights.data();
   }
-  return {.context = context,
-          .plan = plan,
-          .conv = options_.conv,
-          .operands = {.in = context.At(options_.in),
-                       .out = context.At(options_.out),
-                       .weights = weights == nullptr ? nullptr : weights->data(),
-                       .epilogue = options_.epilogue.In(context)},
-          .shortcut = shortcut};
+  return {.context = context, .plan = plan, .conv = options_.conv, .operands = operands};
 }
 
 absl::Status SparseConvStep::CheckRows(const ConvRun& run) const {
@@ -68,7 +65,7 @@ absl::Status SparseConvStep::Run(const StepContext& context) const {
   }
   const ConvDataflow& dataflow = DataflowOf(run.plan.dataflow);
   if (shortcut_ == nullptr || dataflow.AddsShortcut(run)) return dataflow.Launch(run);
-  run.shortcut = {};
+  run.operands.shortcut_in = {};
   run.operands.epilogue.activation = {};
   RETURN_IF_ERROR(dataflow.Launch(run));
   return shortcut_->Run(context);

@@ -40,10 +40,10 @@ struct ImplicitGemmArguments {
         labels(params.labels.data),
         has_wide_labels(params.labels.dtype == DType::kUint16),
         not_finite_label(params.not_finite_label),
-        shortcut_in(static_cast<const T*>(params.shortcut.in.data)),
-        shortcut_pitch_bytes(static_cast<int32_t>(params.shortcut.in.pitch_bytes())),
-        shortcut_channels(params.shortcut.in.channels),
-        shortcut_weights(static_cast<const unsigned char*>(params.shortcut.weights)),
+        shortcut_in(static_cast<const T*>(params.operands.shortcut_in.data)),
+        shortcut_pitch_bytes(static_cast<int32_t>(params.operands.shortcut_in.pitch_bytes())),
+        shortcut_channels(params.operands.shortcut_in.channels),
+        shortcut_weights(static_cast<const unsigned char*>(params.operands.shortcut_weights)),
         epilogue(params.operands.epilogue) {
     CommonAlignment alignment;
     alignment.Add(params.operands.out);
@@ -52,7 +52,7 @@ struct ImplicitGemmArguments {
     has_in_vectors = CommonAlignment().Add(params.operands.in).bytes() == kVectorBytes;
     has_whole_in_vectors = HasWholeVectors(params.operands.in);
     if (shortcut_in == nullptr) return;
-    num_shortcut_slices = SliceAxis(1, shortcut_channels, params.shortcut.in.dtype).num_slices;
+    num_shortcut_slices = SliceAxis(1, shortcut_channels, params.operands.shortcut_in.dtype).num_slices;
   }
 
   const T* in;

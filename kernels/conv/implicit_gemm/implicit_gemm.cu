@@ -98,7 +98,7 @@ size_t ImplicitGemmWorkspaceBytes(const ImplicitGemmParams& params) {
 
 bool ImplicitGemmAddsShortcut(const ImplicitGemmParams& params) {
   const ConstRows& in = params.operands.in;
-  const ConstRows& of_shortcut = params.shortcut.in;
+  const ConstRows& of_shortcut = params.operands.shortcut_in;
   return HasWarpGroups(in.dtype) && !params.block.uses_mma_sync && params.tiles.out_rows != nullptr &&
          of_shortcut.dtype == in.dtype && HasWholeVectors(in) && HasWholeVectors(of_shortcut);
 }
@@ -107,7 +107,7 @@ cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) 
   const NvtxRange range("ImplicitGemm");
   const ConvOperands& operands = params.operands;
   if (!HasServedTypes(operands) || !CanWriteLabels(params)) return cudaErrorInvalidValue;
-  const ConstRows& of_shortcut = params.shortcut.in;
+  const ConstRows& of_shortcut = operands.shortcut_in;
   if (of_shortcut.data != nullptr && !ImplicitGemmAddsShortcut(params)) return cudaErrorInvalidValue;
   if (params.tiles.out_capacity == 0) return cudaSuccess;
   if (params.tiles.out_capacity > std::numeric_limits<int32_t>::max() - kMaxBlockTileRows ||

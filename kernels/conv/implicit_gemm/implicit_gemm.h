@@ -38,8 +38,9 @@ inline constexpr int32_t kMaxLabelChannels = 32;
 struct ImplicitGemmParams {
   // For K = 1, out_rows, masks and in_rows may all be null: output row o then reads input row o (a linear layer).
   TilesView tiles;
-  ConvOperands operands;      // out: in.dtype or float32; weights: PackImplicitGemmWeights, 128-byte aligned
-  ConvShortcut shortcut;      // only if ImplicitGemmAddsShortcut
+  // out: in.dtype or float32; weights: PackImplicitGemmWeights, 128-byte aligned; a shortcut only if
+  // ImplicitGemmAddsShortcut.
+  ConvOperands operands;
   ConvBlock block;            // one of ImplicitGemmBlocks; 0 rows: a default without split K
   void* workspace = nullptr;  // ImplicitGemmWorkspaceBytes, 256-byte aligned
 
@@ -66,8 +67,8 @@ std::vector<ConvBlock> ImplicitGemmBlocks(DType dtype, int32_t out_channels);
 // the block, tiles.out_capacity and the number of output channels.
 size_t ImplicitGemmWorkspaceBytes(const ImplicitGemmParams& params);
 
-// Returns true if the kernel for these params can add params.shortcut. These are the kernels of warp groups, for the
-// tiles form and inputs whose rows are whole vectors of 16 bytes.
+// Returns true if the kernel for these params can add the shortcut of params.operands. These are the kernels of warp
+// groups, for the tiles form and inputs whose rows are whole vectors of 16 bytes.
 bool ImplicitGemmAddsShortcut(const ImplicitGemmParams& params);
 
 // Queues the convolution on `stream`.

@@ -80,13 +80,14 @@ void Check(const Case& c, Random& random) {
       const DeviceMatrix out(Device::kCuda, c.out_dtype, OutBefore(num_rows, capacity, c.out_channels, {}));
       const ImplicitGemmParams params{
           .tiles = of_run->View(),
-          .operands = {device_in.View(),
-                       out.View(),
-                       device_weights.data(),
-                       {.bias = c.has_bias ? device_bias.data() : nullptr,
-                        .residual = c.has_residual ? ConstRows(device_residual.View()) : ConstRows{},
-                        .activation = c.has_relu ? ActivationFunction::kRelu : ActivationFunction::kNone}},
-          .shortcut = {.in = device_shortcut.View(), .weights = device_shortcut_weights.data()},
+          .operands = {.in = device_in.View(),
+                       .out = out.View(),
+                       .weights = device_weights.data(),
+                       .epilogue = {.bias = c.has_bias ? device_bias.data() : nullptr,
+                                    .residual = c.has_residual ? ConstRows(device_residual.View()) : ConstRows{},
+                                    .activation = c.has_relu ? ActivationFunction::kRelu : ActivationFunction::kNone},
+                       .shortcut_in = device_shortcut.View(),
+                       .shortcut_weights = device_shortcut_weights.data()},
           .block = block};
       ASSERT_EQ(cuda::ImplicitGemmAddsShortcut(params), !block.uses_mma_sync);
       if (block.uses_mma_sync) {
@@ -173,8 +174,11 @@ TEST_P(ImplicitGemmShortcutTest, WhatItCannotAddIsRefused) {
   const DeviceValues weights =
       PackedWeights(kOffsets, kChannels, kChannels, dtype, random.Floats(kOffsets * kChannels * kChannels));
   const ImplicitGemmParams good{.tiles = tiles.View(),
-                                .operands = {in.View(), out.View(), weights.data(), {}},
-                                .shortcut = {.in = in.View(), .weights = weights.data()}};
+                                .operands = {.in = in.View(),
+                                             .out = out.View(),
+                                             .weights = weights.data(),
+                                             .shortcut_in = in.View(),
+                                             .shortcut_weights = weights.data()}};
   const auto expect_refused = [&](const auto& spoil) {
     ImplicitGemmParams params = good;
     spoil(params);
@@ -182,13 +186,13 @@ TEST_P(ImplicitGemmShortcutTest, WhatItCannotAddIsRefused) {
     EXPECT_EQ(cuda::ImplicitGemm(params, TestStream()), cudaErrorInvalidValue);
   };
   const auto move = [&](ConstRows& rows) { rows.data = static_cast<const char*>(rows.data) + SizeOf(dtype); };
-  expect_refused([&](auto& params) { move(params.shortcut.in); });
+  expect_refused([&](auto& params) { move(params.operands.shortcut_in); });
   expect_refused([&](auto& params) { move(params.operands.in); });
-  expect_refused([](auto& params) { --params.shortcut.in.pitch; });
-  expect_refused([](auto& params) { --params.shortcut.in.channels; });
+  expect_refused([](auto& params) { --params.operands.shortcut_in.pitch; });
+  expect_refused([](auto& params) { --params.operands.shortcut_in.channels; });
   expect_refused([](auto& params) { --params.operands.in.channels; });
   expect_refused(
-      [&](auto& params) { params.shortcut.in.dtype = dtype == DType::kFloat16 ? DType::kBfloat16 : DType::kFloat16; });
+      [&](auto& params) { params.operands.shortcut_in.dtype = dtype == DType::kFloat16 ? DType::kBfloat16 : DType::kFloat16; });
   expect_refused([](auto& params) {
     params.tiles.num_offsets = 1;
     params.tiles.out_rows = params.tiles.in_rows = nullptr;
