@@ -179,18 +179,18 @@ def rate(text: str) -> float:
 def add_request(parser: argparse.ArgumentParser) -> None:
     """Adds the options that bag and view share: which clouds of a bag are sent, and how."""
     add = parser.add_argument
-    add("--topic", default="", help="of the clouds (default: the only one of type PointCloud2)")
-    add("--version", type=arguments.count(1), default=0, metavar="N", help="the model's version; default: the newest")
-    add("--sweeps", type=arguments.count(1, 64), default=1, metavar="N", help="that the server merges (default 1)")
-    add("--pose", default="", metavar="tf|TOPIC", help="where poses come from: tf, or Odometry or PoseStamped messages")
-    add("--fixed_frame", default="", metavar="NAME", help="of tf, that stands still (default: the root of the tree)")
-    add("--scale", type=_scale, action="append", default=[], metavar="NAME=FACTOR", help="of a field, for the network")
+    add("--topic", default="", help="the topic of the clouds (default: the only topic of type PointCloud2)")
+    add("--version", type=arguments.count(1), default=0, metavar="N", help="the model's version (default: the newest)")
+    add("--sweeps", type=arguments.count(1, 64), default=1, metavar="N", help="merges N sweeps (default 1)")
+    add("--pose", default="", metavar="tf|TOPIC", help="takes poses from tf, or Odometry or PoseStamped of TOPIC")
+    add("--fixed_frame", default="", metavar="NAME", help="the frame of tf that stands still (default: its root)")
+    add("--scale", type=_scale, action="append", default=[], metavar="NAME=FACTOR", help="multiplies field NAME")
     add(
         "--rate",
         type=rate,
         metavar="R",
-        help="of the bag's own pace; clouds that come too fast are left out, as in a vehicle (default: every cloud, as "
-        "fast as the server takes it)",
+        help="plays the bag at this multiple of its own pace and leaves out clouds that come too fast, as in a vehicle "
+        "(default: every cloud, as fast as the server takes it)",
     )
 
 

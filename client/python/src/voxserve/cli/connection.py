@@ -19,7 +19,7 @@ def add_identity_flags(parser: argparse.ArgumentParser) -> None:
         "--tls_ca",
         default="",
         metavar="FILE",
-        help="talk TLS: a PEM file of the roots that the server's certificate must come from (default: no TLS)",
+        help="talks TLS: a PEM file of the roots that the server's certificate must come from (default: no TLS)",
     )
     add(
         "--tls_certificate",
@@ -27,7 +27,7 @@ def add_identity_flags(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the client's own certificate, for a server that asks for one",
     )
-    add("--tls_key", default="", metavar="FILE", help="its private key")
+    add("--tls_key", default="", metavar="FILE", help="the private key of the client's certificate")
     add(
         "--token_file",
         default="",

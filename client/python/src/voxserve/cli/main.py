@@ -133,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
 
     batching = command("batch", "infer for long folders: in shards, resumable", _BATCH, _BATCH_EXAMPLES)
     _add_request(batching)
-    batching.add_argument("--save", required=True, metavar="FOLDER", help="gets one file per scan")
+    batching.add_argument("--save", required=True, metavar="FOLDER", help="writes one file per scan into this folder")
     batching.add_argument(
         "--shard",
         type=batch.parse_shard,
@@ -154,14 +154,14 @@ def _parser() -> argparse.ArgumentParser:
     listing = command("models", "lists the server's models, or describes one", _MODELS)
     listing.add_argument("name", nargs="?", default="", metavar="NAME", help="the model to describe")
     listing.add_argument(
-        "--version", type=arguments.count(1), default=0, metavar="N", help="of NAME; default: the newest"
+        "--version", type=arguments.count(1), default=0, metavar="N", help="the version of NAME (default: the newest)"
     )
     arguments.add_connection(listing, 30)
     listing.set_defaults(run=models.run)
 
     health = command("health", "says whether the server serves", _HEALTH)
     health.add_argument(
-        "--wait", type=arguments.duration, metavar="TIME", help="ask again until it serves, for this long"
+        "--wait", type=arguments.duration, metavar="TIME", help="asks again for this long until the server serves"
     )
     arguments.add_connection(health, 5)
     health.set_defaults(run=run_health)
@@ -198,7 +198,7 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
         type=arguments.count(1),
         default=0,
         metavar="N",
-        help="its version; default: the newest that is ready",
+        help="the model's version (default: the newest that is ready)",
     )
     add(
         "--fields",
@@ -216,7 +216,7 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
         help="asks for these tensors of the model instead (default: all of one that has neither labels nor boxes); "
         "--save writes them as .npz: an array for each by its name, of sites NAME.coordinates and NAME.unit too",
     )
-    add("--tensor_type", choices=("float32", "float16"), default="float32", help="of their values (default float32)")
+    add("--tensor_type", choices=("float32", "float16"), default="float32", help="the tensors' type (default float32)")
     add(
         "--sample",
         type=arguments.count(1, (1 << 32) - 1),

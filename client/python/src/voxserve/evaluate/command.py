@@ -338,36 +338,46 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("dataset", metavar="DATASET", help="its folder")
+    add("dataset", metavar="DATASET", help="the folder of the labelled data set")
     add("--model", required=True, metavar="NAME", help="the model to measure")
-    add("--version", type=arguments.count(1), default=0, metavar="N", help="its version; default: the newest")
-    add("--layout", choices=tuple(LAYOUTS), default="", help="where the folder could be of several")
+    add("--version", type=arguments.count(1), default=0, metavar="N", help="the model's version (default: the newest)")
+    add("--layout", choices=tuple(LAYOUTS), default="", help="the layout of the folder, if it is not recognised")
     add(
         "--frames",
         default="",
         metavar="LIST|FILE",
-        help="only these: numbers (60-79), names of frames, sequences or scenes (08,09), or a file of names",
+        help="measures only these frames: numbers (60-79), names of frames, sequences or scenes (08,09), or a file of "
+        "names",
     )
-    add("--classes", default="", metavar="FILE", help='JSON: {"model\'s class": ["data set\'s class", ...]}')
-    add("--sweeps", type=arguments.count(1, 64), default=1, metavar="N", help="of nuScenes, merged (default 1)")
+    add(
+        "--classes",
+        default="",
+        metavar="FILE",
+        help='matches classes, as JSON: {"model\'s class": ["data set\'s class", ...]}',
+    )
+    add("--sweeps", type=arguments.count(1, 64), default=1, metavar="N", help="merges N sweeps of nuScenes (default 1)")
     add(
         "--min_points",
         type=arguments.count(0),
         default=1,
         metavar="N",
-        help="true boxes with fewer points do not count, where the data set says how many they have (default 1)",
+        help="does not count true boxes with fewer points, if the data set says how many points a box has (default 1)",
     )
-    add(
-        "--max_distance", type=_metres, metavar="M", help="boxes beyond do not count (default: nuScenes' range of each)"
-    )
-    add("--distances", type=_edges, default=(20.0, 40.0), metavar="M,...", help="ends of ranges (default 20,40)")
+    add("--max_distance", type=_metres, metavar="M", help="does not count boxes beyond M (default: as nuScenes)")
+    add("--distances", type=_edges, default=(20.0, 40.0), metavar="M,...", help="where ranges end (default 20,40)")
     add(
         "--unit",
         choices=("points", "voxels"),
         default="points",
-        help="what labels are counted by; voxels: the first point of each of the model's (default points)",
+        help="counts labels of all points, or of the first point of each of the model's voxels (default points)",
     )
-    add("--concurrency", type=arguments.count(1, 64), default=1, metavar="N", help="requests at once (default 1)")
+    add(
+        "--concurrency",
+        type=arguments.count(1, 64),
+        default=1,
+        metavar="N",
+        help="sends N requests at once (default 1)",
+    )
     add("--save", default="", metavar="FILE", help="writes the report as JSON")
     arguments.add_connection(parser, 60)
     return parser

@@ -194,7 +194,7 @@ def _make_svtnet(options: argparse.Namespace, state: _State) -> _Made:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m voxserve.export",
-        description="Write the folder that voxserve serves: of a state dict, or with random weights by a seed.",
+        description="Writes the folder that voxserve serves, from a state dict or with random weights.",
     )
     networks = parser.add_subparsers(dest="network", required=True)
 
@@ -209,13 +209,13 @@ def _parser() -> argparse.ArgumentParser:
         "--points",
         choices=minkunet.POINTS,
         default="voxels",
-        help="the branch's: one a voxel, as spvnas has it (default), or all of the cloud's",
+        help="the points of the branch: one of each voxel, as spvnas has it (default), or all of the cloud",
     )
     sp_net = _add(networks, "pointcept-spunet", _make_sp_unet, "Pointcept's SpUNet (SpUNet-v1m1), labelling points")
     _add_points(sp_net, (0.05,) * 3, minkunet.LIDAR_FEATURES)
     resnet = _add(networks, "torchsparse-resnet21d", _make_resnet, "SparseResNet21D of TorchSparse, labelling points")
     _add_points(resnet, (0.1,) * 3, minkunet.LIDAR_FEATURES)
-    resnet.add_argument("--axes", type=names, default=(), metavar="NAME,NAME,NAME", help="fields (default x,y,z)")
+    resnet.add_argument("--axes", type=names, default=(), metavar="NAME,...", help="the axes' fields (default x,y,z)")
     minkowski = _add(networks, "minkowski-unet", _make_minkowski, "MinkowskiEngine's MinkUNet, of 3 axes or 4")
     _add_points(minkowski, (0.05,) * 3, minkowski_unet.LIDAR_FEATURES, may_have_time=True)
     minkowski.add_argument(
@@ -230,15 +230,15 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     detector = _add(networks, "centerpoint", _make_center_point, "CenterPoint on voxels, of OpenPCDet or det3d")
-    detector.add_argument("--dataset", choices=center_point.CONFIGS, required=True, help="says range, voxels, tasks")
+    detector.add_argument("--dataset", choices=center_point.CONFIGS, required=True, help="sets range, voxels, tasks")
     detector.add_argument(
         "--library",
         choices=spconv_backbone.LIBRARIES,
         default="openpcdet",
-        help="whose names, limits and boxes (default openpcdet)",
+        help="the library whose names, limits and boxes the checkpoint has (default openpcdet)",
     )
     pillars = _add(networks, "centerpoint-pillar", _make_center_point_pillar, "CenterPoint on pillars, of OpenPCDet")
-    pillars.add_argument("--dataset", choices=center_point.PILLAR_CONFIGS, required=True, help="says range and tasks")
+    pillars.add_argument("--dataset", choices=center_point.PILLAR_CONFIGS, required=True, help="sets range and tasks")
     _add(networks, "voxelnext", _make_voxelnext, "VoxelNeXt of OpenPCDet on nuScenes")
     _add(networks, "second", _make_second, "SECOND of OpenPCDet on KITTI")
     _add(networks, "pointpillars", _make_point_pillars, "PointPillars of OpenPCDet on KITTI")
@@ -252,7 +252,9 @@ def _add(networks: Any, name: str, make: Callable[..., _Made], text: str) -> arg
     command: argparse.ArgumentParser = networks.add_parser(name, help=text, description=text)
     command.set_defaults(make=make)
     command.add_argument(
-        "weights", nargs="?", help="state dict: .safetensors, or .pt/.pth where torch is installed; none: random"
+        "weights",
+        nargs="?",
+        help="the state dict: .safetensors, or .pt/.pth where torch is installed (default: random)",
     )
     add_folder(command)
     command.add_argument("--seed", type=int, help="makes random weights from this seed (default 0)")
@@ -260,12 +262,13 @@ def _add(networks: Any, name: str, make: Callable[..., _Made], text: str) -> arg
         "--max-voxels",
         type=int,
         metavar="N",
-        help="limits the voxels of a request; 0: no limit (default: the network's own limit)",
+        help="limits the voxels of a request; 0 is no limit (default: the network's own limit)",
     )
     command.add_argument(
         "--voxel-overflow",
         choices=model_folder.VOXEL_OVERFLOWS,
-        help="above it: refuse, keep the nearest to the sensor, or the first in input order as spconv and OpenPCDet do",
+        help="what happens above that limit: refuse the request, keep the voxels nearest to the sensor, or keep the "
+        "first in input order as spconv and OpenPCDet do",
     )
     return command
 
@@ -283,14 +286,14 @@ def _add_points(
     may_have_time: bool = False,
 ) -> None:
     metavar = "M[,M,M[,S]]" if may_have_time else "M[,M,M]"
-    text = f"metres of every axis or of each{', and seconds of a fourth' if may_have_time else ''}"
+    text = f"the voxel size in metres, of every axis or of each{', and seconds of a fourth' if may_have_time else ''}"
     _add_voxel_size(command, default_size, metavar, text)
     command.add_argument(
         "--features",
         type=point_features,
         default=features,
         metavar="NAME:UNIT[=DEFAULT],...",
-        help="columns of the input (default x:m,y:m,z:m,intensity:1)",
+        help="the columns of the input (default x:m,y:m,z:m,intensity:1)",
     )
     command.add_argument("--width", type=float, help="makes random weights of this channel multiplier (default 1)")
     command.add_argument("--num-classes", type=int, metavar="N", help="makes random weights of N classes (default 19)")

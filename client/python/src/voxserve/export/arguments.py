@@ -10,16 +10,17 @@ from voxserve.export.model_folder import PointFeature
 
 def add_folder(command: argparse.ArgumentParser) -> None:
     """Adds the arguments that name the folder to write and describe its model."""
-    command.add_argument("--output", required=True, metavar="FOLDER", help="the model's; its name is the model's")
-    command.add_argument("--version", type=int, default=1, help="version to write (default 1)")
+    command.add_argument("--output", required=True, metavar="FOLDER", help="the folder to write, named as the model")
+    command.add_argument("--version", type=int, default=1, help="the model's version (default 1)")
     command.add_argument(
         "--classes",
         metavar="JSON",
-        help=f"{{classes: [{{id, name, color: [r, g, b]}}], ignore_label}}, or one of {', '.join(CLASS_LISTS)}",
+        help="the classes: a file {classes: [{id, name, color: [r, g, b]}], ignore_label}, or one of "
+        f"{', '.join(CLASS_LISTS)}",
     )
-    command.add_argument("--name", default="", help="the network's name, for people (default: the folder's)")
-    command.add_argument("--description", default="", help="what it was trained on, what it is good for")
-    command.add_argument("--notice", default="", help="comment at the head of the files: source, attribution")
+    command.add_argument("--name", default="", help="the network's name for people (default: the folder's name)")
+    command.add_argument("--description", default="", help="what it was trained on, and what it is good for")
+    command.add_argument("--notice", default="", help="a comment at the head of the files, for source and attribution")
 
 
 def voxel_size(text: str) -> tuple[float, ...]:

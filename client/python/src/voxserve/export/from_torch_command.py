@@ -26,24 +26,32 @@ def add_parser(networks: Any) -> None:
     text = "a module of your own: spconv.pytorch, torchsparse or MinkowskiEngine, installed or stood in for"
     command: argparse.ArgumentParser = networks.add_parser(NAME, help=text, description=text)
     command.add_argument("factory", help=f"file.py:function or package.module:function. {_EXAMPLE}")
-    command.add_argument("checkpoint", nargs="?", help=".safetensors, .pt or .pth; none: the module's own values")
+    command.add_argument("checkpoint", nargs="?", help=".safetensors, .pt or .pth (default: the module's own)")
     add_folder(command)
-    command.add_argument("--axes", default="", metavar="zyx|xyz", help="which axes the library's are; spconv needs it")
-    command.add_argument("--cut", default="", metavar="MODULE", help="end the network after this module")
-    command.add_argument("--result", default="", metavar="NAME", help="serve this one of several results")
-    command.add_argument("--features-of", default="", metavar="KEY", help="the features in an example that is a dict")
-    command.add_argument("--reference", metavar="NPZ", help="write what the module computes, for voxserve.verify")
-    points = command.add_argument_group("points", "how the server makes voxels of points; none: it is sent voxels")
+    command.add_argument("--axes", default="", metavar="zyx|xyz", help="the order of coordinates; spconv needs it")
+    command.add_argument("--cut", default="", metavar="MODULE", help="ends the network after this module")
+    command.add_argument("--result", default="", metavar="NAME", help="serves this one of several results")
+    command.add_argument(
+        "--features-of", default="", metavar="KEY", help="the features' key in an example that is a dict"
+    )
+    command.add_argument("--reference", metavar="NPZ", help="writes what the module computes, for voxserve.verify")
+    points = command.add_argument_group("points", "how the server makes voxels; without these, clients send voxels")
     points.add_argument("--voxel-size", type=voxel_size, metavar="M[,M,M]")
     points.add_argument(
-        "--features", type=point_features, metavar="NAME:UNIT[=DEFAULT],...", help="columns of the input"
+        "--features", type=point_features, metavar="NAME:UNIT[=DEFAULT],...", help="the columns of the input"
     )
     points.add_argument("--rounding", choices=("FLOOR", "HALF_EVEN"), default="FLOOR")
     points.add_argument("--origin", choices=("MINIMUM", "RANGE", "ZERO"), help="default: RANGE with --range, else ZERO")
-    points.add_argument("--reduce", choices=("FIRST", "MEAN"), default="FIRST", help="a voxel's points to its features")
-    points.add_argument("--range", type=_numbers, metavar="M,...", help="lowest of every axis, then highest, in metres")
-    points.add_argument("--max-points-per-voxel", type=int, default=0, metavar="N", help="of --reduce MEAN")
-    points.add_argument("--point-axes", type=names, default=(), metavar="NAME,...", help="fields (default x,y,z)")
+    points.add_argument(
+        "--reduce", choices=("FIRST", "MEAN"), default="FIRST", help="which points a voxel's features are of"
+    )
+    points.add_argument(
+        "--range", type=_numbers, metavar="M,...", help="metres: each axis' lowest, then each one's highest"
+    )
+    points.add_argument("--max-points-per-voxel", type=int, default=0, metavar="N", help="limits what MEAN reads")
+    points.add_argument(
+        "--point-axes", type=names, default=(), metavar="NAME,...", help="the axes' fields (default x,y,z)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -51,16 +51,16 @@ def _compare(model: Model, recorded: reference.Reference, tolerance: float) -> b
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m voxserve.verify",
-        description="Compare an exported model with a reference that voxserve.record wrote. The nodes are "
-        "computed here, in float64; with --address the server's tensors or scores are compared too.",
+        description="Compares an exported model with a reference that voxserve.record wrote. It computes the nodes "
+        "in float64; with --address it also compares the server's tensors or scores.",
     )
     parser.add_argument("model", help="the model's folder")
-    parser.add_argument("reference", help="the .npz file")
+    parser.add_argument("reference", help="the .npz file of the reference")
     parser.add_argument(
-        "--tolerance", type=float, default=1e-4, help="of the largest magnitude of each result (default 1e-4)"
+        "--tolerance", type=float, default=1e-4, help="largest error, as a part of a result's magnitude (default 1e-4)"
     )
-    parser.add_argument("--address", help="of a running server that serves the folder")
-    parser.add_argument("--name", help="the served model's name (default: the folder's)")
+    parser.add_argument("--address", help="the address of a running server that serves the folder")
+    parser.add_argument("--name", help="the name of the served model (default: the folder's name)")
     return parser
 
 
