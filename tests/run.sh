@@ -102,7 +102,10 @@ export VOXSERVE_SHARED_DATA=${VOXSERVE_SHARED_DATA:-$ROOT/../shared/data}
 
 step "1/4 What is missing"
 sets=(build test python)
-[[ $preset != tsan ]] || sets+=(tsan)
+case $preset in
+  tsan) sets+=(tsan) ;;
+  asan-ubsan) sets+=(clang) ;;
+esac
 "$ROOT/deploy/install.sh" "${sets[@]}"
 note_gpu
 python=$BUILD/venv/bin/python
@@ -127,6 +130,7 @@ rm -rf "$results"
 mkdir -p "$results"
 convert_spconv_outputs "$python" "$BUILD/$preset"
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1}
+[[ $preset != asan-ubsan ]] || export ASAN_SYMBOLIZER_PATH=${ASAN_SYMBOLIZER_PATH:-/usr/bin/llvm-symbolizer-14}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1:history_size=4:suppressions=$ROOT/tests/tsan.supp}
 options=(--jobs "$(cores)" ${filter:+--filter "$filter"})

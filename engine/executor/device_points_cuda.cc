@@ -32,9 +32,9 @@ absl::Status DevicePoints::CopyIn(const VoxelizeOp& op, BatchTasks tasks, const 
   if (const int64_t taken = cuda.batch.Top().taken; taken < options.upload_capacity) {
     RETURN_IF_ERROR(cuda.batch.Take(options.upload_capacity - taken).status());
   }
-  const int64_t num_columns = NumPointColumns(op), room = std::max(point_begin.back(), options.point_capacity);
-  ASSIGN_OR_RETURN(points_, cuda.batch.TakeArray<float>(room * num_columns));
-  ASSIGN_OR_RETURN(is_valid_, cuda.batch.TakeArray<uint8_t>(room));
+  const int64_t num_columns = NumPointColumns(op), capacity = std::max(point_begin.back(), options.point_capacity);
+  ASSIGN_OR_RETURN(points_, cuda.batch.TakeArray<float>(capacity * num_columns));
+  ASSIGN_OR_RETURN(is_valid_, cuda.batch.TakeArray<uint8_t>(capacity));
   return Decode(op, num_columns, cuda.stream.view().get());
 }
 

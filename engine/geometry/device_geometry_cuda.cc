@@ -62,12 +62,12 @@ absl::Status DeviceGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int6
   const DeviceSizes::Arrays& sizes = sizes_.on_device();
   kernels::VoxelizeParams params = fixed;
   num_points_ = fixed.num_points;
-  const int64_t room = std::max(fixed.num_points, capacities_.points);
+  const int64_t point_capacity = std::max(fixed.num_points, capacities_.points);
   params.axis_bits = capacities_.axis_bits;
-  ASSIGN_OR_RETURN(params.keys, levels_.AddVoxels(room, kernels::VoxelExtent(params)));
-  ASSIGN_OR_RETURN(point_to_voxel_, memory_.Take<int32_t>(room));
-  ASSIGN_OR_RETURN(sorted_points_, memory_.Take<int32_t>(room));
-  ASSIGN_OR_RETURN(voxel_begin_, memory_.Take<int64_t>(room + 1));
+  ASSIGN_OR_RETURN(params.keys, levels_.AddVoxels(point_capacity, kernels::VoxelExtent(params)));
+  ASSIGN_OR_RETURN(point_to_voxel_, memory_.Take<int32_t>(point_capacity));
+  ASSIGN_OR_RETURN(sorted_points_, memory_.Take<int32_t>(point_capacity));
+  ASSIGN_OR_RETURN(voxel_begin_, memory_.Take<int64_t>(point_capacity + 1));
   ASSIGN_OR_RETURN(params.sample_origin, memory_.Take<kernels::Axes>(sizes_.num_samples()));
   params.point_to_voxel = point_to_voxel_;
   params.sorted_points = sorted_points_;

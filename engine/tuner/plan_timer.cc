@@ -22,8 +22,8 @@ absl::Duration Sum(const std::vector<absl::Duration>& times) {
   return std::accumulate(times.begin(), times.end(), absl::Duration());
 }
 
-// ScanSamples holds a plan's run times on one scan: one value for each repeat.
-struct ScanSamples {
+// ScanRepeats holds a plan's run times on one scan: one value for each repeat.
+struct ScanRepeats {
   std::vector<absl::Duration> network, geometry;
   std::vector<std::vector<absl::Duration>> convs;  // by convolution
 
@@ -35,14 +35,14 @@ struct ScanSamples {
   }
 };
 
-PlanTimes TimesOf(const std::vector<ScanSamples>& by_scan) {
+PlanTimes TimesOf(const std::vector<ScanRepeats>& by_scan) {
   PlanTimes times;
   times.is_whole = true;
-  for (const ScanSamples& samples : by_scan) {
-    times.network.push_back(Median(samples.network));
-    times.geometry.push_back(Median(samples.geometry));
-    times.convs.resize(samples.convs.size());
-    for (size_t c = 0; c < samples.convs.size(); ++c) times.convs[c] += Median(samples.convs[c]);
+  for (const ScanRepeats& repeats : by_scan) {
+    times.network.push_back(Median(repeats.network));
+    times.geometry.push_back(Median(repeats.geometry));
+    times.convs.resize(repeats.convs.size());
+    for (size_t c = 0; c < repeats.convs.size(); ++c) times.convs[c] += Median(repeats.convs[c]);
   }
   return times;
 }
@@ -112,7 +112,7 @@ absl::StatusOr<std::vector<PlanTimes>> PlanTimer::Time(const std::vector<Network
 absl::StatusOr<std::vector<PlanTimes>> PlanTimer::Time(const std::vector<PlanTable>& tables,
                                                        const std::vector<const InferTask*>& scans, int repeats,
                                                        bool times_convs) {
-  std::vector<std::vector<ScanSamples>> samples(tables.size(), std::vector<ScanSamples>(scans.size()));
+  std::vector<std::vector<ScanRepeats>> measured(tables.size(), std::vector<ScanRepeats>(scans.size()));
   std::vector<bool> has_failed(tables.size(), false);
   for (int repeat = 0; repeat < repeats; ++repeat) {
     for (size_t p = 0; p < tables.size(); ++p) {
@@ -120,15 +120,15 @@ absl::StatusOr<std::vector<PlanTimes>> PlanTimer::Time(const std::vector<PlanTab
         const absl::StatusOr<BatchReport> output = Run(tables[p], *scans[s], {.times_convs = times_convs});
         if (!output.ok()) return output.status();
         has_failed[p] = !WhyFailed(*output).empty();
-        samples[p][s].Add(*output);
+        measured[p][s].Add(*output);
       }
     }
   }
   std::vector<PlanTimes> times(tables.size());
   for (size_t p = 0; p < tables.size(); ++p) {
-    const bool is_measured = std::all_of(samples[p].begin(), samples[p].end(),
-                                         [](const ScanSamples& of_scan) { return !of_scan.network.empty(); });
-    if (is_measured && !has_failed[p]) times[p] = TimesOf(samples[p]);
+    const bool is_measured = std::all_of(measured[p].begin(), measured[p].end(),
+                                         [](const ScanRepeats& of_scan) { return !of_scan.network.empty(); });
+    if (is_measured && !has_failed[p]) times[p] = TimesOf(measured[p]);
   }
   return times;
 }

@@ -27,12 +27,12 @@ constexpr absl::Duration kSoon = absl::Milliseconds(25);
 
 // ---- Call
 
-Call::Call(const CallEnvironment* parts, grpc::CallbackServerContext* context, CallKind kind)
-    : parts_(parts),
+Call::Call(const CallEnvironment* environment, grpc::CallbackServerContext* context, CallKind kind)
+    : environment_(environment),
       context_(context),
       kind_(kind),
       peer_(context->peer()),
-      source_(parts->connections->SourceOf(peer_)),
+      source_(environment->connections->SourceOf(peer_)),
       trace_(TraceContextOf(context->client_metadata())),
       caller_({.client = ClientOf(source_), .token = nullptr}),
       deadline_(DeadlineOf(*context)) {}
@@ -45,12 +45,12 @@ void Call::OnDone() {
   }
   OnClosed();
   const std::shared_ptr<Call> self = shared_from_this();  // OpenCalls may hold the last other reference
-  parts_->calls->Close(self);
-  if (parts_->calls->NumReading(peer_) == 0) parts_->connections->OnIdle(peer_);
+  environment_->calls->Close(self);
+  if (environment_->calls->NumReading(peer_) == 0) environment_->connections->OnIdle(peer_);
 }
 
 void Call::EndReading() {
-  if (!parts_->calls->EndReading(shared_from_this())) parts_->connections->OnIdle(peer_);
+  if (!environment_->calls->EndReading(shared_from_this())) environment_->connections->OnIdle(peer_);
 }
 
 void Call::SetAnswerTimer(absl::Time limit) {
@@ -59,7 +59,7 @@ void Call::SetAnswerTimer(absl::Time limit) {
 }
 
 void Call::StartAnswerTimer(int64_t bytes) {
-  const CallTimes& times = parts_->times;
+  const CallTimes& times = environment_->times;
   absl::Duration limit = times.answer + absl::Seconds(static_cast<double>(bytes) / times.answer_bytes_per_second);
   absl::MutexLock lock(&answer_mutex_);
   if (drain_left_.has_value()) limit = std::min(limit, *drain_left_);
@@ -70,17 +70,17 @@ void Call::StartAnswerTimer(int64_t bytes) {
 void Call::StopAnswerTimer() {
   absl::MutexLock lock(&answer_mutex_);
   if (answer_timer_ == 0) return;
-  parts_->timers->Clear(std::exchange(answer_timer_, 0));
+  environment_->timers->Clear(std::exchange(answer_timer_, 0));
   if (drain_left_.has_value()) *drain_left_ -= SteadyNow() - answer_began_;
 }
 
 void Call::ShortenAnswerTimer() {
   absl::MutexLock lock(&answer_mutex_);
-  drain_left_ = parts_->times.drained_answer;
+  drain_left_ = environment_->times.drained_answer;
   answer_began_ = SteadyNow();
   const absl::Time limit = answer_began_ + *drain_left_;
   if (answer_timer_ == 0 || answer_limit_ <= limit) return;
-  parts_->timers->Clear(answer_timer_);
+  environment_->timers->Clear(answer_timer_);
   SetAnswerTimer(limit);
 }
 
@@ -91,8 +91,8 @@ void Call::CutUnread() {
     answer_timer_ = 0;
     was_cut_ = true;
   }
-  parts_->metrics->OnCallEndedEarly(error_reason::kAnswerUnread);
-  if (parts_->log_limiter->Admit(error_reason::kAnswerUnread).has_value()) {
+  environment_->metrics->OnCallEndedEarly(error_reason::kAnswerUnread);
+  if (environment_->log_limiter->Admit(error_reason::kAnswerUnread).has_value()) {
     Log(LogLevel::kInfo, "cut off a call whose answer was not read",
         {TraceIdField(trace_), SpanIdField(trace_), {"peer", source_}});
   }
@@ -100,7 +100,7 @@ void Call::CutUnread() {
   if (!is_done_) context_->TryCancel();
 }
 
-void Call::OnOutOfMemory() const { parts_->metrics->OnCallEndedEarly(error_reason::kOutOfMemory); }
+void Call::OnOutOfMemory() const { environment_->metrics->OnCallEndedEarly(error_reason::kOutOfMemory); }
 
 bool Call::was_cut() const {
   absl::MutexLock lock(&answer_mutex_);
@@ -108,11 +108,11 @@ bool Call::was_cut() const {
 }
 
 void Call::CountCancel() const {
-  if (SteadyNow() - began_ < kSoon) parts_->connections->OnCancelledCall(peer_);
+  if (SteadyNow() - began_ < kSoon) environment_->connections->OnCancelledCall(peer_);
 }
 
 void Call::CountUseless() const {
-  if (SteadyNow() - began_ < kSoon) parts_->connections->OnUselessCall(peer_);
+  if (SteadyNow() - began_ < kSoon) environment_->connections->OnUselessCall(peer_);
 }
 
 absl::Status Call::WhyCancelled() const {
@@ -134,7 +134,7 @@ void RequestCall::Start() {
     absl::MutexLock lock(&mutex_);
     is_drained = is_drained_;
     is_reading_ = !is_drained;
-    if (!is_drained) request_timer_ = SetTimer(SteadyNow() + parts().times.request, &RequestCall::OnIncomplete);
+    if (!is_drained) request_timer_ = SetTimer(SteadyNow() + environment().times.request, &RequestCall::OnIncomplete);
   }
   if (is_drained) {
     End(DrainingError());
@@ -146,7 +146,7 @@ void RequestCall::Start() {
 bool RequestCall::StopReading() {
   {
     absl::MutexLock lock(&mutex_);
-    parts().timers->Clear(std::exchange(request_timer_, 0));
+    environment().timers->Clear(std::exchange(request_timer_, 0));
     if (!std::exchange(is_reading_, false)) return false;
   }
   EndReading();
@@ -155,7 +155,7 @@ bool RequestCall::StopReading() {
 
 // If `ok` is false, the client has half-closed, or it is gone and gRPC also calls OnCancel.
 void RequestCall::OnReadDone(bool ok) {
-  if (ok) parts().connections->OnMessage(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/true);
+  if (ok) environment().connections->OnMessage(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/true);
   const bool is_wanted = StopReading();
   if (ok && is_wanted && !Guard([this] { OnRequest(request_); })) End(OutOfMemoryError());
   request_.Clear();
@@ -168,9 +168,9 @@ void RequestCall::OnReadDone(bool ok) {
 
 void RequestCall::OnIncomplete() {
   if (!StopReading()) return;
-  parts().metrics->OnCallEndedEarly(error_reason::kRequestIncomplete);
-  End(WithReason(absl::DeadlineExceededError(
-                     absl::StrCat("the request did not come within ", absl::FormatDuration(parts().times.request))),
+  environment().metrics->OnCallEndedEarly(error_reason::kRequestIncomplete);
+  End(WithReason(absl::DeadlineExceededError(absl::StrCat("the request did not come within ",
+                                                          absl::FormatDuration(environment().times.request))),
                  error_reason::kRequestIncomplete));
 }
 
@@ -213,7 +213,7 @@ bool RequestCall::End(const absl::Status& whole_status, std::optional<grpc::Byte
     held_ = std::move(held);
     next_.reset();
   }
-  if (ReasonOf(status) == error_reason::kMalformed) parts().metrics->OnCallEndedEarly(error_reason::kMalformed);
+  if (ReasonOf(status) == error_reason::kMalformed) environment().metrics->OnCallEndedEarly(error_reason::kMalformed);
   OnEnded(status);
   Advance();
   return true;
@@ -264,7 +264,7 @@ void RequestCall::Advance() {
     }
   }
   // No other thread writes or finishes the call now, so message_ and last_ do not change while they are sent.
-  if (may_finish && kind() == CallKind::kRequest) Guard([this] { AddLoadReport(parts(), context()); });
+  if (may_finish && kind() == CallKind::kRequest) Guard([this] { AddLoadReport(environment(), context()); });
   if (!may_finish) {
     StartAnswerTimer(static_cast<int64_t>(message_.Length()));
     StartWrite(&message_);

@@ -39,7 +39,7 @@ namespace voxserve {
 
 class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_from_this<Call> {
  public:
-  Call(const CallEnvironment* parts, grpc::CallbackServerContext* context, CallKind kind);
+  Call(const CallEnvironment* environment, grpc::CallbackServerContext* context, CallKind kind);
 
   // Sets who makes the call. Called at most once, before OpenCalls gets the call. If it is not called, the caller is
   // known by its address (source()).
@@ -86,7 +86,7 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   // Called by OnDone, after all other callbacks and before OpenCalls releases the call.
   virtual void OnClosed() {}
 
-  const CallEnvironment& parts() const { return *parts_; }
+  const CallEnvironment& environment() const { return *environment_; }
   grpc::CallbackServerContext* context() const { return context_; }
   absl::Time deadline() const { return deadline_; }
   absl::Time began() const { return began_; }  // when the call was made, by SteadyNow
@@ -97,7 +97,7 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   Timers::Id SetTimer(absl::Time when, void (Self::*on_due)()) {
     Timers::Id id = 0;
     Guard([&] {
-      id = parts_->timers->Set(when, [weak = weak_from_this(), on_due] {
+      id = environment_->timers->Set(when, [weak = weak_from_this(), on_due] {
         if (const auto self = weak.lock()) (static_cast<Self&>(*self).*on_due)();
       });
     });
@@ -127,7 +127,7 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   void CutUnread() ABSL_LOCKS_EXCLUDED(answer_mutex_);
   void OnOutOfMemory() const;
 
-  const CallEnvironment* const parts_;
+  const CallEnvironment* const environment_;
   grpc::CallbackServerContext* const context_;
   const CallKind kind_;
   const std::string peer_;

@@ -16,9 +16,10 @@ namespace voxserve {
 
 class InferCall final : public RequestCall {
  public:
-  InferCall(const CallEnvironment* parts, grpc::CallbackServerContext* context, std::unique_ptr<InferFormat> format)
-      : RequestCall(parts, context, CallKind::kRequest),
-        request_(std::make_shared<UnaryRequest>(parts, std::move(format))) {}
+  InferCall(const CallEnvironment* environment, grpc::CallbackServerContext* context,
+            std::unique_ptr<InferFormat> format)
+      : RequestCall(environment, context, CallKind::kRequest),
+        request_(std::make_shared<UnaryRequest>(environment, std::move(format))) {}
 
  private:
   void OnRequest(const grpc::ByteBuffer& bytes) override;

@@ -7,8 +7,8 @@ constexpr char kTrailer[] = "endpoint-load-metrics-bin";
 
 }  // namespace
 
-xds::data::orca::v3::OrcaLoadReport LoadReportOf(const CallEnvironment& parts) {
-  const ServerLoad load = parts.metrics->Load(parts.num_devices);
+xds::data::orca::v3::OrcaLoadReport LoadReportOf(const CallEnvironment& environment) {
+  const ServerLoad load = environment.metrics->Load(environment.num_devices);
   xds::data::orca::v3::OrcaLoadReport report;
   report.set_application_utilization(load.utilization);
   report.set_rps_fractional(load.answers_per_second);
@@ -16,8 +16,8 @@ xds::data::orca::v3::OrcaLoadReport LoadReportOf(const CallEnvironment& parts) {
   return report;
 }
 
-void AddLoadReport(const CallEnvironment& parts, grpc::CallbackServerContext* context) {
-  context->AddTrailingMetadata(kTrailer, LoadReportOf(parts).SerializeAsString());
+void AddLoadReport(const CallEnvironment& environment, grpc::CallbackServerContext* context) {
+  context->AddTrailingMetadata(kTrailer, LoadReportOf(environment).SerializeAsString());
 }
 
 }  // namespace voxserve

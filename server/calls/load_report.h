@@ -12,9 +12,9 @@
 namespace voxserve {
 
 // Returns the server's load over the last seconds: utilization of the devices, answers and errors per second.
-xds::data::orca::v3::OrcaLoadReport LoadReportOf(const CallEnvironment& parts);
+xds::data::orca::v3::OrcaLoadReport LoadReportOf(const CallEnvironment& environment);
 
 // Adds a report to the call's trailers, as "endpoint-load-metrics-bin". Must be called before the call's Finish.
-void AddLoadReport(const CallEnvironment& parts, grpc::CallbackServerContext* context);
+void AddLoadReport(const CallEnvironment& environment, grpc::CallbackServerContext* context);
 
 }  // namespace voxserve

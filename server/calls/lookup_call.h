@@ -24,24 +24,24 @@ template <typename Request, typename Response>
 class LookupCall final : public RequestCall {
  public:
   // Fills the response, or returns why the caller gets none.
-  using Lookup = absl::Status (*)(const CallEnvironment& parts, const Caller& caller, const Request& request,
+  using Lookup = absl::Status (*)(const CallEnvironment& environment, const Caller& caller, const Request& request,
                                   Response* response);
 
-  LookupCall(const CallEnvironment* parts, grpc::CallbackServerContext* context, CallKind kind, Lookup lookup)
-      : RequestCall(parts, context, kind), lookup_(lookup) {}
+  LookupCall(const CallEnvironment* environment, grpc::CallbackServerContext* context, CallKind kind, Lookup lookup)
+      : RequestCall(environment, context, kind), lookup_(lookup) {}
 
  private:
   void OnRequest(const grpc::ByteBuffer& bytes) override {
     Request request;
     Response response;
     absl::Status status = ParseMessage(bytes, kMaxSmallMessageBytes, &request);
-    if (status.ok()) status = lookup_(parts(), caller(), request, &response);
+    if (status.ok()) status = lookup_(environment(), caller(), request, &response);
     if (!status.ok()) {
       End(status);
       return;
     }
     absl::StatusOr<HeldBytes> held =
-        parts().bytes->Hold(ByteKind::kAnswer, client(), static_cast<int64_t>(response.ByteSizeLong()));
+        environment().bytes->Hold(ByteKind::kAnswer, client(), static_cast<int64_t>(response.ByteSizeLong()));
     if (held.ok()) {
       EndWith(response, *std::move(held));
     } else {
@@ -54,11 +54,12 @@ class LookupCall final : public RequestCall {
 
 // Adds a method whose calls are LookupCalls. path, access: as for RpcRouter::Add.
 template <typename Request, typename Response>
-void AddLookup(const std::string& path, Access access, CallKind kind, const CallEnvironment* parts, RpcRouter* router,
-               absl::Status (*lookup)(const CallEnvironment& parts, const Caller& caller, const Request& request,
+void AddLookup(const std::string& path, Access access, CallKind kind, const CallEnvironment* environment,
+               RpcRouter* router,
+               absl::Status (*lookup)(const CallEnvironment& environment, const Caller& caller, const Request& request,
                                       Response* response)) {
-  router->Add(path, access, [parts, kind, lookup](grpc::CallbackServerContext* context) {
-    return std::make_shared<LookupCall<Request, Response>>(parts, context, kind, lookup);
+  router->Add(path, access, [environment, kind, lookup](grpc::CallbackServerContext* context) {
+    return std::make_shared<LookupCall<Request, Response>>(environment, context, kind, lookup);
   });
 }
 

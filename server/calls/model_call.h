@@ -55,9 +55,9 @@ struct ModelMethod {
 template <typename Request, typename Response>
 class ModelCall final : public RequestCall {
  public:
-  ModelCall(const CallEnvironment* parts, grpc::CallbackServerContext* context,
+  ModelCall(const CallEnvironment* environment, grpc::CallbackServerContext* context,
             const ModelMethod<Request, Response>& method)
-      : RequestCall(parts, context, CallKind::kRequest), method_(method) {}
+      : RequestCall(environment, context, CallKind::kRequest), method_(method) {}
 
   void Drain() override {
     RequestCall::Drain();
@@ -78,7 +78,7 @@ class ModelCall final : public RequestCall {
       return;
     }
     has_model_ = true;
-    method_.start(parts().engine, model_,
+    method_.start(environment().engine, model_,
                   [self = std::static_pointer_cast<ModelCall>(shared_from_this())](
                       const absl::StatusOr<std::vector<int64_t>>& versions) { self->OnVersions(versions); });
   }
@@ -107,10 +107,10 @@ class ModelCall final : public RequestCall {
 // "/voxserve.v1.AdminService/".
 template <typename Request, typename Response>
 void AddModelCall(const std::string& service, const ModelMethod<Request, Response>& method,
-                  const CallEnvironment* parts, RpcRouter* router) {
+                  const CallEnvironment* environment, RpcRouter* router) {
   router->Add(absl::StrCat(service, method.name), Access::kAdmin,
-              [parts, method](grpc::CallbackServerContext* context) {
-                return std::make_shared<ModelCall<Request, Response>>(parts, context, method);
+              [environment, method](grpc::CallbackServerContext* context) {
+                return std::make_shared<ModelCall<Request, Response>>(environment, context, method);
               });
 }
 

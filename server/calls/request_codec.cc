@@ -37,13 +37,13 @@ absl::StatusOr<HeldBytes> RequestCodec::Encode(InferResult* result, v1::InferRes
 
 absl::StatusOr<HeldBytes> RequestCodec::Hold(const google::protobuf::Message& response, absl::Time encode_start) {
   const int64_t bytes = static_cast<int64_t>(response.ByteSizeLong()) + kEnvelopeBytes;
-  if (bytes > parts_->max_message_bytes) {
-    return WithReason(absl::ResourceExhaustedError(absl::StrCat("the response takes ", bytes,
-                                                                " bytes, more than the server's limit of ",
-                                                                parts_->max_message_bytes, " (--max_message_bytes)")),
+  if (bytes > environment_->max_message_bytes) {
+    return WithReason(absl::ResourceExhaustedError(
+                          absl::StrCat("the response takes ", bytes, " bytes, more than the server's limit of ",
+                                       environment_->max_message_bytes, " (--max_message_bytes)")),
                       error_reason::kResponseTooLarge);
   }
-  absl::StatusOr<HeldBytes> held = parts_->bytes->Hold(ByteKind::kAnswer, client_, bytes);
+  absl::StatusOr<HeldBytes> held = environment_->bytes->Hold(ByteKind::kAnswer, client_, bytes);
   encode_time_ = SteadyNow() - encode_start;
   return held;
 }

@@ -24,8 +24,9 @@ namespace voxserve {
 
 class RequestCodec {
  public:
-  // client: the client whose share the answer takes. `parts` must outlive the codec.
-  RequestCodec(const CallEnvironment* parts, std::string client) : parts_(parts), client_(std::move(client)) {}
+  // client: the client whose share the answer takes. `environment` must outlive the codec.
+  RequestCodec(const CallEnvironment* environment, std::string client)
+      : environment_(environment), client_(std::move(client)) {}
 
   // Makes the cloud. Returns the errors of StampOf and DecodeCloud (server/codec/codec.h).
   absl::StatusOr<PointCloud> Decode(v1::PointCloud* message, HostBuffer data);
@@ -42,7 +43,7 @@ class RequestCodec {
   absl::Duration encode_time() const { return encode_time_; }
 
  private:
-  const CallEnvironment* parts_;
+  const CallEnvironment* environment_;
   std::string client_;
   absl::Duration decode_time_;
   absl::Duration encode_time_;

@@ -41,7 +41,7 @@ void RequestTelemetry::SetCloud(const v1::PointCloud& cloud) {
 
 void RequestTelemetry::Record(const InferResult& result, const RequestCodec& codec) const {
   const absl::Time now = SteadyNow();
-  Metrics& metrics = *parts_->metrics;
+  Metrics& metrics = *environment_->metrics;
   metrics.OnStage(result.model, Stage::kDecode, codec.decode_time());
   metrics.OnStage(result.model, Stage::kEncode, codec.encode_time());
   metrics.OnRequest(result.model, result.version, absl::StatusCode::kOk, now - started_);
@@ -63,19 +63,19 @@ void RequestTelemetry::Record(const InferResult& result, const RequestCodec& cod
 // Logs before it measures, so that the measured time includes the time for the log.
 void RequestTelemetry::Fail(const absl::Status& status) const {
   LogFailure(status);
-  parts_->metrics->OnRequest(names_.model, names_.version, status.code(), SteadyNow() - started_);
+  environment_->metrics->OnRequest(names_.model, names_.version, status.code(), SteadyNow() - started_);
 }
 
 void RequestTelemetry::Refuse(const absl::Status& status) const {
   Fail(status);
-  parts_->metrics->OnRefusal(names_.model, status.code(), SteadyNow() - started_);
+  environment_->metrics->OnRefusal(names_.model, status.code(), SteadyNow() - started_);
 }
 
 // Limits the log lines per reason, since an overload refuses thousands of requests a second; metrics count them all.
 void RequestTelemetry::LogFailure(const absl::Status& status) const {
   const std::string reason = ReasonOf(status);
   const LogLevel level = LevelOf(status.code());
-  const std::optional<int64_t> num_left_out = parts_->log_limiter->Admit(reason);
+  const std::optional<int64_t> num_left_out = environment_->log_limiter->Admit(reason);
   if (!num_left_out.has_value()) return;
   if (*num_left_out > 0) Log(level, "not answered, and not logged", {{"reason", reason}, {"requests", *num_left_out}});
   Log(level, "not answered",

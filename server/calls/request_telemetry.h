@@ -31,8 +31,9 @@ class RequestTelemetry {
     TraceContext trace = {};
   };
 
-  // Records the current time as the request's arrival. `parts` must outlive the telemetry.
-  RequestTelemetry(Names names, const CallEnvironment& parts) : names_(std::move(names)), parts_(&parts) {}
+  // Records the current time as the request's arrival. `environment` must outlive the telemetry.
+  RequestTelemetry(Names names, const CallEnvironment& environment)
+      : names_(std::move(names)), environment_(&environment) {}
 
   // Takes what the records say of the request's cloud.
   void SetCloud(const v1::PointCloud& cloud);
@@ -53,7 +54,7 @@ class RequestTelemetry {
   void LogFailure(const absl::Status& status) const;
 
   Names names_;
-  const CallEnvironment* parts_;
+  const CallEnvironment* environment_;
   absl::Time started_ = SteadyNow();
   absl::Time stamp_ = absl::InfinitePast();
   uint64_t num_points_ = 0;

@@ -36,9 +36,9 @@ std::string CertificateName(const grpc::CallbackServerContext& context) {
   return std::string(CutAtCharacter({names.front().data(), names.front().size()}, kMaxCertificateNameBytes));
 }
 
-absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context, const CallEnvironment& parts,
+absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context, const CallEnvironment& environment,
                                 Access access) {
-  const Authoriser* const authoriser = parts.authoriser;
+  const Authoriser* const authoriser = environment.authoriser;
   Caller caller;
   if (authoriser != nullptr) {
     const auto [begin, end] = context.client_metadata().equal_range("authorization");
@@ -53,7 +53,7 @@ absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context, cons
     return caller;
   }
   const std::string certificate = CertificateName(context);
-  caller.client = certificate.empty() ? ClientOf(parts.connections->SourceOf(context.peer()))
+  caller.client = certificate.empty() ? ClientOf(environment.connections->SourceOf(context.peer()))
                                       : absl::StrCat("certificate:", certificate);
   return caller;
 }
@@ -61,23 +61,23 @@ absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context, cons
 }  // namespace
 
 grpc::ServerGenericBidiReactor* RpcRouter::CreateReactor(grpc::GenericCallbackServerContext* context) {
-  parts_->connections->OnCall(context->peer());
+  environment_->connections->OnCall(context->peer());
   const auto method = methods_.find(context->method());
   if (method == methods_.end()) return Refuse(context, UnknownMethod(context->method()));
   std::shared_ptr<Call> call;
   absl::Status status;
   try {
-    absl::StatusOr<Caller> caller = CallerOf(*context, *parts_, method->second.access);
+    absl::StatusOr<Caller> caller = CallerOf(*context, *environment_, method->second.access);
     if (!caller.ok()) {
       if (method->second.access == Access::kAdmin) AuditRefused(*context, caller.status());
       return Refuse(context, caller.status());
     }
     call = method->second.make_call(context);
     call->SetCaller(*std::move(caller));
-    status = parts_->calls->Open(call);
+    status = environment_->calls->Open(call);
     if (status.ok()) call->Start();
   } catch (const std::bad_alloc&) {
-    if (call != nullptr) parts_->calls->Close(call);
+    if (call != nullptr) environment_->calls->Close(call);
     status = OutOfMemoryError();
   }
   return status.ok() ? call.get() : Refuse(context, status);
@@ -85,13 +85,13 @@ grpc::ServerGenericBidiReactor* RpcRouter::CreateReactor(grpc::GenericCallbackSe
 
 // Logs a refused call. The limiter bounds these log lines, since anybody can cause refused calls without end.
 void RpcRouter::AuditRefused(const grpc::GenericCallbackServerContext& context, const absl::Status& status) const {
-  const std::optional<int64_t> left_out = parts_->log_limiter->Admit("audit");
+  const std::optional<int64_t> left_out = environment_->log_limiter->Admit("audit");
   if (!left_out.has_value()) return;
   const TraceContext trace = TraceContextOf(context.client_metadata());
   Log(LogLevel::kWarning, "audit",
       {{"action", context.method().substr(context.method().rfind('/') + 1)},
        {"who", "nobody"},
-       {"peer", parts_->connections->SourceOf(context.peer())},
+       {"peer", environment_->connections->SourceOf(context.peer())},
        TraceIdField(trace),
        SpanIdField(trace),
        {"code", absl::StatusCodeToString(status.code())},
@@ -111,16 +111,17 @@ absl::Status RpcRouter::UnknownMethod(const std::string& path) const {
 
 grpc::ServerGenericBidiReactor* RpcRouter::Refuse(grpc::CallbackServerContext* context, const absl::Status& status) {
   const std::string peer = context->peer();
-  if (const auto reason = DropReasonOf(status)) parts_->metrics->OnDropped("", *reason);
-  if (!absl::IsUnimplemented(status)) parts_->metrics->OnCallEndedEarly(ReasonOf(status));
+  if (const auto reason = DropReasonOf(status)) environment_->metrics->OnDropped("", *reason);
+  if (!absl::IsUnimplemented(status)) environment_->metrics->OnCallEndedEarly(ReasonOf(status));
   RequestTelemetry({.model = "",
                     .version = 0,
                     .request_id = "",
-                    .peer = parts_->connections->SourceOf(peer),
+                    .peer = environment_->connections->SourceOf(peer),
                     .trace = TraceContextOf(context->client_metadata())},
-                   *parts_)
+                   *environment_)
       .Refuse(status);
-  parts_->connections->OnRefusedCall(peer, ReasonOf(status) == error_reason::kDraining && parts_->calls->HasWork(peer));
+  environment_->connections->OnRefusedCall(
+      peer, ReasonOf(status) == error_reason::kDraining && environment_->calls->HasWork(peer));
   return new RefusedCall(context, status);
 }
 

@@ -30,8 +30,8 @@ class RpcRouter final : public grpc::CallbackGenericService {
  public:
   using MakeCall = std::function<std::shared_ptr<Call>(grpc::CallbackServerContext* context)>;
 
-  // `parts` must outlive the router, and the router must outlive the gRPC server.
-  explicit RpcRouter(const CallEnvironment* parts) : parts_(parts) {}
+  // `environment` must outlive the router, and the router must outlive the gRPC server.
+  explicit RpcRouter(const CallEnvironment* environment) : environment_(environment) {}
 
   // Adds a method. path: "/voxserve.v1.InferenceService/Infer". access: the right that the caller needs. make_call:
   // makes the Call of an RPC; any thread calls it.
@@ -54,7 +54,7 @@ class RpcRouter final : public grpc::CallbackGenericService {
   absl::Status UnknownMethod(const std::string& path) const;
   grpc::ServerGenericBidiReactor* Refuse(grpc::CallbackServerContext* context, const absl::Status& status);
 
-  const CallEnvironment* const parts_;
+  const CallEnvironment* const environment_;
   absl::flat_hash_map<std::string, Method> methods_;         // by path
   absl::flat_hash_map<std::string, std::string> elsewhere_;  // where a service or a method is, by its name
 };

@@ -25,7 +25,8 @@ void StreamCall::Start() {
 
 // If `ok` is false, the client has half-closed, or it is gone and gRPC also calls OnCancel.
 void StreamCall::OnReadDone(bool ok) {
-  if (ok) parts().connections->OnMessage(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/!has_message_);
+  if (ok)
+    environment().connections->OnMessage(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/!has_message_);
   has_message_ = has_message_ || ok;
   if (ok && !Guard([this] { OnMessage(&request_); })) EndOutOfMemory();
   request_.Clear();
@@ -70,7 +71,7 @@ void StreamCall::OnCancel() {
 void StreamCall::OnClosed() {
   if (!has_message_) CountUseless();
   absl::MutexLock lock(&mutex_);
-  parts().timers->Clear(timer_);
+  environment().timers->Clear(timer_);
   OnStreamClosed();
 }
 
@@ -101,7 +102,8 @@ void StreamCall::Fail(const absl::Status& whole_status) {
   {
     absl::MutexLock lock(&mutex_);
     if (end_.has_value()) return;
-    if (ReasonOf(status) == error_reason::kStreamIdle) parts().metrics->OnCallEndedEarly(error_reason::kStreamIdle);
+    if (ReasonOf(status) == error_reason::kStreamIdle)
+      environment().metrics->OnCallEndedEarly(error_reason::kStreamIdle);
     end_ = status;
   }
   OnFailed(status);
@@ -169,7 +171,7 @@ absl::Time StreamCall::AllowedSilenceEnds() const {
 void StreamCall::SetTimers() {
   const absl::Time next = std::min(NextExpiry(), AllowedSilenceEnds());
   if (next >= timer_time_) return;
-  parts().timers->Clear(timer_);
+  environment().timers->Clear(timer_);
   timer_ = SetTimer(next, &StreamCall::OnTimer);
   timer_time_ = timer_ == 0 ? absl::InfiniteFuture() : next;
 }

@@ -34,8 +34,8 @@ namespace voxserve {
 
 class StreamCall : public Call {
  public:
-  StreamCall(const CallEnvironment* parts, grpc::CallbackServerContext* context)
-      : Call(parts, context, CallKind::kStream) {}
+  StreamCall(const CallEnvironment* environment, grpc::CallbackServerContext* context)
+      : Call(environment, context, CallKind::kStream) {}
 
   void Start() final ABSL_LOCKS_EXCLUDED(mutex_);
   void OnReadDone(bool ok) final ABSL_LOCKS_EXCLUDED(mutex_);

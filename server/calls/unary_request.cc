@@ -17,7 +17,7 @@ auto UnaryRequest::Guarded(const Run& run) -> decltype(run()) {
   try {
     return run();
   } catch (const std::bad_alloc&) {
-    parts_.metrics->OnCallEndedEarly(error_reason::kOutOfMemory);
+    environment_.metrics->OnCallEndedEarly(error_reason::kOutOfMemory);
     return OutOfMemoryError();
   }
 }
@@ -40,21 +40,21 @@ void UnaryRequest::Start(RequestOrigin origin, const grpc::ByteBuffer& bytes, Do
 
 absl::Status UnaryRequest::Submit(const grpc::ByteBuffer& bytes) {
   const absl::Time arrived = SteadyNow();
-  codec_.emplace(&parts_, origin_.caller.client);
+  codec_.emplace(&environment_, origin_.caller.client);
   RETURN_IF_ERROR(HoldRequest(static_cast<int64_t>(bytes.Length())));
   v1::InferRequest request;
   HostBuffer data;
-  const auto allocate = [this](int64_t size) { return parts_.engine->AllocateCloud(size, BufferLife::kRequest); };
+  const auto allocate = [this](int64_t size) { return environment_.engine->AllocateCloud(size, BufferLife::kRequest); };
   RETURN_IF_ERROR(format_->Parse(bytes, allocate, &request, &data));
   const auto num_held = [&] {
     return static_cast<int64_t>(request.SpaceUsedLong()) + format_->HeldSpace() + data.size();
   };
   RETURN_IF_ERROR(HoldRequest(num_held()));
   SetTelemetry(request);
-  RETURN_IF_ERROR(CheckMayInfer(origin_.caller, *parts_.engine, request.model(), request.version(),
+  RETURN_IF_ERROR(CheckMayInfer(origin_.caller, *environment_.engine, request.model(), request.version(),
                                 PriorityOf(request.priority())));
-  RETURN_IF_ERROR(format_->Complete(*parts_.engine, &request));
-  RETURN_IF_ERROR(format_->Fetch(parts_, origin_.caller.client, allocate, &data));
+  RETURN_IF_ERROR(format_->Complete(*environment_.engine, &request));
+  RETURN_IF_ERROR(format_->Fetch(environment_, origin_.caller.client, allocate, &data));
   RETURN_IF_ERROR(HoldRequest(num_held()));
   if (!request.has_cloud()) {
     return WithReason(absl::InvalidArgumentError("the request has no cloud"), error_reason::kMissingCloud);
@@ -72,7 +72,7 @@ absl::Status UnaryRequest::Submit(const grpc::ByteBuffer& bytes) {
     absl::MutexLock lock(&mutex_);
     is_submitting_ = true;
   }
-  const uint64_t ticket = parts_.engine->Submit(std::move(task));
+  const uint64_t ticket = environment_.engine->Submit(std::move(task));
   bool is_abandoned = false;
   {
     absl::MutexLock lock(&mutex_);
@@ -80,17 +80,17 @@ absl::Status UnaryRequest::Submit(const grpc::ByteBuffer& bytes) {
     ticket_ = ticket;
     is_abandoned = abandoned_.has_value();
   }
-  if (is_abandoned) parts_.engine->Cancel(ticket);
+  if (is_abandoned) environment_.engine->Cancel(ticket);
   return absl::OkStatus();
 }
 
 absl::Status UnaryRequest::HoldRequest(int64_t bytes) {
   absl::StatusOr<HeldBytes> held =
-      parts_.bytes->Hold(ByteKind::kRequest, origin_.caller.client, bytes, request_bytes_.bytes());
+      environment_.bytes->Hold(ByteKind::kRequest, origin_.caller.client, bytes, request_bytes_.bytes());
   if (held.ok()) {
     request_bytes_ = *std::move(held);
   } else if (const auto reason = DropReasonOf(held.status())) {
-    parts_.metrics->OnDropped("", *reason);
+    environment_.metrics->OnDropped("", *reason);
   }
   return held.status();
 }
@@ -101,7 +101,7 @@ void UnaryRequest::SetTelemetry(const v1::InferRequest& request) {
                                              .request_id = request.request_id(),
                                              .peer = origin_.peer,
                                              .trace = origin_.trace},
-                     parts_);
+                     environment_);
 }
 
 void UnaryRequest::Abandon(const absl::Status& why) {
@@ -111,7 +111,7 @@ void UnaryRequest::Abandon(const absl::Status& why) {
     abandoned_ = why;
     ticket = ticket_;
   }
-  if (ticket.has_value()) parts_.engine->Cancel(*ticket);
+  if (ticket.has_value()) environment_.engine->Cancel(*ticket);
 }
 
 absl::StatusOr<InferAnswer> UnaryRequest::AnswerOf(absl::StatusOr<InferResult> result) {

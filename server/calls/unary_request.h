@@ -64,7 +64,7 @@ class InferFormat {
   // caller may use the model, so the errors may describe the model.
   virtual absl::Status Complete(const Engine& /*engine*/, v1::InferRequest* /*request*/) { return absl::OkStatus(); }
   // Fetches the cloud's bytes if they did not come with the message but lie in shared memory. Called after Complete.
-  virtual absl::Status Fetch(const CallEnvironment& /*parts*/, const std::string& /*client*/,
+  virtual absl::Status Fetch(const CallEnvironment& /*environment*/, const std::string& /*client*/,
                              CloudAllocator /*allocate*/, HostBuffer* /*data*/) {
     return absl::OkStatus();
   }
@@ -87,9 +87,9 @@ class UnaryRequest : public std::enable_shared_from_this<UnaryRequest> {
     TraceContext trace = {};
   };
 
-  // `parts` must outlive the request.
-  UnaryRequest(const CallEnvironment* parts, std::unique_ptr<InferFormat> format)
-      : parts_(*parts), format_(std::move(format)) {}
+  // `environment` must outlive the request.
+  UnaryRequest(const CallEnvironment* environment, std::unique_ptr<InferFormat> format)
+      : environment_(*environment), format_(std::move(format)) {}
 
   void Start(RequestOrigin origin, const grpc::ByteBuffer& bytes, Done done) ABSL_LOCKS_EXCLUDED(mutex_);
   // Tells the request that nobody waits for its answer any more, and cancels its task. `done` gets the status `why`,
@@ -111,7 +111,7 @@ class UnaryRequest : public std::enable_shared_from_this<UnaryRequest> {
   template <typename Run>
   auto Guarded(const Run& run) -> decltype(run());
 
-  const CallEnvironment& parts_;
+  const CallEnvironment& environment_;
   const std::unique_ptr<InferFormat> format_;
   // Start sets these before the engine gets the task.
   RequestOrigin origin_;

@@ -39,10 +39,10 @@ absl::Status OpenInferenceFormat::Complete(const Engine& engine, v1::InferReques
   return TranslateRequest(message_, parts_, num_bytes_, model, request);
 }
 
-absl::Status OpenInferenceFormat::Fetch(const CallEnvironment& parts, const std::string& client,
+absl::Status OpenInferenceFormat::Fetch(const CallEnvironment& environment, const std::string& client,
                                         CloudAllocator allocate, HostBuffer* data) {
   const auto find = [&](const SharedMemoryUse& use) {
-    return parts.shared_memory->Find(client, use.region, use.offset, use.num_bytes);
+    return environment.shared_memory->Find(client, use.region, use.offset, use.num_bytes);
   };
   for (const auto& output : message_.outputs()) {
     ASSIGN_OR_RETURN(const std::optional<SharedMemoryUse> use, ParseSharedMemory(output.parameters(), ""));
@@ -51,10 +51,10 @@ absl::Status OpenInferenceFormat::Fetch(const CallEnvironment& parts, const std:
     shared_outputs_.insert_or_assign(output.name(), std::move(part));
   }
   if (!shared_input_) return absl::OkStatus();
-  if (shared_input_->num_bytes > parts.max_message_bytes) {
+  if (shared_input_->num_bytes > environment.max_message_bytes) {
     return WithReason(absl::InvalidArgumentError(absl::StrCat(
                           "the input takes ", shared_input_->num_bytes, " bytes of shared memory, at most ",
-                          parts.max_message_bytes, " are allowed, as in a message (--max_message_bytes)")),
+                          environment.max_message_bytes, " are allowed, as in a message (--max_message_bytes)")),
                       error_reason::kBadLayout);
   }
   ASSIGN_OR_RETURN(const SharedMemoryPart part, find(*shared_input_));

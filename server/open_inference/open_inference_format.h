@@ -27,7 +27,7 @@ class OpenInferenceFormat final : public InferFormat {
   absl::Status Parse(const grpc::ByteBuffer& bytes, CloudAllocator allocate, v1::InferRequest* request,
                      HostBuffer* data) override;
   absl::Status Complete(const Engine& engine, v1::InferRequest* request) override;
-  absl::Status Fetch(const CallEnvironment& parts, const std::string& client, CloudAllocator allocate,
+  absl::Status Fetch(const CallEnvironment& environment, const std::string& client, CloudAllocator allocate,
                      HostBuffer* data) override;
   int64_t HeldSpace() const override { return static_cast<int64_t>(message_.SpaceUsedLong()); }
   absl::Duration timeout() const override { return parameters_->timeout; }

@@ -23,55 +23,55 @@ namespace {
 
 constexpr char kPlatform[] = "voxserve";
 
-absl::Status ServerLive(const CallEnvironment& /*parts*/, const Caller& /*caller*/,
+absl::Status ServerLive(const CallEnvironment& /*environment*/, const Caller& /*caller*/,
                         const inference::ServerLiveRequest& /*request*/, inference::ServerLiveResponse* response) {
   response->set_live(true);
   return absl::OkStatus();
 }
 
-absl::Status ServerReady(const CallEnvironment& parts, const Caller& /*caller*/,
+absl::Status ServerReady(const CallEnvironment& environment, const Caller& /*caller*/,
                          const inference::ServerReadyRequest& /*request*/, inference::ServerReadyResponse* response) {
-  response->set_ready(parts.is_ready());
+  response->set_ready(environment.is_ready());
   return absl::OkStatus();
 }
 
-absl::Status ServerMetadata(const CallEnvironment& parts, const Caller& /*caller*/,
+absl::Status ServerMetadata(const CallEnvironment& environment, const Caller& /*caller*/,
                             const inference::ServerMetadataRequest& /*request*/,
                             inference::ServerMetadataResponse* response) {
   response->set_name("voxserve");
-  response->set_version(parts.version);
+  response->set_version(environment.version);
   return absl::OkStatus();
 }
 
 // Returns the version of the model. Returns the error of Caller::CheckModel if the caller may not see the model.
-absl::StatusOr<ModelVersionInfo> FindModel(const CallEnvironment& parts, const Caller& caller, const std::string& name,
-                                           const std::string& version) {
+absl::StatusOr<ModelVersionInfo> FindModel(const CallEnvironment& environment, const Caller& caller,
+                                           const std::string& name, const std::string& version) {
   if (!caller.SeesModel(name)) return caller.CheckModel(name);
   ASSIGN_OR_RETURN(const int64_t number, ParseModelVersion(version));
-  return parts.engine->GetModel(name, number);
+  return environment.engine->GetModel(name, number);
 }
 
-absl::StatusOr<ModelVersionInfo> FindReadyModel(const CallEnvironment& parts, const Caller& caller,
+absl::StatusOr<ModelVersionInfo> FindReadyModel(const CallEnvironment& environment, const Caller& caller,
                                                 const std::string& name, const std::string& version) {
-  ASSIGN_OR_RETURN(ModelVersionInfo info, FindModel(parts, caller, name, version));
+  ASSIGN_OR_RETURN(ModelVersionInfo info, FindModel(environment, caller, name, version));
   if (info.state != ModelState::kReady) return WhyNotReady(info);
   return info;
 }
 
-absl::Status ModelReady(const CallEnvironment& parts, const Caller& caller, const inference::ModelReadyRequest& request,
-                        inference::ModelReadyResponse* response) {
-  const absl::StatusOr<ModelVersionInfo> info = FindModel(parts, caller, request.name(), request.version());
+absl::Status ModelReady(const CallEnvironment& environment, const Caller& caller,
+                        const inference::ModelReadyRequest& request, inference::ModelReadyResponse* response) {
+  const absl::StatusOr<ModelVersionInfo> info = FindModel(environment, caller, request.name(), request.version());
   if (!info.ok() && !absl::IsNotFound(info.status())) return info.status();
   response->set_ready(info.ok() && info->state == ModelState::kReady);
   return absl::OkStatus();
 }
 
-absl::Status ModelMetadata(const CallEnvironment& parts, const Caller& caller,
+absl::Status ModelMetadata(const CallEnvironment& environment, const Caller& caller,
                            const inference::ModelMetadataRequest& request, inference::ModelMetadataResponse* response) {
-  ASSIGN_OR_RETURN(const ModelVersionInfo info, FindReadyModel(parts, caller, request.name(), request.version()));
+  ASSIGN_OR_RETURN(const ModelVersionInfo info, FindReadyModel(environment, caller, request.name(), request.version()));
   response->set_name(info.name);
   response->set_platform(kPlatform);
-  for (const ModelVersionInfo& other : parts.engine->ListModels()) {
+  for (const ModelVersionInfo& other : environment.engine->ListModels()) {
     const bool is_ready = other.name == info.name && other.state == ModelState::kReady;
     if (is_ready) response->add_versions(absl::StrCat(other.version));
   }
@@ -93,9 +93,9 @@ inference::DataType DataTypeOf(const std::string& datatype) {
   return datatype == "INT32" ? inference::TYPE_INT32 : inference::TYPE_FP32;
 }
 
-absl::Status ModelConfig(const CallEnvironment& parts, const Caller& caller,
+absl::Status ModelConfig(const CallEnvironment& environment, const Caller& caller,
                          const inference::ModelConfigRequest& request, inference::ModelConfigResponse* response) {
-  ASSIGN_OR_RETURN(const ModelVersionInfo info, FindReadyModel(parts, caller, request.name(), request.version()));
+  ASSIGN_OR_RETURN(const ModelVersionInfo info, FindReadyModel(environment, caller, request.name(), request.version()));
   inference::ModelConfig& config = *response->mutable_config();
   config.set_name(info.name);
   config.set_platform(kPlatform);
@@ -146,15 +146,15 @@ void EncodeStatistics(const ModelTotals& totals, inference::ModelStatistics* out
 }
 
 // Returns one entry for each model with a ready version.
-absl::Status StatisticsOfModels(const CallEnvironment& parts, const Caller& caller,
+absl::Status StatisticsOfModels(const CallEnvironment& environment, const Caller& caller,
                                 const inference::ModelStatisticsRequest& request,
                                 inference::ModelStatisticsResponse* response) {
   if (!request.name().empty()) {
-    RETURN_IF_ERROR(FindModel(parts, caller, request.name(), request.version()).status());
+    RETURN_IF_ERROR(FindModel(environment, caller, request.name(), request.version()).status());
   }
   std::map<std::string, int64_t> newest;
   int num_versions = 0;  // of the model that is asked for
-  for (const ModelVersionInfo& info : parts.engine->ListModels()) {
+  for (const ModelVersionInfo& info : environment.engine->ListModels()) {
     const bool is_asked_for = request.name().empty() ? caller.SeesModel(info.name) : info.name == request.name();
     if (!is_asked_for || info.state != ModelState::kReady) continue;
     newest[info.name] = info.version;  // ListModels gives a model's versions in ascending order
@@ -169,7 +169,7 @@ absl::Status StatisticsOfModels(const CallEnvironment& parts, const Caller& call
     inference::ModelStatistics& out = *response->add_model_stats();
     out.set_name(name);
     out.set_version(absl::StrCat(version));
-    EncodeStatistics(parts.metrics->TotalsOf(name), &out);
+    EncodeStatistics(environment.metrics->TotalsOf(name), &out);
   }
   return absl::OkStatus();
 }
@@ -186,11 +186,11 @@ const char* StateName(ModelState state) {
   return "UNAVAILABLE";
 }
 
-absl::Status RepositoryIndex(const CallEnvironment& parts, const Caller& caller,
+absl::Status RepositoryIndex(const CallEnvironment& environment, const Caller& caller,
                              const inference::RepositoryIndexRequest& request,
                              inference::RepositoryIndexResponse* response) {
   RETURN_IF_ERROR(CheckRepository(request.repository_name()));
-  for (const ModelVersionInfo& info : parts.engine->ListModels()) {
+  for (const ModelVersionInfo& info : environment.engine->ListModels()) {
     if (!caller.SeesModel(info.name) || (request.ready() && info.state != ModelState::kReady)) continue;
     auto& model = *response->add_models();
     model.set_name(info.name);
@@ -201,17 +201,17 @@ absl::Status RepositoryIndex(const CallEnvironment& parts, const Caller& caller,
   return absl::OkStatus();
 }
 
-absl::Status CheckSharedMemoryIsOn(const CallEnvironment& parts) {
-  if (parts.shared_memory->is_on()) return absl::OkStatus();
+absl::Status CheckSharedMemoryIsOn(const CallEnvironment& environment) {
+  if (environment.shared_memory->is_on()) return absl::OkStatus();
   return absl::UnimplementedError("shared memory is off on this server; --shared_memory_prefix allows it");
 }
 
-absl::Status SharedMemoryStatus(const CallEnvironment& parts, const Caller& caller,
+absl::Status SharedMemoryStatus(const CallEnvironment& environment, const Caller& caller,
                                 const inference::SystemSharedMemoryStatusRequest& request,
                                 inference::SystemSharedMemoryStatusResponse* response) {
-  RETURN_IF_ERROR(CheckSharedMemoryIsOn(parts));
+  RETURN_IF_ERROR(CheckSharedMemoryIsOn(environment));
   ASSIGN_OR_RETURN(const std::vector<SharedMemoryRegion> regions,
-                   parts.shared_memory->List(caller.client, request.name()));
+                   environment.shared_memory->List(caller.client, request.name()));
   for (const SharedMemoryRegion& region : regions) {
     auto& out = (*response->mutable_regions())[region.name];
     out.set_name(region.name);
@@ -223,43 +223,44 @@ absl::Status SharedMemoryStatus(const CallEnvironment& parts, const Caller& call
 }
 
 // An offset or size of 2^63 bytes or more becomes negative in the conversion to int64_t, and Register refuses it.
-absl::Status RegisterSharedMemory(const CallEnvironment& parts, const Caller& caller,
+absl::Status RegisterSharedMemory(const CallEnvironment& environment, const Caller& caller,
                                   const inference::SystemSharedMemoryRegisterRequest& request,
                                   inference::SystemSharedMemoryRegisterResponse* /*response*/) {
-  RETURN_IF_ERROR(CheckSharedMemoryIsOn(parts));
-  return parts.shared_memory->Register(caller.client, {.name = request.name(),
-                                                       .key = request.key(),
-                                                       .offset = static_cast<int64_t>(request.offset()),
-                                                       .num_bytes = static_cast<int64_t>(request.byte_size())});
+  RETURN_IF_ERROR(CheckSharedMemoryIsOn(environment));
+  return environment.shared_memory->Register(caller.client, {.name = request.name(),
+                                                             .key = request.key(),
+                                                             .offset = static_cast<int64_t>(request.offset()),
+                                                             .num_bytes = static_cast<int64_t>(request.byte_size())});
 }
 
-absl::Status UnregisterSharedMemory(const CallEnvironment& parts, const Caller& caller,
+absl::Status UnregisterSharedMemory(const CallEnvironment& environment, const Caller& caller,
                                     const inference::SystemSharedMemoryUnregisterRequest& request,
                                     inference::SystemSharedMemoryUnregisterResponse* /*response*/) {
-  RETURN_IF_ERROR(CheckSharedMemoryIsOn(parts));
-  parts.shared_memory->Unregister(caller.client, request.name());
+  RETURN_IF_ERROR(CheckSharedMemoryIsOn(environment));
+  environment.shared_memory->Unregister(caller.client, request.name());
   return absl::OkStatus();
 }
 
 }  // namespace
 
-void AddSharedMemoryLookups(const std::string& service, const CallEnvironment* parts, RpcRouter* router) {
-  AddLookup(service + "SystemSharedMemoryStatus", Access::kInfer, CallKind::kInfo, parts, router, SharedMemoryStatus);
-  AddLookup(service + "SystemSharedMemoryRegister", Access::kInfer, CallKind::kRequest, parts, router,
+void AddSharedMemoryLookups(const std::string& service, const CallEnvironment* environment, RpcRouter* router) {
+  AddLookup(service + "SystemSharedMemoryStatus", Access::kInfer, CallKind::kInfo, environment, router,
+            SharedMemoryStatus);
+  AddLookup(service + "SystemSharedMemoryRegister", Access::kInfer, CallKind::kRequest, environment, router,
             RegisterSharedMemory);
-  AddLookup(service + "SystemSharedMemoryUnregister", Access::kInfer, CallKind::kRequest, parts, router,
+  AddLookup(service + "SystemSharedMemoryUnregister", Access::kInfer, CallKind::kRequest, environment, router,
             UnregisterSharedMemory);
 }
 
-void AddOpenInferenceLookups(const std::string& service, const CallEnvironment* parts, RpcRouter* router) {
-  AddLookup(service + "ServerLive", Access::kOpen, CallKind::kInfo, parts, router, ServerLive);
-  AddLookup(service + "ServerReady", Access::kOpen, CallKind::kInfo, parts, router, ServerReady);
-  AddLookup(service + "ServerMetadata", Access::kAny, CallKind::kInfo, parts, router, ServerMetadata);
-  AddLookup(service + "ModelReady", Access::kModels, CallKind::kInfo, parts, router, ModelReady);
-  AddLookup(service + "ModelMetadata", Access::kModels, CallKind::kRequest, parts, router, ModelMetadata);
-  AddLookup(service + "ModelConfig", Access::kModels, CallKind::kRequest, parts, router, ModelConfig);
-  AddLookup(service + "ModelStatistics", Access::kModels, CallKind::kRequest, parts, router, StatisticsOfModels);
-  AddLookup(service + "RepositoryIndex", Access::kModels, CallKind::kRequest, parts, router, RepositoryIndex);
+void AddOpenInferenceLookups(const std::string& service, const CallEnvironment* environment, RpcRouter* router) {
+  AddLookup(service + "ServerLive", Access::kOpen, CallKind::kInfo, environment, router, ServerLive);
+  AddLookup(service + "ServerReady", Access::kOpen, CallKind::kInfo, environment, router, ServerReady);
+  AddLookup(service + "ServerMetadata", Access::kAny, CallKind::kInfo, environment, router, ServerMetadata);
+  AddLookup(service + "ModelReady", Access::kModels, CallKind::kInfo, environment, router, ModelReady);
+  AddLookup(service + "ModelMetadata", Access::kModels, CallKind::kRequest, environment, router, ModelMetadata);
+  AddLookup(service + "ModelConfig", Access::kModels, CallKind::kRequest, environment, router, ModelConfig);
+  AddLookup(service + "ModelStatistics", Access::kModels, CallKind::kRequest, environment, router, StatisticsOfModels);
+  AddLookup(service + "RepositoryIndex", Access::kModels, CallKind::kRequest, environment, router, RepositoryIndex);
 }
 
 }  // namespace voxserve

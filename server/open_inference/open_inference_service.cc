@@ -48,28 +48,30 @@ void WriteNothing(const std::vector<int64_t>& /*versions*/, Response* /*response
 
 }  // namespace
 
-void AddOpenInferenceService(const CallEnvironment* parts, RpcRouter* router) {
+void AddOpenInferenceService(const CallEnvironment* environment, RpcRouter* router) {
   const std::string& service = ServicePath();
-  AddOpenInferenceLookups(service, parts, router);
-  AddSharedMemoryLookups(service, parts, router);
-  router->Add(service + "ModelInfer", Access::kInfer, [parts](grpc::CallbackServerContext* context) {
-    return std::make_shared<InferCall>(parts, context, std::make_unique<OpenInferenceFormat>());
+  AddOpenInferenceLookups(service, environment, router);
+  AddSharedMemoryLookups(service, environment, router);
+  router->Add(service + "ModelInfer", Access::kInfer, [environment](grpc::CallbackServerContext* context) {
+    return std::make_shared<InferCall>(environment, context, std::make_unique<OpenInferenceFormat>());
   });
-  router->Add(service + "ModelStreamInfer", Access::kInfer,
-              [parts](grpc::CallbackServerContext* context) { return MakeOpenInferenceStream(parts, context); });
+  router->Add(service + "ModelStreamInfer", Access::kInfer, [environment](grpc::CallbackServerContext* context) {
+    return MakeOpenInferenceStream(environment, context);
+  });
   for (const char* method : {kLoad, kUnload}) {
     router->AddElsewhere(absl::StrCat(kOpenInferenceServiceName, "/", method),
                          "it is on the operators' port, --admin_port of the server");
   }
 }
 
-void AddOpenInferenceAdmin(const CallEnvironment* parts, RpcRouter* router) {
+void AddOpenInferenceAdmin(const CallEnvironment* environment, RpcRouter* router) {
   const std::string& service = ServicePath();
-  AddOpenInferenceLookups(service, parts, router);
+  AddOpenInferenceLookups(service, environment, router);
   AddModelCall<inference::RepositoryModelLoadRequest, inference::RepositoryModelLoadResponse>(
-      service, {.name = kLoad, .start = StartLoad, .read = ReadRequest, .write = WriteNothing}, parts, router);
+      service, {.name = kLoad, .start = StartLoad, .read = ReadRequest, .write = WriteNothing}, environment, router);
   AddModelCall<inference::RepositoryModelUnloadRequest, inference::RepositoryModelUnloadResponse>(
-      service, {.name = kUnload, .start = StartUnload, .read = ReadRequest, .write = WriteNothing}, parts, router);
+      service, {.name = kUnload, .start = StartUnload, .read = ReadRequest, .write = WriteNothing}, environment,
+      router);
 }
 
 }  // namespace voxserve

@@ -21,32 +21,32 @@ namespace voxserve {
 
 inline constexpr char kOpenInferenceServiceName[] = "inference.GRPCInferenceService";
 
-// Adds the methods of the clients' port: all except RepositoryModelLoad and RepositoryModelUnload. `parts` must outlive
-// the router.
-void AddOpenInferenceService(const CallEnvironment* parts, RpcRouter* router);
+// Adds the methods of the clients' port: all except RepositoryModelLoad and RepositoryModelUnload. `environment` must
+// outlive the router.
+void AddOpenInferenceService(const CallEnvironment* environment, RpcRouter* router);
 
-// Adds the methods of the operators' port. `parts` must outlive the router. The methods are:
+// Adds the methods of the operators' port. `environment` must outlive the router. The methods are:
 // - RepositoryModelLoad and RepositoryModelUnload. Only this port has them, since the operator decides who may reach
 //   it.
 // - All methods of AddOpenInferenceLookups, since a client program that loads models sends all its calls to one
 //   address.
-void AddOpenInferenceAdmin(const CallEnvironment* parts, RpcRouter* router);
+void AddOpenInferenceAdmin(const CallEnvironment* environment, RpcRouter* router);
 
 // ---- open_inference_lookups.cc
 
 // Add the methods that are answered at once, as LookupCalls. service: the first part of their paths,
-// "/inference.GRPCInferenceService/". `parts` must outlive the router.
+// "/inference.GRPCInferenceService/". `environment` must outlive the router.
 //
 // AddOpenInferenceLookups adds health, metadata, configuration, statistics and the index of the repository.
 // AddSharedMemoryLookups adds the methods that register, unregister and list shared memory. Only the clients' port,
 // which runs models, has them.
-void AddOpenInferenceLookups(const std::string& service, const CallEnvironment* parts, RpcRouter* router);
-void AddSharedMemoryLookups(const std::string& service, const CallEnvironment* parts, RpcRouter* router);
+void AddOpenInferenceLookups(const std::string& service, const CallEnvironment* environment, RpcRouter* router);
+void AddSharedMemoryLookups(const std::string& service, const CallEnvironment* environment, RpcRouter* router);
 
 // ---- open_inference_stream.cc: ModelStreamInfer
 
 // Makes the call for one stream, a StreamCall (server/calls/stream_call.h). Its requests run side by side, each with an
-// UnaryRequest, and each is answered when it is ready, in any order. `parts` must outlive the call.
+// UnaryRequest, and each is answered when it is ready, in any order. `environment` must outlive the call.
 //
 // - Back-pressure: the call reads no further request while 16 of its requests are unanswered or have answers that wait
 //   to be sent. gRPC's flow control then stops the client. ByteLimits bounds the bytes of requests and answers.
@@ -54,6 +54,6 @@ void AddSharedMemoryLookups(const std::string& service, const CallEnvironment* p
 // - End: the call ends with OK after the client has half-closed. It ends with an error if the client has been silent
 //   for too long (DEADLINE_EXCEEDED, reason STREAM_IDLE) or the server drains (UNAVAILABLE, reason DRAINING). In each
 //   case it first answers every request that it has read. If the client is gone, its requests are cancelled.
-std::shared_ptr<Call> MakeOpenInferenceStream(const CallEnvironment* parts, grpc::CallbackServerContext* context);
+std::shared_ptr<Call> MakeOpenInferenceStream(const CallEnvironment* environment, grpc::CallbackServerContext* context);
 
 }  // namespace voxserve

@@ -59,7 +59,7 @@ class OpenInferenceStream final : public StreamCall {
   // Starts the request that was read. One that comes during a drain is answered with the error that ends the stream.
   void OnMessage(grpc::ByteBuffer* message) override {
     const auto request =
-        std::make_shared<UnaryRequest>(&parts(), std::make_unique<OpenInferenceFormat>(/*is_streamed=*/true));
+        std::make_shared<UnaryRequest>(&environment(), std::make_unique<OpenInferenceFormat>(/*is_streamed=*/true));
     UnaryRequest::Done done = [self = self(), request](absl::StatusOr<InferAnswer> answer) {
       self->OnAnswer(request, std::move(answer));
     };
@@ -84,7 +84,8 @@ class OpenInferenceStream final : public StreamCall {
     const bool is_made = Guard([&] {
       const absl::Status status = caller().Narrowed(answer.status());
       if (status.ok()) return;
-      if (ReasonOf(status) == error_reason::kMalformed) parts().metrics->OnCallEndedEarly(error_reason::kMalformed);
+      if (ReasonOf(status) == error_reason::kMalformed)
+        environment().metrics->OnCallEndedEarly(error_reason::kMalformed);
       answer = AnswerOf(status, request->request_id());
     });
     if (is_made && answer.ok()) {
@@ -113,12 +114,12 @@ class OpenInferenceStream final : public StreamCall {
   }
 
   absl::Time SilenceEnds() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return last_sign_ + parts().times.silence;
+    return last_sign_ + environment().times.silence;
   }
 
   absl::Status SilenceError() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return WithReason(absl::DeadlineExceededError(
-                          absl::StrCat("no request came within ", absl::FormatDuration(parts().times.silence))),
+                          absl::StrCat("no request came within ", absl::FormatDuration(environment().times.silence))),
                       error_reason::kStreamIdle);
   }
 
@@ -127,8 +128,9 @@ class OpenInferenceStream final : public StreamCall {
 
 }  // namespace
 
-std::shared_ptr<Call> MakeOpenInferenceStream(const CallEnvironment* parts, grpc::CallbackServerContext* context) {
-  return std::make_shared<OpenInferenceStream>(parts, context);
+std::shared_ptr<Call> MakeOpenInferenceStream(const CallEnvironment* environment,
+                                              grpc::CallbackServerContext* context) {
+  return std::make_shared<OpenInferenceStream>(environment, context);
 }
 
 }  // namespace voxserve

@@ -23,14 +23,15 @@ void WriteVersions(const std::vector<int64_t>& versions, Response* response) {
 
 }  // namespace
 
-void AddAdminService(const CallEnvironment* parts, RpcRouter* router) {
+void AddAdminService(const CallEnvironment* environment, RpcRouter* router) {
   const std::string service = absl::StrCat("/", kAdminServiceName, "/");
   router->Add(service + "TunePlan", Access::kAdmin,
-              [parts](grpc::CallbackServerContext* context) { return MakeTunePlanCall(parts, context); });
+              [environment](grpc::CallbackServerContext* context) { return MakeTunePlanCall(environment, context); });
   AddModelCall<v1::LoadModelRequest, v1::LoadModelResponse>(
-      service, {.name = "LoadModel", .start = StartLoad, .read = ReadRequest, .write = WriteVersions}, parts, router);
+      service, {.name = "LoadModel", .start = StartLoad, .read = ReadRequest, .write = WriteVersions}, environment,
+      router);
   AddModelCall<v1::UnloadModelRequest, v1::UnloadModelResponse>(
-      service, {.name = "UnloadModel", .start = StartUnload, .read = ReadRequest, .write = WriteVersions}, parts,
+      service, {.name = "UnloadModel", .start = StartUnload, .read = ReadRequest, .write = WriteVersions}, environment,
       router);
 }
 

@@ -32,7 +32,7 @@ HealthCheckResponse Encode(HealthCheckResponse::ServingStatus status) {
 class HealthService::CheckCall final : public RequestCall {
  public:
   CheckCall(HealthService* health, grpc::CallbackServerContext* context)
-      : RequestCall(health->parts_, context, CallKind::kInfo), health_(health) {}
+      : RequestCall(health->environment_, context, CallKind::kInfo), health_(health) {}
 
  private:
   void OnRequest(const grpc::ByteBuffer& bytes) override {
@@ -55,7 +55,7 @@ class HealthService::CheckCall final : public RequestCall {
 class HealthService::WatchCall final : public RequestCall {
  public:
   WatchCall(HealthService* health, grpc::CallbackServerContext* context)
-      : RequestCall(health->parts_, context, CallKind::kInfo), health_(health) {}
+      : RequestCall(health->environment_, context, CallKind::kInfo), health_(health) {}
 
   // Sends the status if it differs from the last one sent.
   void Refresh() {

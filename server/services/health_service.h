@@ -27,8 +27,8 @@ namespace voxserve {
 
 class HealthService {
  public:
-  // `parts` must outlive the service, and the service must outlive its calls and every router that AddTo gets.
-  explicit HealthService(const CallEnvironment* parts) : parts_(parts) {}
+  // `environment` must outlive the service, and the service must outlive its calls and every router that AddTo gets.
+  explicit HealthService(const CallEnvironment* environment) : environment_(environment) {}
 
   // Adds both methods to a router. Several routers may serve one HealthService.
   void AddTo(RpcRouter* router);
@@ -50,7 +50,7 @@ class HealthService {
   void Watch(const std::shared_ptr<WatchCall>& call) ABSL_LOCKS_EXCLUDED(mutex_);
   void Unwatch(const std::shared_ptr<WatchCall>& call) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  const CallEnvironment* const parts_;
+  const CallEnvironment* const environment_;
   mutable absl::Mutex mutex_;
   std::map<std::string, bool> serving_ ABSL_GUARDED_BY(mutex_);
   std::set<std::shared_ptr<WatchCall>> watches_ ABSL_GUARDED_BY(mutex_);

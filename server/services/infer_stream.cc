@@ -64,13 +64,13 @@ class InferStreamCall final : public StreamCall {
   }
 
   absl::Time SilenceEnds() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return session_ == nullptr ? began() + parts().times.config : last_sign_ + parts().times.silence;
+    return session_ == nullptr ? began() + environment().times.config : last_sign_ + environment().times.silence;
   }
 
   absl::Status SilenceError() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const std::string why = session_ == nullptr
-                                ? absl::StrCat("no config came within ", absl::FormatDuration(parts().times.config))
-                                : absl::StrCat("no frame came within ", absl::FormatDuration(parts().times.silence));
+    const std::string why =
+        session_ == nullptr ? absl::StrCat("no config came within ", absl::FormatDuration(environment().times.config))
+                            : absl::StrCat("no frame came within ", absl::FormatDuration(environment().times.silence));
     return WithReason(absl::DeadlineExceededError(why), error_reason::kStreamIdle);
   }
 
@@ -92,8 +92,8 @@ class InferStreamCall final : public StreamCall {
 
   void OnStreamClosed() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (session_ == nullptr) return;
-    parts().metrics->OnStreamClosed(model_);
-    const std::optional<int64_t> left_out = parts().log_limiter->Admit("stream ended");
+    environment().metrics->OnStreamClosed(model_);
+    const std::optional<int64_t> left_out = environment().log_limiter->Admit("stream ended");
     if (!left_out.has_value()) return;
     Log(LogLevel::kInfo, "stream ended",
         {{"model", Clipped(model_)},
@@ -112,7 +112,7 @@ class InferStreamCall final : public StreamCall {
 
   RequestTelemetry TelemetryOf(std::string request_id) {
     absl::MutexLock lock(&mutex_);
-    return RequestTelemetry({model_, version_, std::move(request_id), source(), trace()}, parts());
+    return RequestTelemetry({model_, version_, std::move(request_id), source(), trace()}, environment());
   }
 
   // ---- incoming messages: only OnMessage calls these functions
@@ -123,7 +123,7 @@ class InferStreamCall final : public StreamCall {
     v1::InferStreamRequest message;
     HostBuffer data;
     const BufferLife life = has_sweeps_ ? BufferLife::kStream : BufferLife::kRequest;
-    const auto allocate = [this, life](int64_t size) { return parts().engine->AllocateCloud(size, life); };
+    const auto allocate = [this, life](int64_t size) { return environment().engine->AllocateCloud(size, life); };
     absl::Status status = ParseStreamRequest(*bytes, allocate, &message, &data);
     bytes->Clear();
     if (status.ok()) {
@@ -148,22 +148,22 @@ class InferStreamCall final : public StreamCall {
     // The frames that this one supersedes are not counted. Otherwise a stream at its limit could not replace its older
     // frames.
     if (session_of_reader_ != nullptr) in_place_of += session_of_reader_->BytesAheadOfNext();
-    return parts().bytes->Hold(ByteKind::kFrame, client(), bytes, in_place_of);
+    return environment().bytes->Hold(ByteKind::kFrame, client(), bytes, in_place_of);
   }
 
   // Answers a message that cannot be parsed as a frame with an error. Before the config there are no frames, so the
   // error ends the stream.
   void OnBadMessage(const absl::Status& why, uint64_t frame_id) {
-    if (ReasonOf(why) == error_reason::kMalformed) parts().metrics->OnCallEndedEarly(error_reason::kMalformed);
+    if (ReasonOf(why) == error_reason::kMalformed) environment().metrics->OnCallEndedEarly(error_reason::kMalformed);
     if (session_of_reader_ == nullptr) return Fail(why);
-    PushFrame(frame_id, StreamFrame{.cloud = why}, HeldBytes(), RequestCodec(&parts(), client()),
+    PushFrame(frame_id, StreamFrame{.cloud = why}, HeldBytes(), RequestCodec(&environment(), client()),
               TelemetryOf(absl::StrCat(frame_id)));
   }
 
   void OnConfig(const v1::StreamConfig& message) {
     if (session_of_reader_ != nullptr) return Fail(BadStreamError("the stream has a config already"));
     absl::StatusOr<StreamSession::Config> config = DecodeStreamConfig(message);
-    Engine* const engine = parts().engine;
+    Engine* const engine = environment().engine;
     absl::Status status = config.status();
     if (status.ok()) {
       const absl::StatusOr<ModelVersionInfo> model = engine->GetModel(config->model, config->version);
@@ -186,8 +186,8 @@ class InferStreamCall final : public StreamCall {
         *std::move(config),
         {.submit = [engine](InferTask task) { return engine->Submit(std::move(task)); },
          .cancel = [engine](uint64_t ticket, DropReason reason) { return engine->Cancel(ticket, reason); },
-         .observer = parts().metrics});
-    parts().metrics->OnStreamOpened(message.model());
+         .observer = environment().metrics});
+    environment().metrics->OnStreamOpened(message.model());
     bool is_draining = false;
     {
       absl::MutexLock lock(&mutex_);
@@ -199,7 +199,7 @@ class InferStreamCall final : public StreamCall {
 
   void OnFrame(v1::StreamFrame message, HostBuffer data, HeldBytes held) {
     if (session_of_reader_ == nullptr) return Fail(BadStreamError("the first message must be the stream's config"));
-    RequestCodec codec(&parts(), client());
+    RequestCodec codec(&environment(), client());
     RequestTelemetry telemetry = TelemetryOf(absl::StrCat(message.frame_id()));
     StreamFrame frame;
     frame.reset_sweeps = message.reset_sweeps();
@@ -226,7 +226,7 @@ class InferStreamCall final : public StreamCall {
   // Counts the frame's cloud as a sweep. If the limits have no room for it, frees this stream's own sweeps: nobody else
   // would free them.
   absl::StatusOr<HeldBytes> HoldSweep(int64_t bytes) {
-    ByteLimits& limits = *parts().bytes;
+    ByteLimits& limits = *environment().bytes;
     absl::StatusOr<HeldBytes> held = limits.Hold(ByteKind::kSweep, client(), bytes);
     if (held.ok()) return held;
     held = limits.Hold(ByteKind::kSweep, client(), bytes, session_of_reader_->SweepBytes());
@@ -321,8 +321,8 @@ class InferStreamCall final : public StreamCall {
 
 }  // namespace
 
-std::shared_ptr<Call> MakeInferStream(const CallEnvironment* parts, grpc::CallbackServerContext* context) {
-  return std::make_shared<InferStreamCall>(parts, context);
+std::shared_ptr<Call> MakeInferStream(const CallEnvironment* environment, grpc::CallbackServerContext* context) {
+  return std::make_shared<InferStreamCall>(environment, context);
 }
 
 }  // namespace voxserve

@@ -38,33 +38,33 @@ class V1Format final : public InferFormat {
   std::string request_id_;
 };
 
-absl::Status ListModels(const CallEnvironment& parts, const Caller& caller, const v1::ListModelsRequest& /*request*/,
-                        v1::ListModelsResponse* response) {
-  for (const ModelVersionInfo& info : parts.engine->ListModels()) {
+absl::Status ListModels(const CallEnvironment& environment, const Caller& caller,
+                        const v1::ListModelsRequest& /*request*/, v1::ListModelsResponse* response) {
+  for (const ModelVersionInfo& info : environment.engine->ListModels()) {
     if (caller.SeesModel(info.name)) EncodeModel(info, response->add_models());
   }
   return absl::OkStatus();
 }
 
-absl::Status GetModel(const CallEnvironment& parts, const Caller& caller, const v1::GetModelRequest& request,
+absl::Status GetModel(const CallEnvironment& environment, const Caller& caller, const v1::GetModelRequest& request,
                       v1::GetModelResponse* response) {
   if (!caller.SeesModel(request.model())) return caller.CheckModel(request.model());
-  ASSIGN_OR_RETURN(const ModelVersionInfo info, parts.engine->GetModel(request.model(), request.version()));
+  ASSIGN_OR_RETURN(const ModelVersionInfo info, environment.engine->GetModel(request.model(), request.version()));
   EncodeModel(info, response->mutable_model());
   return absl::OkStatus();
 }
 
 }  // namespace
 
-void AddInferenceService(const CallEnvironment* parts, RpcRouter* router) {
+void AddInferenceService(const CallEnvironment* environment, RpcRouter* router) {
   const std::string service = absl::StrCat("/", kInferenceServiceName, "/");
-  router->Add(service + "Infer", Access::kInfer, [parts](grpc::CallbackServerContext* context) {
-    return std::make_shared<InferCall>(parts, context, std::make_unique<V1Format>());
+  router->Add(service + "Infer", Access::kInfer, [environment](grpc::CallbackServerContext* context) {
+    return std::make_shared<InferCall>(environment, context, std::make_unique<V1Format>());
   });
   router->Add(service + "InferStream", Access::kInfer,
-              [parts](grpc::CallbackServerContext* context) { return MakeInferStream(parts, context); });
-  AddLookup(service + "ListModels", Access::kModels, CallKind::kRequest, parts, router, ListModels);
-  AddLookup(service + "GetModel", Access::kModels, CallKind::kRequest, parts, router, GetModel);
+              [environment](grpc::CallbackServerContext* context) { return MakeInferStream(environment, context); });
+  AddLookup(service + "ListModels", Access::kModels, CallKind::kRequest, environment, router, ListModels);
+  AddLookup(service + "GetModel", Access::kModels, CallKind::kRequest, environment, router, GetModel);
 }
 
 }  // namespace voxserve

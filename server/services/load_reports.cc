@@ -36,8 +36,8 @@ absl::StatusOr<absl::Duration> IntervalOf(const OrcaLoadReportRequest& request) 
 
 class LoadReportCall final : public RequestCall {
  public:
-  LoadReportCall(const CallEnvironment* parts, grpc::CallbackServerContext* context)
-      : RequestCall(parts, context, CallKind::kInfo) {}
+  LoadReportCall(const CallEnvironment* environment, grpc::CallbackServerContext* context)
+      : RequestCall(environment, context, CallKind::kInfo) {}
 
  private:
   void OnRequest(const grpc::ByteBuffer& bytes) override {
@@ -58,7 +58,7 @@ class LoadReportCall final : public RequestCall {
       if (has_ended()) return;
       timer_ = SetTimer(SteadyNow() + interval_, &LoadReportCall::OnDue);
     }
-    absl::StatusOr<grpc::ByteBuffer> message = Serialize(LoadReportOf(parts()));
+    absl::StatusOr<grpc::ByteBuffer> message = Serialize(LoadReportOf(environment()));
     if (message.ok()) Update(*std::move(message));
   }
 
@@ -68,7 +68,7 @@ class LoadReportCall final : public RequestCall {
 
   void OnEnded(const absl::Status& /*status*/) override {
     absl::MutexLock lock(&mutex_);
-    parts().timers->Clear(std::exchange(timer_, 0));
+    environment().timers->Clear(std::exchange(timer_, 0));
   }
 
   absl::Duration interval_;  // set before the first report
@@ -78,10 +78,11 @@ class LoadReportCall final : public RequestCall {
 
 }  // namespace
 
-void AddLoadReportService(const CallEnvironment* parts, RpcRouter* router) {
-  router->Add(
-      "/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics", Access::kAny,
-      [parts](grpc::CallbackServerContext* context) { return std::make_shared<LoadReportCall>(parts, context); });
+void AddLoadReportService(const CallEnvironment* environment, RpcRouter* router) {
+  router->Add("/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics", Access::kAny,
+              [environment](grpc::CallbackServerContext* context) {
+                return std::make_shared<LoadReportCall>(environment, context);
+              });
 }
 
 }  // namespace voxserve

@@ -82,14 +82,15 @@ ServerReflectionResponse Answer(const ServerReflectionRequest& request) {
 // One call of ServerReflectionInfo. It answers each request before it reads the next one.
 class ReflectionCall final : public Call {
  public:
-  ReflectionCall(const CallEnvironment* parts, grpc::CallbackServerContext* context)
-      : Call(parts, context, CallKind::kInfo) {}
+  ReflectionCall(const CallEnvironment* environment, grpc::CallbackServerContext* context)
+      : Call(environment, context, CallKind::kInfo) {}
 
   void Start() override { Read(); }
   void Drain() override {}
 
   void OnReadDone(bool ok) override {
-    if (ok) parts().connections->OnMessage(peer(), static_cast<int64_t>(message_.Length()), /*is_first=*/!has_message_);
+    if (ok)
+      environment().connections->OnMessage(peer(), static_cast<int64_t>(message_.Length()), /*is_first=*/!has_message_);
     if (!StopReading()) return;
     has_message_ = has_message_ || ok;
     if (!ok) return End(absl::OkStatus());
@@ -120,7 +121,8 @@ class ReflectionCall final : public Call {
     ServerReflectionRequest request;
     RETURN_IF_ERROR(ParseMessage(message_, kMaxSmallMessageBytes, &request));
     ASSIGN_OR_RETURN(grpc::ByteBuffer answer, Serialize(Answer(request)));
-    ASSIGN_OR_RETURN(held_, parts().bytes->Hold(ByteKind::kAnswer, client(), static_cast<int64_t>(answer.Length())));
+    ASSIGN_OR_RETURN(held_,
+                     environment().bytes->Hold(ByteKind::kAnswer, client(), static_cast<int64_t>(answer.Length())));
     message_.Swap(&answer);
     return absl::OkStatus();
   }
@@ -135,7 +137,7 @@ class ReflectionCall final : public Call {
     {
       absl::MutexLock lock(&mutex_);
       is_reading_ = true;
-      timer_ = SetTimer(SteadyNow() + parts().times.config, &ReflectionCall::OnSilence);
+      timer_ = SetTimer(SteadyNow() + environment().times.config, &ReflectionCall::OnSilence);
     }
     StartRead(&message_);
   }
@@ -143,13 +145,13 @@ class ReflectionCall final : public Call {
   // Stops the read in progress. Returns true only for the first caller, which decides how the call goes on.
   bool StopReading() {
     absl::MutexLock lock(&mutex_);
-    parts().timers->Clear(std::exchange(timer_, 0));
+    environment().timers->Clear(std::exchange(timer_, 0));
     return std::exchange(is_reading_, false);
   }
 
   void OnSilence() {
     if (!StopReading()) return;
-    parts().metrics->OnCallEndedEarly(error_reason::kStreamIdle);
+    environment().metrics->OnCallEndedEarly(error_reason::kStreamIdle);
     End(WithReason(absl::DeadlineExceededError("no request came in time"), error_reason::kStreamIdle));
   }
 
@@ -163,11 +165,12 @@ class ReflectionCall final : public Call {
 
 }  // namespace
 
-void AddReflectionService(const CallEnvironment* parts, RpcRouter* router) {
+void AddReflectionService(const CallEnvironment* environment, RpcRouter* router) {
   for (const char* version : {"v1", "v1alpha"}) {
-    router->Add(
-        absl::StrCat("/grpc.reflection.", version, ".ServerReflection/ServerReflectionInfo"), Access::kAny,
-        [parts](grpc::CallbackServerContext* context) { return std::make_shared<ReflectionCall>(parts, context); });
+    router->Add(absl::StrCat("/grpc.reflection.", version, ".ServerReflection/ServerReflectionInfo"), Access::kAny,
+                [environment](grpc::CallbackServerContext* context) {
+                  return std::make_shared<ReflectionCall>(environment, context);
+                });
   }
 }
 

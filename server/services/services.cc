@@ -20,32 +20,32 @@ Services::Services(const Options& options, Engine* engine, Metrics* metrics, Con
     : calls_(options.calls),
       bytes_(options.bytes),
       shared_memory_(options.shared_memory_prefix),
-      parts_({.engine = engine,
-              .metrics = metrics,
-              .connections = connections,
-              .calls = &calls_,
-              .bytes = &bytes_,
-              .timers = &timers_,
-              .shared_memory = &shared_memory_,
-              .log_limiter = &log_limiter_,
-              .num_devices = NumDevices(*engine),
-              .is_ready = [this] { return health_.IsServing(""); },
-              .version = options.version,
-              .authoriser = options.authoriser,
-              .max_message_bytes = options.max_message_bytes,
-              .times = options.times}),
-      health_(&parts_),
-      router_(&parts_),
-      admin_router_(&parts_) {
-  AddInferenceService(&parts_, &router_);
-  AddLoadReportService(&parts_, &router_);
-  AddAdminService(&parts_, &admin_router_);
-  AddOpenInferenceService(&parts_, &router_);
-  AddOpenInferenceAdmin(&parts_, &admin_router_);
+      environment_({.engine = engine,
+                    .metrics = metrics,
+                    .connections = connections,
+                    .calls = &calls_,
+                    .bytes = &bytes_,
+                    .timers = &timers_,
+                    .shared_memory = &shared_memory_,
+                    .log_limiter = &log_limiter_,
+                    .num_devices = NumDevices(*engine),
+                    .is_ready = [this] { return health_.IsServing(""); },
+                    .version = options.version,
+                    .authoriser = options.authoriser,
+                    .max_message_bytes = options.max_message_bytes,
+                    .times = options.times}),
+      health_(&environment_),
+      router_(&environment_),
+      admin_router_(&environment_) {
+  AddInferenceService(&environment_, &router_);
+  AddLoadReportService(&environment_, &router_);
+  AddAdminService(&environment_, &admin_router_);
+  AddOpenInferenceService(&environment_, &router_);
+  AddOpenInferenceAdmin(&environment_, &admin_router_);
   router_.AddElsewhere(kAdminServiceName,
                        "it has one of its own, --admin_port of the server, admin_address of clients");
   for (RpcRouter* router : {&router_, &admin_router_}) {
-    AddReflectionService(&parts_, router);
+    AddReflectionService(&environment_, router);
     health_.AddTo(router);
   }
 }

@@ -77,15 +77,15 @@ class Services {
   OpenCalls calls_;
   ByteLimits bytes_;
   SharedMemory shared_memory_;
-  const CallEnvironment parts_;
+  const CallEnvironment environment_;
   HealthService health_;
   RpcRouter router_;
   RpcRouter admin_router_;
   Timers timers_;  // destroyed first, since its functions use the other members
 };
 
-// The parts of the services follow, each implemented by the source file that the heading names. `parts` must outlive
-// the router or the call.
+// The parts of the services follow, each implemented by the source file that the heading names. `environment` must
+// outlive the router or the call.
 
 // ---- inference_service.cc: voxserve.v1.InferenceService
 
@@ -94,7 +94,7 @@ inline constexpr char kInferenceServiceName[] = "voxserve.v1.InferenceService";
 // Adds Infer, InferStream, ListModels and GetModel. An Infer call is an InferCall, whose UnaryRequest
 // (server/calls/unary_request.h) hands the request to the engine. ListModels and GetModel are LookupCalls, and show a
 // caller only the models that it may see.
-void AddInferenceService(const CallEnvironment* parts, RpcRouter* router);
+void AddInferenceService(const CallEnvironment* environment, RpcRouter* router);
 
 // ---- infer_stream.cc: voxserve.v1.InferenceService.InferStream
 
@@ -112,7 +112,7 @@ void AddInferenceService(const CallEnvironment* parts, RpcRouter* router);
 //   clouds, sweeps and answers.
 // - A frame whose bytes are malformed is answered with an error, and the stream goes on. A malformed message before the
 //   config ends the stream.
-std::shared_ptr<Call> MakeInferStream(const CallEnvironment* parts, grpc::CallbackServerContext* context);
+std::shared_ptr<Call> MakeInferStream(const CallEnvironment* environment, grpc::CallbackServerContext* context);
 
 // ---- admin_service.cc: voxserve.v1.AdminService
 
@@ -121,7 +121,7 @@ inline constexpr char kAdminServiceName[] = "voxserve.v1.AdminService";
 // Adds LoadModel and UnloadModel (server/calls/model_call.h) and TunePlan to the router of the operators' port.
 // - Every call that is admitted writes a line to the audit log when it ends (server/calls/audit.h).
 // - When the server drains (shuts down), every call ends at once with UNAVAILABLE, reason DRAINING.
-void AddAdminService(const CallEnvironment* parts, RpcRouter* router);
+void AddAdminService(const CallEnvironment* environment, RpcRouter* router);
 
 // ---- tune_plan_call.cc: voxserve.v1.AdminService.TunePlan
 
@@ -132,7 +132,7 @@ void AddAdminService(const CallEnvironment* parts, RpcRouter* router);
 // - The call and its search end at once when the client cancels or when the server drains (UNAVAILABLE, reason
 //   DRAINING).
 // - Errors: INVALID_ARGUMENT if a number in the request is out of range, and the errors of Engine::Tune.
-std::shared_ptr<Call> MakeTunePlanCall(const CallEnvironment* parts, grpc::CallbackServerContext* context);
+std::shared_ptr<Call> MakeTunePlanCall(const CallEnvironment* environment, grpc::CallbackServerContext* context);
 
 // ---- load_reports.cc: xds.service.orca.v3.OpenRcaService
 
@@ -142,12 +142,12 @@ std::shared_ptr<Call> MakeTunePlanCall(const CallEnvironment* parts, grpc::Callb
 //
 // gRPC's own implementation is not used: gRPC shows the calls of its registered methods only after their request has
 // arrived (see call.h), and the gRPC of Debian 12 lacks this service.
-void AddLoadReportService(const CallEnvironment* parts, RpcRouter* router);
+void AddLoadReportService(const CallEnvironment* environment, RpcRouter* router);
 
 // ---- reflection_service.cc: gRPC server reflection
 
 // Adds the methods of versions 1 and 1alpha. Tools such as grpcurl use them to list services and read their messages.
 // They answer from the compiled-in descriptors. They have no extensions to report, since proto3 has none.
-void AddReflectionService(const CallEnvironment* parts, RpcRouter* router);
+void AddReflectionService(const CallEnvironment* environment, RpcRouter* router);
 
 }  // namespace voxserve

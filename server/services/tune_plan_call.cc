@@ -73,8 +73,8 @@ v1::TunePlanUpdate Encode(const TuneResult& result) {
 // reports after the call's end are dropped.
 class TunePlanCall final : public RequestCall {
  public:
-  TunePlanCall(const CallEnvironment* parts, grpc::CallbackServerContext* context)
-      : RequestCall(parts, context, CallKind::kRequest) {}
+  TunePlanCall(const CallEnvironment* environment, grpc::CallbackServerContext* context)
+      : RequestCall(environment, context, CallKind::kRequest) {}
 
   void Drain() override {
     RequestCall::Drain();
@@ -92,7 +92,7 @@ class TunePlanCall final : public RequestCall {
     RETURN_IF_ERROR(ParseMessage(bytes, kMaxSmallMessageBytes, &request_));
     has_request_ = true;
     ASSIGN_OR_RETURN(TuneTask task, DecodeTask(request_));
-    if (const auto left_out = parts().log_limiter->Admit("TunePlan"); left_out.has_value()) {
+    if (const auto left_out = environment().log_limiter->Admit("TunePlan"); left_out.has_value()) {
       Log(LogLevel::kInfo, "asked for a tuned plan",
           {{"model", Clipped(request_.model())},
            {"version", request_.version()},
@@ -106,13 +106,13 @@ class TunePlanCall final : public RequestCall {
     }
     task.on_progress = [self = self()](const TuneProgress& progress) { self->OnProgress(progress); };
     task.done = [self = self()](const absl::StatusOr<TuneResult>& result) { self->OnResult(result); };
-    const uint64_t ticket = parts().engine->Tune(std::move(task));
+    const uint64_t ticket = environment().engine->Tune(std::move(task));
     {
       absl::MutexLock lock(&mutex_);
       ticket_ = ticket;
     }
     // A drain may have ended the call before it had a ticket to cancel the search with.
-    if (has_ended()) parts().engine->CancelTune(ticket);
+    if (has_ended()) environment().engine->CancelTune(ticket);
     return absl::OkStatus();
   }
 
@@ -124,7 +124,7 @@ class TunePlanCall final : public RequestCall {
       absl::MutexLock lock(&mutex_);
       ticket = ticket_;
     }
-    if (ticket.has_value()) parts().engine->CancelTune(*ticket);
+    if (ticket.has_value()) environment().engine->CancelTune(*ticket);
   }
 
   void OnAbandoned(const absl::Status& why) override { Abort(why); }
@@ -156,8 +156,8 @@ class TunePlanCall final : public RequestCall {
 
 }  // namespace
 
-std::shared_ptr<Call> MakeTunePlanCall(const CallEnvironment* parts, grpc::CallbackServerContext* context) {
-  return std::make_shared<TunePlanCall>(parts, context);
+std::shared_ptr<Call> MakeTunePlanCall(const CallEnvironment* environment, grpc::CallbackServerContext* context) {
+  return std::make_shared<TunePlanCall>(environment, context);
 }
 
 }  // namespace voxserve
