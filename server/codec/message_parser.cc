@@ -8,10 +8,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <new>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -88,6 +90,19 @@ class SkeletonReader {
   // Returns the data of the message's cloud, or its tensor's values; empty if it has none.
   HostBuffer& data() { return data_; }
   TensorParts parts() const { return parts_; }
+  // Returns the field of InferStreamRequest.request that the skeleton has, null if none.
+  const FieldDescriptor* request() const { return request_; }
+
+  static const FieldDescriptor* ConfigField() {
+    static const FieldDescriptor* const field =
+        v1::InferStreamRequest::descriptor()->FindFieldByNumber(v1::InferStreamRequest::kConfigFieldNumber);
+    return field;
+  }
+  static const FieldDescriptor* FrameField() {
+    static const FieldDescriptor* const field =
+        v1::InferStreamRequest::descriptor()->FindFieldByNumber(v1::InferStreamRequest::kFrameFieldNumber);
+    return field;
+  }
 
  private:
   // Gathers a message's fields up to the current limit.
@@ -153,9 +168,12 @@ class SkeletonReader {
     const auto num_bytes = static_cast<int>(length);
     if (IsData(field)) return TakeData(*field, num_bytes);
 
+    const size_t begin = out->size();
     RETURN_IF_ERROR(GatherVarint(tag, out));
     if (field != nullptr && field->type() == FieldDescriptor::TYPE_MESSAGE) {
-      return GatherSubmessage(*field, num_bytes, out);
+      RETURN_IF_ERROR(GatherSubmessage(*field, num_bytes, out));
+      if (field->containing_oneof() == ConfigField()->containing_oneof()) ReplaceRequest(field, begin, out);
+      return absl::OkStatus();
     }
     const bool is_text = field != nullptr && field->type() == FieldDescriptor::TYPE_STRING;
     if (is_text && num_bytes > MessageLimits::kMaxTextBytes) {
@@ -177,8 +195,7 @@ class SkeletonReader {
     if (field.containing_type() == RawField()->containing_type() && !field.is_map()) {
       RETURN_IF_ERROR(CountSome(&num_tensors_, MessageLimits::kMaxRequestTensors, "inputs and outputs"));
     }
-    // Config and frame are alternatives of one oneof: a config replaces an earlier frame, and the data of this frame.
-    if (&field == ConfigField()) data_ = HostBuffer();
+    if (&field == ConfigField()) data_ = HostBuffer();  // which replaces an earlier frame
     RETURN_IF_ERROR(EnterLevel());
     const CodedInputStream::Limit outer = input_.PushLimit(num_bytes);
     std::string body;
@@ -188,6 +205,26 @@ class SkeletonReader {
     RETURN_IF_ERROR(GatherVarint(body.size(), out));
     out->append(body);
     return absl::OkStatus();
+  }
+
+  // Config and frame are alternatives of one oneof. Drops from the skeleton the fields that one replaces, so that the
+  // skeleton has one of them alone (see ParseSkeleton). begin: where the field begins in `out`.
+  void ReplaceRequest(const FieldDescriptor* field, size_t begin, std::string* out) {
+    if (request_ != field && !request_fields_.empty()) {
+      // Moves each byte at most once, however often a message changes its mind.
+      size_t kept = request_fields_.front().first;
+      for (size_t i = 0; i < request_fields_.size(); ++i) {
+        const size_t from = request_fields_[i].first + request_fields_[i].second;
+        const size_t to = i + 1 < request_fields_.size() ? request_fields_[i + 1].first : out->size();
+        std::copy(&(*out)[from], out->data() + to, &(*out)[kept]);
+        kept += to - from;
+      }
+      begin -= out->size() - kept;
+      out->resize(kept);
+      request_fields_.clear();
+    }
+    request_ = field;
+    request_fields_.emplace_back(begin, out->size() - begin);
   }
 
   // Makes the only copy of the points.
@@ -303,11 +340,6 @@ class SkeletonReader {
         v1::PointCloud::descriptor()->FindFieldByNumber(v1::PointCloud::kFieldsFieldNumber);
     return field;
   }
-  static const FieldDescriptor* ConfigField() {
-    static const FieldDescriptor* const field =
-        v1::InferStreamRequest::descriptor()->FindFieldByNumber(v1::InferStreamRequest::kConfigFieldNumber);
-    return field;
-  }
 
   const CloudAllocator allocate_;
   grpc::ProtoBufferReader reader_;
@@ -321,7 +353,26 @@ class SkeletonReader {
   int num_tensors_ = 0;
   TensorParts parts_;
   int depth_ = 0;
+  const FieldDescriptor* request_ = nullptr;
+  std::vector<std::pair<size_t, size_t>> request_fields_;  // where they begin in the skeleton, and their sizes
 };
+
+// Makes sure that the message has this alternative: a frame or a config. Protobuf 3.21 sets a oneof's case before it
+// allocates, so that after a failed allocation the message's destructor would delete a message that is not there. This
+// allocates first.
+void SetAlternative(const FieldDescriptor& field, v1::InferStreamRequest* message) {
+  const bool is_frame = field.number() == v1::InferStreamRequest::kFrameFieldNumber;
+  if (is_frame && !message->has_frame()) message->set_allocated_frame(std::make_unique<v1::StreamFrame>().release());
+  if (!is_frame && !message->has_config()) {
+    message->set_allocated_config(std::make_unique<v1::StreamConfig>().release());
+  }
+}
+
+bool ParseSkeleton(const SkeletonReader& reader, Message* message) {
+  message->Clear();
+  if (reader.request() != nullptr) SetAlternative(*reader.request(), static_cast<v1::InferStreamRequest*>(message));
+  return message->MergeFromString(reader.skeleton());
+}
 
 absl::Status ParseWithin(const grpc::ByteBuffer& bytes, CloudAllocator allocate, Message* message, HostBuffer* data,
                          TensorParts* parts = nullptr) {
@@ -329,7 +380,7 @@ absl::Status ParseWithin(const grpc::ByteBuffer& bytes, CloudAllocator allocate,
   try {
     SkeletonReader walk(bytes, allocate);
     status = walk.Gather(*message->GetDescriptor());
-    if (status.ok() && !message->ParsePartialFromString(walk.skeleton())) {
+    if (status.ok() && !ParseSkeleton(walk, message)) {
       status = Malformed(absl::StrCat("the bytes are no ", message->GetTypeName()));
     }
     *data = std::move(walk.data());
@@ -367,15 +418,16 @@ void ReadFrameId(const grpc::ByteBuffer& bytes, v1::InferStreamRequest* message)
     } else if (is_in_frame && tag == id_tag) {
       uint64_t id = 0;
       if (!input.ReadVarint64(&id)) return;
+      SetAlternative(*SkeletonReader::FrameField(), message);
       message->mutable_frame()->set_frame_id(id);
     } else if (!is_in_frame && tag == frame_tag) {
       uint32_t length = 0;
-      message->mutable_frame();
+      SetAlternative(*SkeletonReader::FrameField(), message);
       if (!input.ReadVarint32(&length)) return;
       outer = input.PushLimit(static_cast<int>(length));
       is_in_frame = true;
     } else {
-      if (!is_in_frame && tag == config_tag) message->mutable_config();
+      if (!is_in_frame && tag == config_tag) SetAlternative(*SkeletonReader::ConfigField(), message);
       if (!WireFormatLite::SkipField(&input, tag)) return;
     }
   }

@@ -283,9 +283,11 @@ TEST(MessageParserTest, TheLastOfConfigAndFrameWins) {
       DelimitedField(kFrame, VarintField(kFrameId, 5) + DelimitedField(kFrameCloud, DelimitedField(kData, "points")));
   const std::string id = DelimitedField(kFrame, VarintField(kFrameId, 6));
   const std::string empty = DelimitedField(kFrame, "");
+  const std::string unknown = DelimitedField(15, "unknown"), number = VarintField(14, 300);
   for (const std::string& bytes :
        {config, frame, config + frame, frame + config, frame + config + empty, config + frame + other + config,
-        frame + id, id + frame + empty, frame + config + id + frame, std::string()}) {
+        frame + id, id + frame + empty, frame + config + id + frame, std::string(), unknown + config + number + frame,
+        frame + unknown + id + number + config + unknown + other, config + number + id + unknown + config + number}) {
     EXPECT_TRUE(ExpectAsProtobuf<v1::InferStreamRequest>(bytes, OneSlice(bytes)));
   }
 }
