@@ -177,7 +177,7 @@ PointCloud Cloud(const Points& points) {
   return *PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
 }
 
-void ExpectEqual(support::Device device, const Graph& graph, uint32_t seed) {
+void ExpectEqualBoxes(support::Device device, const Graph& graph, uint32_t seed) {
   const Points points = RandomPoints(seed);
   const PointCloud cloud = Cloud(points);
   const auto runner = DeviceRunner::Create({.device = device});
@@ -205,14 +205,14 @@ Graph CenterPoint(uint32_t seed) {
 }
 
 TEST_P(DetectionNetworkTest, CenterPointsTasks) {
-  for (const uint32_t seed : {1u, 2u, 3u}) ExpectEqual(GetParam(), CenterPoint(seed), seed);
+  for (const uint32_t seed : {1u, 2u, 3u}) ExpectEqualBoxes(GetParam(), CenterPoint(seed), seed);
 }
 
 TEST_P(DetectionNetworkTest, SecondsAnchors) {
   for (const uint32_t seed : {4u, 5u}) {
     GraphBuilder b(seed);
     const int boxes = AnchorTask(b, Bev(b));
-    ExpectEqual(GetParam(), b.FinishBoxes(b.Nms({boxes}, {.iou_threshold = 0.01f, .max_boxes_out = 20}), 4), seed);
+    ExpectEqualBoxes(GetParam(), b.FinishBoxes(b.Nms({boxes}, {.iou_threshold = 0.01f, .max_boxes_out = 20}), 4), seed);
   }
 }
 
@@ -221,7 +221,7 @@ TEST_P(DetectionNetworkTest, HeadsOfBothKinds) {
   const int bev = Bev(b);
   const int anchors = AnchorTask(b, bev);
   const int center = CenterTask(b, bev, CenterHeadConvention::kDet3d, {0}, false);
-  ExpectEqual(GetParam(), b.FinishBoxes(b.Nms({anchors, center}, {.iou_threshold = 0.5f, .max_boxes_out = 9}), 4), 6);
+  ExpectEqualBoxes(GetParam(), b.FinishBoxes(b.Nms({anchors, center}, {.iou_threshold = 0.5f, .max_boxes_out = 9}), 4), 6);
 }
 
 TEST_P(DetectionNetworkTest, CenterPointsTasksAreDecodedTogether) {
