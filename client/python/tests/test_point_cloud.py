@@ -181,7 +181,7 @@ def test_a_scale_for_a_field_that_is_not_there() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"num_points": 3}, "does not fit 24 bytes"), ({"height": 4}, "4 rows"), ({"point_step": 6}, "of 6 bytes")],
+    [({"num_points": 3}, "are 24"), ({"height": 4}, "height of 4"), ({"point_step": 6}, "of 6 bytes take 12")],
 )
 def test_values_never_read_beyond_the_bytes(changes: dict[str, int], message: str) -> None:
     layout = {"num_points": 2, "point_step": 12, "height": 0, **changes}

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from voxserve import field_spec
 from voxserve.field_spec import Field, FieldSpec
+from voxserve.row_layout import row_step_of
 
 DEFAULT_COLUMNS = ("x", "y", "z", "intensity")
 _TYPE_OF_CODE = {code: name for name, code in field_spec.NUMPY_CODES.items()}
@@ -40,7 +41,7 @@ class PointCloud:
     point_step: int  # bytes from one point to the next
     fields: tuple[Field, ...]
     height: int = 0  # the number of rows, which divides num_points; 0 means 1
-    row_step: int = 0  # bytes from one row to the next; 0: the rows follow each other without gaps
+    row_step: int = 0  # bytes from one row to the next; 0, and where there is no padding: not read (row_layout)
     is_bigendian: bool = False
     stamp_ns: int | None = None  # when the sensor took the cloud, nanoseconds since 1970; None: unknown
     frame_id: str = ""  # the name of the sensor's coordinate frame, for the server's log
@@ -152,27 +153,21 @@ class PointCloud:
 
     def values(self, name: str) -> npt.NDArray[np.float32]:
         """Returns the first value of a field for every point, raw * scale + shift: float32 [num_points]. ValueError if
-        the cloud does not have the field, or too few bytes.
+        the cloud does not have the field, or its sizes do not fit together (voxserve.row_layout).
         """
         field = self.field(name)
         if field is None:
             raise ValueError(f"there is no field '{name}'; the cloud has {self._names()}")
-        rows = max(1, self.height)
-        row_points, rest = divmod(self.num_points, rows)
-        row_step = self.row_step or row_points * self.point_step
-        needed = (rows - 1) * row_step + row_points * self.point_step if self.num_points else 0
-        size = memoryview(self.data).nbytes
-        if rest or field.offset + field.value_bytes > self.point_step or needed > size:
-            raise ValueError(
-                f"field '{name}' at offset {field.offset} of {self.num_points} points of {self.point_step} bytes in "
-                f"{rows} rows does not fit {size} bytes"
-            )
+        rows, size = max(1, self.height), memoryview(self.data).nbytes
+        row_step = row_step_of(self.num_points, rows, self.point_step, self.row_step, size)
+        if field.offset + field.value_bytes > self.point_step:
+            raise ValueError(f"field '{name}' at offset {field.offset} does not fit a point of {self.point_step} bytes")
         if self.num_points == 0:
             return np.zeros(0, np.float32)
         order = ">" if self.is_bigendian else "<"
         dtype = np.dtype(order + field_spec.NUMPY_CODES[field.type])
         strides = (row_step, self.point_step)
-        raw: npt.NDArray[Any] = np.ndarray((rows, row_points), dtype, self.data, field.offset, strides)
+        raw: npt.NDArray[Any] = np.ndarray((rows, self.num_points // rows), dtype, self.data, field.offset, strides)
         if field.scale == 1 and field.shift == 0:
             return raw.reshape(-1).astype(np.float32)
         return (raw.reshape(-1).astype(np.float64) * field.scale + field.shift).astype(np.float32)
