@@ -1,7 +1,10 @@
-"""Writes bags for tests: each kind of bag (ROS 1, MCAP, db3) with the same clouds, poses and transforms."""
+"""Writes bags for tests: each kind of bag (ROS 1, MCAP, db3) with the same clouds, poses and transforms; and reads what
+voxserve.bag has written.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,10 @@ import pytest
 rosbag1 = pytest.importorskip("rosbags.rosbag1", reason="rosbags is not installed (voxserve[bag])")
 rosbag2 = pytest.importorskip("rosbags.rosbag2")
 typesys = pytest.importorskip("rosbags.typesys")
-pytest.importorskip("mcap", reason="mcap is not installed (voxserve[bag])")
+make_reader = pytest.importorskip("mcap.reader", reason="mcap is not installed (voxserve[bag])").make_reader
+DecoderFactory = pytest.importorskip("mcap_ros2.decoder", reason="mcap-ros2-support is not installed").DecoderFactory
+
+Scans = list[np.ndarray[Any, np.dtype[np.float32]]]
 
 START_NS = 1_700_000_000_000_000_000
 STEP_NS = 100_000_000
@@ -106,6 +112,31 @@ def write(path: Path, scans: Sequence[npt.NDArray[np.float32]], clouds: Sequence
     return next(folder.glob(f"*{path.suffix}"))
 
 
+def write_mcap(path: Path, messages: Sequence[tuple[str, str, int, Any]], **options: Any) -> Path:
+    """Writes an MCAP file with MCAP's own library, and returns its path. messages: topic, type, index (its time is
+    index * STEP_NS later than START_NS) and the message, or its bytes; a type that is no ROS type is in protobuf, and
+    its definition is no text. options: of mcap.writer.Writer.
+    """
+    from mcap.writer import Writer
+
+    maker = Maker(2)
+    with path.open("wb") as file:
+        writer = Writer(file, **options)
+        writer.start(profile="", library="test")
+        channels: dict[tuple[str, str], int] = {}
+        for topic, kind, index, message in messages:
+            if (topic, kind) not in channels:
+                is_ros = "/msg/" in kind
+                definition = maker.store.generate_msgdef(kind, ros_version=2)[0].encode() if is_ros else b"\xff\xfe{}"
+                schema = writer.register_schema(kind, "ros2msg" if is_ros else "protobuf", definition)
+                channels[topic, kind] = writer.register_channel(topic, "cdr" if is_ros else "protobuf", schema)
+            data = message if isinstance(message, bytes) else bytes(maker.store.serialize_cdr(message, kind))
+            time = START_NS + index * STEP_NS
+            writer.add_message(channels[topic, kind], time, data, time)
+        writer.finish()
+    return path
+
+
 def _fill(writer: Any, maker: Maker, scans: Any, clouds: Any, serialize: Any, extra: dict[str, Any]) -> None:
     topics = {"/lidar": _CLOUD, "/tf": _TRANSFORMS, "/tf_static": _TRANSFORMS, "/odom": _ODOMETRY}
     connections = {topic: writer.add_connection(topic, kind, **extra) for topic, kind in topics.items()}
@@ -119,3 +150,25 @@ def _fill(writer: Any, maker: Maker, scans: Any, clouds: Any, serialize: Any, ex
         put("/tf", index, maker.transform(index, "odom", "base", 2.0 * index))
         put("/odom", index, maker.odometry(index, 2.0 * index))
         put("/lidar", index, cloud)
+
+
+def read(path: Path) -> dict[str, list[tuple[int, Any]]]:
+    """Returns (time, message) by topic, decoded by another library than the one that wrote them."""
+    messages: dict[str, list[tuple[int, Any]]] = {}
+    with path.open("rb") as file:
+        for schema, channel, message in make_reader(file).iter_messages():
+            if channel.message_encoding == "json":
+                assert json.loads(schema.data)["title"] == schema.name
+                content = json.loads(message.data)
+            else:
+                decode = DecoderFactory().decoder_for(channel.message_encoding, schema)
+                assert decode is not None
+                content = decode(message.data)
+            messages.setdefault(channel.topic, []).append((message.log_time, content))
+    return messages
+
+
+def point_bytes(message: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Returns a PointCloud2's bytes, [points, point_step]."""
+    data = np.frombuffer(bytes(message.data), np.uint8).reshape(message.height, message.row_step)
+    return data[:, : message.width * message.point_step].reshape(-1, message.point_step)

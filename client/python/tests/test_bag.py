@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ import bag_files
 import grpc
 import numpy as np
 import pytest
+from bag_files import Scans, point_bytes, read
 from conftest import REPOSITORY, FakeServer, add_boxes, answer, fail
 
 from voxserve import wire
@@ -24,48 +24,7 @@ from voxserve.bag.transforms import Transforms
 from voxserve.cli.progress import Progress
 from voxserve.pose import Pose
 
-make_reader = pytest.importorskip("mcap.reader").make_reader
-DecoderFactory = pytest.importorskip("mcap_ros2.decoder", reason="mcap-ros2-support is not installed").DecoderFactory
-
-Scans = list[np.ndarray[Any, np.dtype[np.float32]]]
-
-
-@pytest.fixture
-def scans() -> Scans:
-    """Returns five parts of a real scan."""
-    points = np.fromfile(REPOSITORY / "deploy" / "scans" / "pandaset_070.bin", "<f4").reshape(-1, 4)
-    return [points[start : start + 400 + start] for start in range(5)]
-
-
-@pytest.fixture
-def call(server: FakeServer, tmp_path: Path) -> Callable[..., int]:
-    def run(bag: Path, *more: str, model: str = "minkunet") -> int:
-        save = str(tmp_path / "out.mcap")
-        return command.main([str(bag), "--model", model, "--save", save, "--address", server.address, *more])
-
-    return run
-
-
-def read(path: Path) -> dict[str, list[tuple[int, Any]]]:
-    """Returns (time, message) by topic, decoded by another library than the one that wrote them."""
-    messages: dict[str, list[tuple[int, Any]]] = {}
-    with path.open("rb") as file:
-        for schema, channel, message in make_reader(file).iter_messages():
-            if channel.message_encoding == "json":
-                assert json.loads(schema.data)["title"] == schema.name
-                content = json.loads(message.data)
-            else:
-                decode = DecoderFactory().decoder_for(channel.message_encoding, schema)
-                assert decode is not None
-                content = decode(message.data)
-            messages.setdefault(channel.topic, []).append((message.log_time, content))
-    return messages
-
-
-def point_bytes(message: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Returns a PointCloud2's bytes, [points, point_step]."""
-    data = np.frombuffer(bytes(message.data), np.uint8).reshape(message.height, message.row_step)
-    return data[:, : message.width * message.point_step].reshape(-1, message.point_step)
+pytest_plugins = ("bag_fixtures",)
 
 
 @pytest.mark.parametrize("kind", [".mcap", ".db3", ".bag"])
@@ -274,7 +233,7 @@ def test_damaged_bags_are_no_crash(
             broken[place] ^= int(random.integers(1, 255))
         status = call(damaged(tmp_path / f"{number}{kind}", bytes(broken)))
         error = capsys.readouterr().err
-        assert status == 0 or (status == 1 and error.startswith("voxserve.bag: ")), error
+        assert status == 0 or (status in (1, 3) and error.startswith("voxserve.bag: ")), error
         assert "Traceback" not in error
         for left in tmp_path.glob("out.mcap*"):
             left.unlink()
@@ -286,7 +245,7 @@ def test_damaged_bags_are_no_crash(
         ("empty.mcap", b"", "the file is empty"),
         ("foreign.mcap", b"RIFF....WAVEfmt ", "not a bag of the kind that .mcap names"),
         ("foreign.bag", b"\x89MCAP0\r\n", "not a bag of the kind that .bag names"),
-        ("drive.zip", b"PK", "bags are .mcap, .db3, .bag, or a folder with metadata.yaml"),
+        ("drive.zip", b"PK", "bags are .mcap, .db3, .bag, or a folder with .mcap or .db3 files"),
     ],
 )
 def test_foreign_files(
@@ -320,9 +279,9 @@ def test_bags_without_what_is_asked_for(
         (bag, ["--pose", "tf", "--fixed_frame", "map"], "no transforms lead from lidar to map; frames that there are"),
         (tmp_path / "none.mcap", [], "no such file or folder"),
         (no_folder, [], "it has no metadata.yaml"),
-        (bag_files.write(tmp_path / "t.mcap", [], [bad_type]), [], "message 0 of /lidar: field 'z' has datatype 42"),
-        (bag_files.write(tmp_path / "s.mcap", [], [short]), [], "400 points of 20 bytes do not fit a row of 100 bytes"),
-        (bag_files.write(tmp_path / "n.mcap", [], [no_data]), [], "need 8000 bytes, but there are 10"),
+        (bag_files.write(tmp_path / "t.mcap", [], [bad_type]), [], "field 'z' has datatype 42"),
+        (bag_files.write(tmp_path / "s.mcap", [], [short]), [], "take 8000 bytes, but there are 8008"),
+        (bag_files.write(tmp_path / "n.mcap", [], [no_data]), [], "8008 with the row_step of 8008, but there are 10"),
         (bag_files.write(tmp_path / "e.mcap", []), [], "/lidar has no messages"),
     ]
     for path, more, wanted in cases:

@@ -1,6 +1,6 @@
 """Parses the command line and labels a drive.
 
-Exit status: 0 done, 1 something failed, 2 wrong usage.
+Exit status: 0 done, 1 something failed, 2 wrong usage, 3 done but messages that cannot be used were skipped.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from voxserve import errors
+from voxserve.bag.bag_error import BagError
 from voxserve.bag.labelling import Poses, Request, label
 from voxserve.bag.messages import Colors
 from voxserve.bag.sink import Sink, job_of
-from voxserve.bag.source import Raw, Source
+from voxserve.bag.source import Raw, Skipped, Source
 from voxserve.cli import arguments
 from voxserve.cli.connection import connect
 from voxserve.cli.ending import termination_interrupts
@@ -31,8 +32,11 @@ _DESCRIPTION = """\
 Labels the clouds of a recorded drive, or finds boxes in them, and writes an MCAP file that Foxglove, RViz and Rerun
 open. Reads rosbag2 (mcap or sqlite3; a file, or its folder) and ROS 1 bags. For a topic /lidar it writes
 /lidar/labelled (each point's bytes as they were, then rgb and label), /lidar/boxes (foxglove.SceneUpdate),
-/lidar/markers (MarkerArray), /lidar/timing and tf. Needs: pip install 'voxserve[bag]'
+/lidar/markers (MarkerArray), /lidar/timing and tf. A message that cannot be used is skipped: stderr and /lidar/skipped
+name it and say why, and the exit status is 3. Needs: pip install 'voxserve[bag]'
 """
+_MOST_TOLD = 10  # skipped messages that stderr names
+_MOST_BAD = 100  # messages at the beginning of a drive; if none of them can be labelled, the rest is not tried
 _EXAMPLES = """\
 examples:
   python -m voxserve.bag drive.mcap --topic /lidar --model minkunet --save labelled.mcap
@@ -49,35 +53,39 @@ def main(arguments_: Sequence[str] | None = None) -> int:
         parser.error("--sweeps needs --pose: tf, or the topic that has the vehicle's poses")
     if options.fixed_frame and options.pose != "tf":
         parser.error("--fixed_frame goes with --pose tf")
-    if Path(options.save).resolve() == Path(options.bag).resolve():
+    save, bag = Path(options.save).resolve(), Path(options.bag).resolve()
+    if save == bag:
         parser.error("--save names the bag itself")
+    if save.parent == bag and not (bag / "metadata.yaml").is_file():
+        parser.error("--save lies in the bag's folder, and without a metadata.yaml all of the folder's files are read")
     if not options.save.endswith(".mcap"):
         parser.error("--save names a .mcap file")
     try:
         with termination_interrupts():
-            print(run(options))
+            told, num_skipped = run(options)
+            print(told)
     except (errors.InferenceError, OSError, ValueError) as error:
         print(f"voxserve.bag: {advise(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("voxserve.bag: interrupted", file=sys.stderr)
         return 130
-    return 0
+    return 3 if num_skipped else 0
 
 
-def run(options: argparse.Namespace) -> str:
-    """Labels the bag and writes the MCAP file. Returns a line that says how many clouds were labelled, and how fast.
-    Raises InferenceError, OSError or ValueError.
+def run(options: argparse.Namespace) -> tuple[str, int]:
+    """Labels the bag and writes the MCAP file. Returns a line that says how many clouds were labelled, and how fast,
+    and the number of messages that were skipped. Raises InferenceError, OSError or ValueError.
     """
     with Source(options.bag) as source:
         topic = source.topic(options.topic)
         poses = Poses.read(source, options.pose, options.fixed_frame) if options.pose else None
         with connect(options) as client:
             model = ready(client, options.model, options.version)
-            request = Request(model, options.sweeps, options.rate, dict(options.scale) or None)
+            request = Request(model, topic, options.sweeps, options.rate, dict(options.scale) or None)
             job = job_of(
                 bag=str(Path(options.bag).resolve()),
-                bytes=Path(options.bag).stat().st_size,
+                bytes=source.num_bytes,
                 topic=topic,
                 model=f"{model.name} {model.version} {model.digest}",
                 sweeps=options.sweeps,
@@ -90,8 +98,8 @@ def run(options: argparse.Namespace) -> str:
                 # A Source serves one thread at a time, and another thread reads the clouds from `source`. So the
                 # messages of tf are read from a second one.
                 with Source(options.bag) as other:
-                    transforms = other.transform_messages()
-                    return _label_all(options, source, topic, client, request, poses, sink, transforms)
+                    told = _label_all(options, source, client, request, poses, sink, other)
+                    return told, sink.num_skipped
             except BaseException:
                 if sink.abandon():
                     print(
@@ -117,21 +125,31 @@ def ready(client: Client, name: str, version: int) -> ModelVersion:
 def _label_all(
     options: argparse.Namespace,
     source: Source,
-    topic: str,
     client: Client,
     request: Request,
     poses: Poses | None,
     sink: Sink,
-    transforms: Iterator[Raw],
+    other: Source,
 ) -> str:
-    total, first = source.count(topic), sink.first
-    waiting = next(_skipped(transforms, sink.num_copied), None)
+    topic, first = request.topic, sink.first
+    total, before = source.count(topic), sink.num_sweeps
+    report = _SkipReport(sink)
+    for skipped in source.skipped:
+        report.add(skipped)
+    transforms = other.transform_messages()
+    waiting = next(_without_first(transforms, sink.num_copied), None)
     times: list[float] = []
     start = time.perf_counter()
     # A run that continues begins num_sweeps - 1 sweeps earlier, since the server merges them with the first new one.
     sweeps = source.sweeps(topic, max(0, first - request.num_sweeps + 1))
     with Progress(total, "clouds") as progress:
-        for sweep, result in label(client, request, sweeps, poses, first):
+        for item in label(client, request, sweeps, poses, first):
+            if isinstance(item, Skipped):
+                report.add(item)
+                if not sink.num_sweeps and report.num_clouds(topic) >= _MOST_BAD:
+                    raise report.none_labelled(topic)
+                continue
+            sweep, result = item
             while waiting is not None and waiting.time_ns <= sweep.time_ns:
                 sink.copy(waiting)
                 waiting = next(transforms, None)
@@ -140,21 +158,53 @@ def _label_all(
             if answer is not None:
                 times.append(1e3 * sum(stage.seconds for stage in answer.stages))
             progress.update(sweep.index + 1, f", {times[-1]:.0f} ms" if times else "")
+    if not sink.num_sweeps and report.num_clouds(topic):
+        raise report.none_labelled(topic)
     for raw in chain([waiting] if waiting is not None else [], transforms):
         sink.copy(raw)
+    for skipped in other.skipped:
+        report.add(skipped)
     sink.finish()
     text = f"wrote {options.save}: {sink.num_sweeps} of {total} clouds of {topic}"
-    if first:
-        text += f", {first} of them before"
+    if before:
+        text += f", {before} of them before"
     if times:
         p50, p99 = np.percentile(times, [50, 99])
         text += (
             f"; {len(times) / (time.perf_counter() - start):.1f}/s, at the server p50 {p50:.1f} ms, p99 {p99:.1f} ms"
         )
+    if sink.num_skipped:
+        number = sink.num_skipped
+        text += f"; skipped {number} message{'s' if number > 1 else ''}, named in {topic.rstrip('/')}/skipped"
     return text
 
 
-def _skipped(raws: Iterator[Raw], number: int) -> Iterator[Raw]:
+class _SkipReport:
+    """Tells stderr and the file which messages are skipped."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._skipped: list[Skipped] = []
+
+    def add(self, skipped: Skipped) -> None:
+        if not self._sink.skip(skipped):
+            return
+        self._skipped.append(skipped)
+        if len(self._skipped) <= _MOST_TOLD:
+            print(f"voxserve.bag: skipped {skipped}", file=sys.stderr)
+        elif len(self._skipped) == _MOST_TOLD + 1:
+            print("voxserve.bag: more messages are skipped", file=sys.stderr)
+
+    def num_clouds(self, topic: str) -> int:
+        return sum(skipped.topic == topic for skipped in self._skipped)
+
+    def none_labelled(self, topic: str) -> BagError:
+        """Returns the error of a drive of which no cloud could be labelled."""
+        first = next(skipped for skipped in self._skipped if skipped.topic == topic)
+        return BagError(f"none of the first {self.num_clouds(topic)} clouds of {topic} can be labelled; {first}")
+
+
+def _without_first(raws: Iterator[Raw], number: int) -> Iterator[Raw]:
     for _ in range(number):
         next(raws, None)
     return raws

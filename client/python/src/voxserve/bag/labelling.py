@@ -1,22 +1,27 @@
-"""Sends a bag's sweeps to the server in a stream, and yields them with their results, in order."""
+"""Sends a bag's sweeps to the server in a stream, and yields them with their results, in order. A cloud that the server
+refuses, or whose pose is not known, does not end the stream: it is yielded as a Skipped.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from voxserve.bag.bag_error import BagError
-from voxserve.bag.source import Source, Sweep
+from voxserve.bag.source import Skipped, Source, Sweep
 from voxserve.bag.transforms import Matrix, Transforms
 from voxserve.client import Client
-from voxserve.errors import SupersededError
+from voxserve.errors import InferenceError, InvalidArgumentError, SupersededError
+from voxserve.field_spec import Field
+from voxserve.point_cloud import PointCloud
 from voxserve.results import FrameResult, ModelVersion
 from voxserve.stream import Stream
 from voxserve.stream_state import Policy, Sweeps
 
 _MAX_UNDER_WAY = 4  # the most sweeps in memory that have no result yet; enough to keep the server busy
+_OWN_FAULTS = {"MESSAGE_TOO_LARGE", "RESPONSE_TOO_LARGE"}  # reasons that concern one cloud, not the server
 
 
 @dataclass(frozen=True)
@@ -45,12 +50,9 @@ class Poses:
         """
         frame, stamp = sweep.cloud.frame_id, sweep.cloud.stamp_ns or sweep.time_ns
         fixed = self.fixed or self.transforms.root(frame)
-        try:
-            # If tf does not contain the sensor's frame, the poses of the topic are taken as the sensor's own.
-            known = frame if self.transforms.knows(frame) else self.moving
-            return self.transforms.lookup(fixed, known if self.is_topic else frame, stamp)
-        except BagError as error:
-            raise BagError(f"message {sweep.index}: {error}") from None
+        # If tf does not contain the sensor's frame, the poses of the topic are taken as the sensor's own.
+        known = frame if self.transforms.knows(frame) else self.moving
+        return self.transforms.lookup(fixed, known if self.is_topic else frame, stamp)
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class Request:
     """The model that labels the sweeps, and the settings of the stream."""
 
     model: ModelVersion
+    topic: str
     num_sweeps: int = 1  # sweeps that the server merges
     rate: float | None = None  # the pace, as a multiple of the recorded one; None: as fast as the server answers
     scales: dict[str, float] | None = None  # as in Client.stream
@@ -67,13 +70,22 @@ class Request:
         """Returns the name of the model's feature that holds a point's age, or "" if it has none."""
         return next((feature.name for feature in self.model.features if feature.unit == "s"), "")
 
+    def empty_cloud(self, cloud: PointCloud) -> PointCloud:
+        """Returns a cloud of 0 points with all fields that the model reads. Drivers send clouds of 0 points without
+        fields, which the server would refuse.
+        """
+        names = ["x", "y", "z", *(feature.name for feature in self.model.features), *(self.scales or ())]
+        fields = tuple(Field(name, "f32", 4 * place) for place, name in enumerate(dict.fromkeys(names)))
+        return PointCloud(b"", 0, 4 * len(fields), fields, stamp_ns=cloud.stamp_ns, frame_id=cloud.frame_id)
+
 
 def label(
-    client: Client, request: Request, sweeps: Iterable[Sweep], poses: Poses | None, first: int
-) -> Iterator[tuple[Sweep, FrameResult]]:
-    """Yields the sweeps with an index of `first` or more, with their results. Earlier sweeps are sent too, so that the
-    server can merge them with the first ones. With Request.rate, sweeps that come faster than the server answers are
-    left out, as in a vehicle (policy "latest"); without it, all are run. Raises InferenceError or BagError.
+    client: Client, request: Request, sweeps: Iterable[Sweep | Skipped], poses: Poses | None, first: int
+) -> Iterator[tuple[Sweep, FrameResult] | Skipped]:
+    """Yields the sweeps with an index of `first` or more, with their results, and those that are left out with the
+    reason. Earlier sweeps are sent too, so that the server can merge them with the first ones. With Request.rate,
+    sweeps that come faster than the server answers are left out without a word, as in a vehicle (policy "latest");
+    without it, all are run. Raises InferenceError or BagError.
     """
     merged = Sweeps(request.num_sweeps, age_feature=request.age_feature) if request.num_sweeps > 1 else None
     policy: Policy = "queue" if request.rate is None else "latest"
@@ -85,19 +97,30 @@ def label(
         thread.start()
         try:
             for result in stream:
+                yield from sender.skipped_from(first, result.frame_id)
                 sweep = sender.take(result.frame_id)
                 if isinstance(result.error, SupersededError):
                     continue
-                if result.error is not None:
+                if result.error is not None and not _is_own_fault(result.error):
                     raise result.error
-                if sweep.index >= first:
+                if sweep.index < first:
+                    continue
+                if result.error is not None:
+                    yield sender.skip(sweep, result.error)
+                else:
                     yield sweep, result
+            yield from sender.skipped_from(first)
             if sender.error is not None:
                 raise sender.error
         finally:
             sender.stop()
             stream.cancel()
             thread.join()
+
+
+def _is_own_fault(error: InferenceError) -> bool:
+    """Returns whether the error concerns one cloud, so that other clouds may be answered."""
+    return isinstance(error, InvalidArgumentError) or error.reason in _OWN_FAULTS
 
 
 class _Sender:
@@ -110,12 +133,16 @@ class _Sender:
         self._stream, self._request, self._poses = stream, request, poses
         self._room = threading.Semaphore(_MAX_UNDER_WAY)
         self._under_way: dict[int, Sweep] = {}
+        self._skipped: deque[Skipped] = deque()
         self._stopped = threading.Event()
 
-    def run(self, sweeps: Iterator[Sweep]) -> None:
+    def run(self, sweeps: Iterator[Sweep | Skipped]) -> None:
         start: tuple[float, int] | None = None
         try:
             for sweep in sweeps:
+                if isinstance(sweep, Skipped):
+                    self._skipped.append(sweep)
+                    continue
                 self._room.acquire()
                 if self._stopped.is_set():
                     return
@@ -132,16 +159,32 @@ class _Sender:
                 self._stream.close_sends()
 
     def _send(self, sweep: Sweep) -> None:
-        pose = stamp = None
-        if self._poses is not None:
-            pose = self._poses.of(sweep)
         if sweep.cloud.stamp_ns is None:
             sweep = replace(sweep, cloud=replace(sweep.cloud, stamp_ns=sweep.time_ns))
         self._under_way[sweep.index] = sweep
+        cloud = sweep.cloud
+        if not cloud.num_points and cloud.field("x") is None:
+            cloud = self._request.empty_cloud(cloud)
         try:
-            self._stream.send(sweep.index, sweep.cloud, pose=pose, stamp=stamp)
-        except ValueError as error:
-            raise BagError(f"message {sweep.index}: {error}") from None
+            pose = None if self._poses is None else self._poses.of(sweep)
+            self._stream.send(sweep.index, cloud, pose=pose)
+        except (ValueError, InferenceError) as error:
+            if isinstance(error, InferenceError) and not _is_own_fault(error):
+                raise
+            self._skipped.append(self.skip(self.take(sweep.index), error))
+
+    def skip(self, sweep: Sweep, error: Exception) -> Skipped:
+        """Returns the Skipped of a sweep that cannot be labelled."""
+        return Skipped(self._request.topic, sweep.index, sweep.time_ns, str(error))
+
+    def skipped_from(self, first: int, end: int | None = None) -> Iterator[Skipped]:
+        """Yields what was left out before the sweep with the index `end` (None: to the end), and removes it. Yields
+        only those with an index of `first` or more.
+        """
+        while self._skipped and (end is None or self._skipped[0].index < end):
+            skipped = self._skipped.popleft()
+            if skipped.index >= first:
+                yield skipped
 
     def take(self, index: int) -> Sweep:
         """Returns the sweep of a result, and lets run() send another one."""

@@ -1,5 +1,5 @@
 """Makes the messages that a labelled bag has for an answer: a cloud with labels and colours, the boxes as a Foxglove
-scene and as RViz markers, and the times.
+scene and as RViz markers, and the times; and the message for a cloud that was left out.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voxserve.results import Answer, ClassInfo, Detections, Segmentation
+from voxserve.row_layout import row_step_of
 
 _U8, _U16, _F32 = 2, 4, 7  # the numbers of types in sensor_msgs/PointField
 _NO_COLOR = (110, 110, 110)
@@ -21,6 +22,7 @@ _OPACITY = 0.35
 _TEXT_METRES = 0.6
 SCENE_SCHEMA = "foxglove.SceneUpdate"
 TIMING_SCHEMA = "voxserve.Timing"
+SKIPPED_SCHEMA = "voxserve.Skipped"
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def labelled(message: Any, result: Segmentation, colors: Colors, types: Mapping[
     labels = result.labels.astype(order + "u2" if is_wide else "u1")
     flat = points.reshape(-1, new_step)
     flat[:, rgb_at : rgb_at + 4] = packed.view(np.uint8).reshape(-1, 4)
-    flat[:, rgb_at + 4 : rgb_at + 4 + labels.itemsize] = labels.view(np.uint8).reshape(len(labels), -1)
+    flat[:, rgb_at + 4 : rgb_at + 4 + labels.itemsize] = labels.view(np.uint8).reshape(-1, labels.itemsize)
     field = types["sensor_msgs/msg/PointField"]
     fields = [field(name=f.name, offset=f.offset, datatype=f.datatype, count=f.count) for f in message.fields]
     names = {f.name for f in fields}
@@ -90,7 +92,9 @@ def _points(message: Any) -> npt.NDArray[np.uint8]:
     if not message.width * message.height:
         return np.zeros(shape, np.uint8)
     data = np.ascontiguousarray(message.data, np.uint8)
-    return np.ndarray(shape, np.uint8, data, 0, (message.row_step, message.point_step, 1))
+    points = message.width * message.height
+    row_step = row_step_of(points, message.height, message.point_step, message.row_step, data.size)
+    return np.ndarray(shape, np.uint8, data, 0, (row_step, message.point_step, 1))
 
 
 def plain(message: Any, types: Mapping[str, Any]) -> Any:
@@ -238,6 +242,13 @@ def timing(answer: Answer) -> bytes:
     ).encode()
 
 
+def skipped(topic: str, index: int, reason: str) -> bytes:
+    """Returns the message that says which message of which topic was left out, as JSON with the schema SKIPPED_SCHEMA.
+    index: the message's index in the topic, from 0.
+    """
+    return json.dumps({"topic": topic, "index": index, "reason": reason}).encode()
+
+
 def _object(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties}
 
@@ -247,11 +258,15 @@ def _array(items: dict[str, Any]) -> dict[str, Any]:
 
 
 def json_schema(name: str) -> bytes:
-    """Returns a JSON schema. name: SCENE_SCHEMA or TIMING_SCHEMA. The former has the fields that scene() writes."""
+    """Returns a JSON schema. name: SCENE_SCHEMA, TIMING_SCHEMA or SKIPPED_SCHEMA. The first has the fields that scene()
+    writes.
+    """
     number, text, flag = {"type": "number"}, {"type": "string"}, {"type": "boolean"}
     if name == TIMING_SCHEMA:
         stages = {"type": "object", "additionalProperties": number}
         schema = _object(round_trip_ms=number, server_ms=number, stages_ms=stages)
+    elif name == SKIPPED_SCHEMA:
+        schema = _object(topic=text, index={"type": "integer"}, reason=text)
     else:
         time = _object(sec={"type": "integer"}, nsec={"type": "integer"})
         vector = _object(x=number, y=number, z=number)

@@ -14,7 +14,7 @@ from typing import Any
 from voxserve.bag import messages
 from voxserve.bag.bag_error import BagError
 from voxserve.bag.messages import Colors
-from voxserve.bag.source import CLOUD, Raw, Sweep
+from voxserve.bag.source import CLOUD, Raw, Skipped, Sweep
 from voxserve.results import Detections, Segmentation, Tensors
 
 _RECORD = "voxserve"
@@ -22,8 +22,8 @@ _MARKERS = "visualization_msgs/msg/MarkerArray"
 
 
 class Sink:
-    """Writes an MCAP file with the topics TOPIC/labelled, TOPIC/boxes, TOPIC/markers and TOPIC/timing, and with tf. One
-    thread uses it.
+    """Writes an MCAP file with the topics TOPIC/labelled, TOPIC/boxes, TOPIC/markers, TOPIC/timing and TOPIC/skipped,
+    and with tf. One thread uses it.
 
     job: the input and the settings, as job_of() returns them; the file keeps them as metadata. The constructor raises
     BagError if NAME.part exists and was written with another job.
@@ -38,6 +38,7 @@ class Sink:
         self._store: Any = get_typestore(Stores.ROS2_HUMBLE)
         self._schemas: dict[str, int] = {}
         self._channels: dict[str, int] = {}
+        self._skipped: set[tuple[str, int]] = set()  # topics and indices of the messages that were left out
         self.num_sweeps = 0  # sweeps in the file, including those of an earlier run
         self.num_copied = 0  # messages of tf in the file that an earlier run wrote
         self.first = 0  # the index of the first sweep that is not in the file
@@ -98,13 +99,25 @@ class Sink:
     def _cloud_topic(self) -> str:
         return f"{self._topic}/labelled"
 
+    @property
+    def _skipped_topic(self) -> str:
+        return f"{self._topic}/skipped"
+
     def _copy(self, schema: Any, channel: Any, message: Any) -> None:
         number = self._channel(channel.topic, schema.name, schema.encoding, schema.data, channel.message_encoding)
         self._writer.add_message(number, message.log_time, message.data, message.publish_time, message.sequence)
         if channel.topic == self._cloud_topic:
             self.num_sweeps += 1
             self.first = message.sequence + 1
+        if channel.topic == self._skipped_topic:
+            skipped = json.loads(message.data)
+            self._skipped.add((skipped["topic"], skipped["index"]))
         self.num_copied += not channel.topic.startswith(f"{self._topic}/")
+
+    @property
+    def num_skipped(self) -> int:
+        """The number of messages that were left out, including those of an earlier run."""
+        return len(self._skipped)
 
     def write(self, sweep: Sweep, answers: tuple[Segmentation | None, Detections | None, Tensors | None]) -> None:
         """Writes the messages of a sweep and of the model's answers for it."""
@@ -127,6 +140,15 @@ class Sink:
         )
         self._add(self._cloud_topic, CLOUD, time, cloud, sweep.index)
         self.num_sweeps += 1
+
+    def skip(self, skipped: Skipped) -> bool:
+        """Writes that a message was left out, and why. Returns False if the file says so already."""
+        if (skipped.topic, skipped.index) in self._skipped:
+            return False
+        data = messages.skipped(skipped.topic, skipped.index, skipped.reason)
+        self._add_json(self._skipped_topic, messages.SKIPPED_SCHEMA, skipped.time_ns, data, skipped.index)
+        self._skipped.add((skipped.topic, skipped.index))
+        return True
 
     def copy(self, raw: Raw) -> None:
         """Writes a message of another topic (tf) unchanged."""

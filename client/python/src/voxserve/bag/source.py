@@ -1,4 +1,7 @@
-"""Reads the clouds and poses of a recorded drive from rosbag2 (mcap, sqlite3) and ROS 1 bags, with rosbags."""
+"""Reads the clouds and poses of a recorded drive from rosbag2 (mcap, sqlite3) and ROS 1 bags.
+
+A message that cannot be read does not end the reading: it is returned as a Skipped, which names it.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,12 @@ from types import TracebackType
 from typing import Any
 
 from voxserve.bag.bag_error import BagError
+from voxserve.bag.open_recording import open_recording
+from voxserve.bag.recording import CDR, ROS1, Channel, Decoder, Message
 from voxserve.bag.transforms import Transforms
 from voxserve.point_cloud import PointCloud
 from voxserve.pose import Pose
+from voxserve.row_layout import row_step_of
 
 CLOUD = "sensor_msgs/msg/PointCloud2"
 _TRANSFORMS = "tf2_msgs/msg/TFMessage"
@@ -22,7 +28,6 @@ _POSES = {
     "geometry_msgs/msg/PoseWithCovarianceStamped": "pose.pose",
     "geometry_msgs/msg/PoseStamped": "pose",
 }
-_MAGIC = {".mcap": b"\x89MCAP0\r\n", ".db3": b"SQLite format 3\0", ".bag": b"#ROSBAG V"}
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,20 @@ class Sweep:
     time_ns: int  # the time of the recording, nanoseconds since 1970
     message: Any  # the PointCloud2
     cloud: PointCloud
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A message that was left out, and why."""
+
+    topic: str
+    index: int  # the index of the message in the topic, from 0
+    time_ns: int  # the time of the recording, nanoseconds since 1970
+    reason: str
+
+    def __str__(self) -> str:
+        seconds, rest = divmod(self.time_ns, 1_000_000_000)
+        return f"message {self.index} of {self.topic} at {seconds}.{rest:09d}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -52,127 +71,150 @@ class Source:
 
     def __init__(self, path: str) -> None:
         try:
-            from rosbags.highlevel import AnyReader
-            from rosbags.typesys import Stores, get_typestore
+            import mcap  # noqa: F401
+            import rosbags  # noqa: F401
         except ImportError:
             raise BagError("bags need more packages: pip install 'voxserve[bag]'") from None
         self.path = path
-        place = Path(path)
-        _check(place)
-        try:
-            self._store: Any = get_typestore(Stores.ROS2_HUMBLE)
-            self._reader: Any = AnyReader([place], default_typestore=self._store)
-            self._reader.open()
-        except Exception as error:  # for broken bytes, rosbags passes on any error of its parsers
-            raise self._broken(error) from None
+        self.skipped: list[Skipped] = []  # messages of tf and poses that could not be read
+        self._recording = open_recording(Path(path))
+        self._counts = self._recording.counts()
+        self._decoder = Decoder()
 
-    def _broken(self, error: Exception) -> BagError:
-        text = str(error) or type(error).__name__
-        return BagError(f"{self.path}: the bag cannot be read; it is broken, cut short or of another kind ({text})")
+    @property
+    def num_bytes(self) -> int:
+        """The size of the bag."""
+        return self._recording.num_bytes
 
     def topic(self, name: str) -> str:
         """Returns the name, if it is that of a topic of PointCloud2 messages. If the name is "", returns the bag's only
         topic of PointCloud2 messages.
         """
-        kinds: dict[str, str] = {connection.topic: connection.msgtype for connection in self._reader.connections}
-        clouds = sorted(topic for topic, kind in kinds.items() if kind == CLOUD)
-        if not kinds or not self._reader.message_count:
+        if not sum(self._counts.values()):
             raise BagError(f"{self.path}: the bag is empty")
-        listed = ", ".join(clouds) or "none; it has " + ", ".join(f"{t} ({k})" for t, k in sorted(kinds.items()))
+        kinds: dict[str, set[str]] = {}
+        for channel in self._counts:
+            kinds.setdefault(channel.topic, set()).add(_kind_of(channel))
+        clouds = sorted(topic for topic, of_topic in kinds.items() if CLOUD in of_topic)
+        others = ", ".join(f"{topic} ({' and '.join(sorted(of_topic))})" for topic, of_topic in sorted(kinds.items()))
+        listed = ", ".join(clouds) or f"none; it has {others}"
         if not name and len(clouds) == 1:
             name = clouds[0]
         if not name:
             raise BagError(f"{self.path}: say with --topic which topic to label; of type PointCloud2: {listed}")
         if name not in kinds:
             raise BagError(f"{self.path}: no topic {name}; of type PointCloud2: {listed}")
-        if kinds[name] != CLOUD:
-            raise BagError(f"{self.path}: {name} has messages of type {kinds[name]}, not PointCloud2: {listed}")
+        if name not in clouds:
+            kind = " and ".join(sorted(kinds[name]))
+            raise BagError(f"{self.path}: {name} has messages of type {kind}, not PointCloud2: {listed}")
         if not self.count(name):
             raise BagError(f"{self.path}: {name} has no messages")
         return name
 
     def count(self, topic: str) -> int:
         """Returns the number of messages of a topic."""
-        return sum(connection.msgcount for connection in self._of_topic(topic))
+        return sum(self._counts[channel] for channel in self._of_topic(topic))
 
-    def sweeps(self, topic: str, start: int = 0) -> Iterator[Sweep]:
+    def sweeps(self, topic: str, start: int = 0) -> Iterator[Sweep | Skipped]:
         """Yields the clouds of a topic in the order of their recording, beginning with index `start`."""
-        for index, (connection, time_ns, data) in enumerate(self._messages(self._of_topic(topic))):
+        for index, message in enumerate(self._recording.messages(self._of_topic(topic))):
             if index < start:
                 continue
-            message = self._decode(data, connection.msgtype)
             try:
-                _check_layout(message)
-                cloud = PointCloud.from_ros(message)
+                cloud_message = self._decode(message, CLOUD)
+                yield Sweep(index, message.time_ns, cloud_message, _cloud_of(cloud_message))
             except ValueError as error:
-                raise BagError(f"{self.path}: message {index} of {topic}: {error}") from None
-            yield Sweep(index, time_ns, message, cloud)
+                yield Skipped(topic, index, message.time_ns, str(error))
 
     def transforms(self) -> Transforms:
-        """Returns the transforms of all messages of tf. Those of a topic tf_static hold at all times."""
+        """Returns the transforms of all messages of tf. Those of a topic tf_static hold at all times. Adds what it
+        cannot read to `skipped`.
+        """
         transforms = Transforms()
-        connections = [c for c in self._reader.connections if c.msgtype in (_TRANSFORMS, _OLD_TRANSFORMS)]
-        for connection, _, data in self._messages(connections) if connections else ():
-            for transform in self._decode(data, connection.msgtype).transforms:
+        for index, message in self._numbered(_TRANSFORMS, _OLD_TRANSFORMS):
+            try:
+                found = self._decode(message, message.channel.type).transforms
+            except ValueError as error:
+                self._skip(index, message, str(error))
+                continue
+            for transform in found:
+                try:
+                    pose = _pose(transform.transform.translation, transform.transform.rotation)
+                except ValueError as error:
+                    self._skip(index, message, f"the pose of {transform.child_frame_id}: {error}")
+                    continue
                 transforms.add(
                     transform.header.frame_id,
                     transform.child_frame_id,
                     _stamp(transform.header.stamp),
-                    _pose(transform.transform.translation, transform.transform.rotation),
-                    connection.topic.endswith("tf_static"),
+                    pose,
+                    message.channel.topic.endswith("tf_static"),
                 )
         return transforms
 
     def poses(self, topic: str) -> tuple[Transforms, str, str]:
         """Returns the poses of a topic as transforms, the name of the frame that does not move, and the name of the
-        frame whose poses they are; "" if the messages do not name it.
+        frame whose poses they are; "" if the messages do not name it. Adds what it cannot read to `skipped`.
         """
-        connections = self._of_topic(topic)
-        if not connections:
+        channels = self._of_topic(topic)
+        if not channels:
             raise BagError(f"{self.path}: no topic {topic} for poses")
-        kind = connections[0].msgtype
-        if kind not in _POSES:
+        kinds = {channel.type for channel in channels}
+        if not kinds & {*_POSES}:
             known = ", ".join(sorted(_POSES))
+            kind = " and ".join(sorted(kinds))
             raise BagError(f"{self.path}: {topic} has messages of type {kind}; poses are read of {known}")
         transforms, fixed, moving = Transforms(), "", ""
-        for _, _, data in self._messages(connections):
-            message = self._decode(data, kind)
-            pose = message
-            for name in _POSES[kind].split("."):
-                pose = getattr(pose, name)
+        for index, recorded in enumerate(self._recording.messages(channels)):
+            try:
+                message = self._decode(recorded, *_POSES)
+                pose = message
+                for name in _POSES[recorded.channel.type].split("."):
+                    pose = getattr(pose, name)
+                place = _pose(pose.position, pose.orientation)
+            except ValueError as error:
+                self._skip(index, recorded, str(error))
+                continue
             fixed, moving = message.header.frame_id, getattr(message, "child_frame_id", "")
-            transforms.add(fixed, moving, _stamp(message.header.stamp), _pose(pose.position, pose.orientation), False)
+            transforms.add(fixed, moving, _stamp(message.header.stamp), place, False)
         return transforms, fixed, moving
 
     def transform_messages(self) -> Iterator[Raw]:
-        """Yields the messages of tf, to copy them."""
-        connections = [c for c in self._reader.connections if c.msgtype == _TRANSFORMS]
-        for connection, time_ns, data in self._messages(connections) if connections else ():
+        """Yields the messages of tf, to copy them. Adds what it cannot convert to `skipped`."""
+        for index, message in self._numbered(_TRANSFORMS):
             try:
-                raw = data if self._reader.is2 else self._store.ros1_to_cdr(data, connection.msgtype)
-            except Exception as error:
-                raise self._broken(error) from None
-            yield Raw(connection.topic, connection.msgtype, time_ns, bytes(raw))
+                data = self._decoder.to_cdr(message)
+            except Exception as error:  # for broken bytes, rosbags passes on any error of its parsers
+                self._skip(index, message, _undecodable(error))
+                continue
+            yield Raw(message.channel.topic, message.channel.type, message.time_ns, data)
 
-    def _of_topic(self, topic: str) -> list[Any]:
-        return [connection for connection in self._reader.connections if connection.topic == topic]
+    def _of_topic(self, topic: str) -> list[Channel]:
+        return [channel for channel in self._counts if channel.topic == topic]
 
-    def _messages(self, connections: list[Any]) -> Iterator[tuple[Any, int, bytes]]:
-        messages = self._reader.messages(connections=connections)
-        while True:
-            try:
-                message = next(messages)
-            except StopIteration:
-                return
-            except Exception as error:
-                raise self._broken(error) from None
-            yield message
+    def _numbered(self, *kinds: str) -> Iterator[tuple[int, Message]]:
+        """Yields the messages of these types, each with its index in its topic."""
+        channels = [each for each in self._counts if each.type in kinds and each.encoding in (CDR, ROS1)]
+        numbers: dict[str, int] = {}
+        for message in self._recording.messages(channels):
+            index = numbers.get(message.channel.topic, 0)
+            numbers[message.channel.topic] = index + 1
+            yield index, message
 
-    def _decode(self, data: bytes, kind: str) -> Any:
+    def _skip(self, index: int, message: Message, reason: str) -> None:
+        skipped = Skipped(message.channel.topic, index, message.time_ns, reason)
+        last = self.skipped[-1] if self.skipped else None
+        if last is None or (last.topic, last.index) != (skipped.topic, index):  # a message may have several bad poses
+            self.skipped.append(skipped)
+
+    def _decode(self, message: Message, *kinds: str) -> Any:
+        """Returns the decoded message. ValueError if it is not of one of these types, or cannot be decoded."""
+        if message.channel.type not in kinds:
+            raise ValueError(f"it has the type {_kind_of(message.channel)}, not {' or '.join(kinds)}")
         try:
-            return self._reader.deserialize(data, kind)
-        except Exception as error:
-            raise self._broken(error) from None
+            return self._decoder.decode(message)
+        except Exception as error:  # for broken bytes, rosbags passes on any error of its parsers
+            raise ValueError(_undecodable(error)) from None
 
     def __enter__(self) -> Source:
         return self
@@ -180,34 +222,24 @@ class Source:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._reader.close()
+        self._recording.close()
 
 
-def _check(path: Path) -> None:
-    if not path.exists():
-        raise BagError(f"{path}: no such file or folder")
-    if path.is_dir():
-        if not (path / "metadata.yaml").is_file():
-            raise BagError(f"{path}: the folder is no rosbag2: it has no metadata.yaml")
-        return
-    if not path.stat().st_size:
-        raise BagError(f"{path}: the file is empty")
-    magic = _MAGIC.get(path.suffix)
-    if magic is None:
-        raise BagError(f"{path}: bags are .mcap, .db3, .bag, or a folder with metadata.yaml")
-    with path.open("rb") as file:
-        if file.read(len(magic)) != magic:
-            raise BagError(f"{path}: not a bag of the kind that {path.suffix} names")
+def _kind_of(channel: Channel) -> str:
+    """Returns the type of a channel's messages, with their encoding if they cannot be decoded."""
+    kind = channel.type or "unknown"
+    return kind if channel.encoding in (CDR, ROS1) else f"{kind} in {channel.encoding or 'no encoding'}"
 
 
-def _check_layout(message: Any) -> None:
-    """Raises ValueError if a PointCloud2 has fewer bytes than its points need."""
-    width, height, step, row = message.width, message.height, message.point_step, message.row_step
-    needed = (height - 1) * row + width * step if width * height else 0
-    if width * height and (step == 0 or row < width * step):
-        raise ValueError(f"{width} points of {step} bytes do not fit a row of {row} bytes")
-    if len(message.data) < needed:
-        raise ValueError(f"{height} rows of {row} bytes need {needed} bytes, but there are {len(message.data)}")
+def _undecodable(error: Exception) -> str:
+    return f"it cannot be decoded ({str(error) or type(error).__name__})"
+
+
+def _cloud_of(message: Any) -> PointCloud:
+    """Returns the cloud of a PointCloud2. ValueError if its fields are unknown, or its sizes do not fit its bytes."""
+    points, data = int(message.width) * int(message.height), len(message.data)
+    row_step_of(points, message.height, message.point_step, message.row_step, data)
+    return PointCloud.from_ros(message)
 
 
 def _stamp(stamp: Any) -> int:
@@ -215,7 +247,4 @@ def _stamp(stamp: Any) -> int:
 
 
 def _pose(place: Any, turn: Any) -> Pose:
-    try:
-        return Pose((place.x, place.y, place.z), (turn.w, turn.x, turn.y, turn.z))
-    except ValueError as error:
-        raise BagError(f"a pose of the bag: {error}") from None
+    return Pose((place.x, place.y, place.z), (turn.w, turn.x, turn.y, turn.z))

@@ -15,7 +15,8 @@ from pathlib import Path
 from voxserve import errors, readers
 from voxserve.bag.command import add_request, ready
 from voxserve.bag.labelling import Poses, Request, label
-from voxserve.bag.source import Source
+from voxserve.bag.open_recording import is_bag
+from voxserve.bag.source import Skipped, Source
 from voxserve.cli import arguments
 from voxserve.cli.connection import connect
 from voxserve.cli.ending import termination_interrupts
@@ -73,14 +74,10 @@ def run(options: argparse.Namespace) -> int:
         raise ViewError(f"{options.source}: --model says who labels it; it is no bag that voxserve.bag has labelled")
     with connect(options) as client:
         model = ready(client, options.model, options.version)
-        if _is_bag(Path(options.source)):
+        if is_bag(Path(options.source)):
             with Source(options.source) as source:
                 return _show(options, model.classes, _bag(options, source, client, model))
         return _show(options, model.classes, _scans(options, client, model))
-
-
-def _is_bag(path: Path) -> bool:
-    return path.suffix in (".mcap", ".db3", ".bag") or (path / "metadata.yaml").is_file()
 
 
 def _show(options: argparse.Namespace, classes: Sequence[ClassInfo], scans: Iterator[Shown]) -> int:
@@ -109,8 +106,14 @@ def _show(options: argparse.Namespace, classes: Sequence[ClassInfo], scans: Iter
 def _bag(options: argparse.Namespace, source: Source, client: Client, model: ModelVersion) -> Iterator[Shown]:
     topic = source.topic(options.topic)
     poses = Poses.read(source, options.pose, options.fixed_frame) if options.pose else None
-    request = Request(model, options.sweeps, options.rate, dict(options.scale) or None)
-    for sweep, result in label(client, request, source.sweeps(topic), poses, 0):
+    request = Request(model, topic, options.sweeps, options.rate, dict(options.scale) or None)
+    for skipped in source.skipped:
+        print(f"voxserve.view: skipped {skipped}", file=sys.stderr)
+    for item in label(client, request, source.sweeps(topic), poses, 0):
+        if isinstance(item, Skipped):
+            print(f"voxserve.view: skipped {item}", file=sys.stderr)
+            continue
+        sweep, result = item
         yield Shown.of_result(sweep.index, sweep.cloud, result.segmentation, result.detections)
 
 

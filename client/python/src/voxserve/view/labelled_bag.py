@@ -12,7 +12,7 @@ import numpy as np
 from voxserve.bag.bag_error import BagError
 from voxserve.bag.source import CLOUD
 from voxserve.point_cloud import PointCloud
-from voxserve.view.viewer import Shown
+from voxserve.view.viewer import Shown, places
 
 _END = "/labelled"
 
@@ -58,7 +58,7 @@ def read(path: str) -> Iterator[Shown]:
 
 def _shown(index: int, message: Any, scene: Any, timing: Any) -> Shown:
     cloud = PointCloud.from_ros(message)
-    points = np.stack([cloud.values(axis) for axis in "xyz"], axis=1)
+    points = places(cloud)
     names = [field.name for field in cloud.fields]
     labels = colors = boxes = box_colors = None
     texts: list[str] = []

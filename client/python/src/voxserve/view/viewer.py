@@ -69,13 +69,20 @@ class Shown:
         return Shown(
             index,
             cloud.stamp_ns,
-            np.stack([cloud.values(axis) for axis in "xyz"], axis=1),
+            places(cloud),
             None if labels is None else labels.labels,
             boxes=None if found is None else found.boxes.astype(np.float64),
             box_ids=None if found is None else found.class_ids,
             box_texts=texts,
             times_ms=times,
         )
+
+
+def places(cloud: PointCloud) -> npt.NDArray[np.float32]:
+    """Returns x, y and z of each point: [num_points, 3]. A cloud of 0 points may lack these fields."""
+    if not cloud.num_points:
+        return np.zeros((0, 3), np.float32)
+    return np.stack([cloud.values(axis) for axis in "xyz"], axis=1)
 
 
 class Viewer:
