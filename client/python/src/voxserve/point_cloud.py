@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voxserve import field_spec
+from voxserve import field_spec, intensity
 from voxserve.field_spec import Field, FieldSpec
 from voxserve.row_layout import row_step_of
 
@@ -99,7 +99,8 @@ class PointCloud:
     @staticmethod
     def from_ros(message: Any) -> PointCloud:
         """Returns the cloud of a sensor_msgs/PointCloud2 of ROS 1 or 2, or of an object with the same attributes. The
-        values are not converted. ValueError for a datatype that PointField does not define.
+        values are not converted. An intensity or reflectivity of type uint8 or uint16 gets the scale that makes it 0..1
+        (voxserve.intensity); scaled() sets another. ValueError for a datatype that PointField does not define.
         """
         fields = []
         for field in message.fields:
@@ -108,7 +109,8 @@ class PointCloud:
                     f"field '{field.name}' has datatype {field.datatype}, which PointField does not define"
                 )
             kind = _TYPE_OF_NUMBER[field.datatype]
-            fields.append(Field(field.name, kind, int(field.offset), max(1, int(field.count))))
+            scale = intensity.scale_of(field.name, kind)
+            fields.append(Field(field.name, kind, int(field.offset), max(1, int(field.count)), scale))
         header = getattr(message, "header", None)
         data = message.data
         return PointCloud(

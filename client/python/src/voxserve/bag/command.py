@@ -19,11 +19,12 @@ from voxserve.bag.bag_error import BagError
 from voxserve.bag.labelling import Poses, Request, label
 from voxserve.bag.messages import Colors
 from voxserve.bag.sink import Sink, job_of
-from voxserve.bag.source import Raw, Skipped, Source
+from voxserve.bag.source import Raw, Skipped, Source, Sweep
 from voxserve.cli import arguments
 from voxserve.cli.connection import connect
 from voxserve.cli.ending import termination_interrupts
 from voxserve.cli.infer import advise
+from voxserve.cli.intensity_warning import IntensityWarning
 from voxserve.cli.progress import Progress
 from voxserve.client import Client
 from voxserve.results import ModelState, ModelVersion
@@ -91,6 +92,7 @@ def run(options: argparse.Namespace) -> tuple[str, int]:
                 sweeps=options.sweeps,
                 pose=f"{options.pose} {options.fixed_frame}",
                 scale=sorted(options.scale),
+                integers="by type",
                 rate=options.rate,
             )
             sink = Sink(options.save, topic, job, Colors.of(model.classes))
@@ -134,6 +136,7 @@ def _label_all(
     topic, first = request.topic, sink.first
     total, before = source.count(topic), sink.num_sweeps
     report = _SkipReport(sink)
+    units = UnitReport("voxserve.bag", request)
     for skipped in source.skipped:
         report.add(skipped)
     transforms = other.transform_messages()
@@ -150,6 +153,7 @@ def _label_all(
                     raise report.none_labelled(topic)
                 continue
             sweep, result = item
+            units.look_at(sweep)
             while waiting is not None and waiting.time_ns <= sweep.time_ns:
                 sink.copy(waiting)
                 waiting = next(transforms, None)
@@ -177,6 +181,32 @@ def _label_all(
         number = sink.num_skipped
         text += f"; skipped {number} message{'s' if number > 1 else ''}, named in {topic.rstrip('/')}/skipped"
     return text
+
+
+class UnitReport:
+    """Tells stderr which unit integers have by their type, and warns of intensities in another unit than the model
+    reads. Each is told once.
+    """
+
+    def __init__(self, program: str, request: Request) -> None:
+        self._program, self._request = program, request
+        advice = "scale them, e.g. with --scale intensity=0.00392 if they are 0 to 255"
+        self._intensities = IntensityWarning(program, request.model, advice)
+        self._has_told = False
+
+    def look_at(self, sweep: Sweep) -> None:
+        scales = self._request.scales or {}
+        if not self._has_told and sweep.cloud.num_points:
+            self._has_told = True
+            features = {feature.name for feature in self._request.model.features}
+            for field in sweep.cloud.fields:
+                if field.scale != 1 and field.name in features and field.name not in scales:
+                    print(
+                        f"{self._program}: {field.name} is {field.type}, whose {1 / field.scale:.0f} counts as 1; "
+                        f"--scale {field.name}=FACTOR says otherwise",
+                        file=sys.stderr,
+                    )
+        self._intensities.look_at(f"message {sweep.index}", sweep.cloud.scaled(scales))
 
 
 class _SkipReport:

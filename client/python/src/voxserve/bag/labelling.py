@@ -162,9 +162,7 @@ class _Sender:
         if sweep.cloud.stamp_ns is None:
             sweep = replace(sweep, cloud=replace(sweep.cloud, stamp_ns=sweep.time_ns))
         self._under_way[sweep.index] = sweep
-        cloud = sweep.cloud
-        if not cloud.num_points and cloud.field("x") is None:
-            cloud = self._request.empty_cloud(cloud)
+        cloud = sweep.cloud if sweep.cloud.num_points else self._request.empty_cloud(sweep.cloud)
         try:
             pose = None if self._poses is None else self._poses.of(sweep)
             self._stream.send(sweep.index, cloud, pose=pose)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -18,6 +17,7 @@ from voxserve.cli import report as reports
 from voxserve.cli import scan_jobs
 from voxserve.cli.box_counts import BoxCount, count_boxes
 from voxserve.cli.connection import connect
+from voxserve.cli.intensity_warning import IntensityWarning
 from voxserve.cli.label_counts import Agreement, ClassCount, count_classes
 from voxserve.cli.report import ScanReport, format_time
 from voxserve.cli.scan_jobs import ScanJob, UsageError
@@ -26,7 +26,6 @@ from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import PointCloud
 from voxserve.results import ClassInfo, Detections, ModelState, ModelVersion, Segmentation, Tensors
 
-_MAX_PLAUSIBLE_INTENSITY = 1.5  # a scan with larger values is probably not scaled to 0..1
 MAX_CHANNELS = 4
 _PROGRESS_SECONDS = 10.0  # the time between two lines of progress on a folder
 _ADVICE = {
@@ -110,12 +109,13 @@ class ScanRunner:
         self.options = options
         self.model = model
         self._client = client
-        self._has_warned = threading.Event()
+        advice = "scale them with --fields, e.g. x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098"
+        self._intensities = IntensityWarning("voxserve", model, advice)
 
     def run(self, job: ScanJob) -> ScanReport:
         """Runs one scan, and saves the answer if the command line asks for it."""
         cloud = readers.read(job.input, self.options.fields or "")
-        self._warn_of_intensity(job.input, cloud)
+        self._intensities.look_at(job.input, cloud)
         truth = label_file.read(job.truth, cloud.num_points) if job.truth else None
         result = self._ask(cloud)
         report = ScanReport(job.input, _without_values(result), cloud.num_points, [])
@@ -136,23 +136,6 @@ class ScanRunner:
         if asks_tensors(self.model, options):
             return self._client.tensors(name, cloud, outputs=options.outputs, tensor_type=options.tensor_type, **common)
         return (self._client.detect if self.model.has_boxes else self._client.infer)(name, cloud, **common)
-
-    def _warn_of_intensity(self, file: str, cloud: PointCloud) -> None:
-        """Warns, once per command, if the network reads intensity as 0..1 but the scan has larger values: this is the
-        commonest cause of wrong results.
-        """
-        reads = any(f.name == "intensity" and f.unit == "1" for f in self.model.features)
-        if not reads or cloud.field("intensity") is None or self._has_warned.is_set():
-            return
-        values = cloud.values("intensity")
-        largest = float(values[np.isfinite(values)].max(initial=0))
-        if largest > _MAX_PLAUSIBLE_INTENSITY:
-            self._has_warned.set()
-            print(
-                f"voxserve: warning: intensities of {file} reach {largest:g}, but {self.model.name} reads 0..1; scale "
-                "them with --fields, e.g. x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098",
-                file=sys.stderr,
-            )
 
 
 def _write(path: str, result: Segmentation | Detections | Tensors) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from voxserve import errors, readers
-from voxserve.bag.command import add_request, ready
+from voxserve.bag.command import UnitReport, add_request, ready
 from voxserve.bag.labelling import Poses, Request, label
 from voxserve.bag.open_recording import is_bag
 from voxserve.bag.source import Skipped, Source
@@ -21,6 +21,7 @@ from voxserve.cli import arguments
 from voxserve.cli.connection import connect
 from voxserve.cli.ending import termination_interrupts
 from voxserve.cli.infer import advise
+from voxserve.cli.intensity_warning import IntensityWarning
 from voxserve.cli.progress import Progress
 from voxserve.client import Client
 from voxserve.results import ClassInfo, ModelVersion
@@ -107,6 +108,7 @@ def _bag(options: argparse.Namespace, source: Source, client: Client, model: Mod
     topic = source.topic(options.topic)
     poses = Poses.read(source, options.pose, options.fixed_frame) if options.pose else None
     request = Request(model, topic, options.sweeps, options.rate, dict(options.scale) or None)
+    units = UnitReport("voxserve.view", request)
     for skipped in source.skipped:
         print(f"voxserve.view: skipped {skipped}", file=sys.stderr)
     for item in label(client, request, source.sweeps(topic), poses, 0):
@@ -114,14 +116,17 @@ def _bag(options: argparse.Namespace, source: Source, client: Client, model: Mod
             print(f"voxserve.view: skipped {item}", file=sys.stderr)
             continue
         sweep, result = item
+        units.look_at(sweep)
         yield Shown.of_result(sweep.index, sweep.cloud, result.segmentation, result.detections)
 
 
 def _scans(options: argparse.Namespace, client: Client, model: ModelVersion) -> Iterator[Shown]:
+    intensities = IntensityWarning("voxserve.view", model, "scale them, e.g. with --scale intensity=0.00392")
     for index, path in enumerate(_files(Path(options.source), options.follow)):
         cloud = readers.read(path, options.fields or "")
         if options.scale:
             cloud = cloud.scaled(dict(options.scale))
+        intensities.look_at(str(path), cloud)
         labels = client.infer(model.name, cloud, version=model.version) if model.has_labels else None
         found = client.detect(model.name, cloud, version=model.version) if model.has_boxes else None
         if options.follow and cloud.stamp_ns is None:

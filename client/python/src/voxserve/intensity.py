@@ -1,0 +1,40 @@
+"""Knows the unit of intensities that models read, 0..1.
+
+ROS' PointCloud2 does not say in which unit a field is. An integer says it by its type: 0 to 255 of a uint8 (Autoware's
+PointXYZIRC), 0 to 65535 of a uint16. Of a float32 nobody knows: drivers send 0..255 (Velodyne, Hesai) and 0..1. So the
+values are looked at, and a warning says what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from voxserve.point_cloud import PointCloud
+    from voxserve.results import FeatureInfo
+
+_NAMES = ("intensity", "reflectivity")
+_LARGEST = {"u8": 255, "u16": 65535}  # the largest value of a type: an intensity of 1
+_MOST = 1.5  # a cloud with larger values is probably not scaled to 0..1
+
+
+def scale_of(name: str, kind: str) -> float:
+    """Returns the factor that brings a field of a ROS message to 0..1, if its name is that of an intensity and its type
+    (a key of field_spec.WIRE_TYPES) says its largest value; else 1.
+    """
+    return 1 / _LARGEST[kind] if name in _NAMES and kind in _LARGEST else 1.0
+
+
+def problem(cloud: PointCloud, features: Iterable[FeatureInfo]) -> str:
+    """Returns what is wrong if the model reads an intensity of 0..1 and the cloud has larger values, which is the
+    commonest cause of wrong answers; "" if nothing is wrong. features: those of the model.
+    """
+    reads = any(feature.name == "intensity" and feature.unit == "1" for feature in features)
+    if not reads or cloud.field("intensity") is None:
+        return ""
+    values = cloud.values("intensity")
+    largest = float(values[np.isfinite(values)].max(initial=0))
+    return f"reach {largest:g}" if largest > _MOST else ""

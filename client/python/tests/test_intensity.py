@@ -1,0 +1,146 @@
+"""Tests the unit of intensities: integers of ROS have the one of their type, and others are warned of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import FakeServer
+
+import voxserve
+from voxserve.point_cloud import as_cloud
+
+_NUMBERS = {"i1": 1, "u1": 2, "i2": 3, "u2": 4, "i4": 5, "u4": 6, "f4": 7, "f8": 8}
+
+
+def ros_message(code: str, name: str = "intensity", largest: float = 100.0) -> Any:
+    """Returns a PointCloud2 whose last field has this type and name, and the values 0 to `largest`."""
+    points = np.zeros(5, [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), (name, f"<{code}")])
+    points[name] = np.linspace(0, largest, 5)
+    fields = [SimpleNamespace(name=key, offset=4 * i, datatype=7, count=1) for i, key in enumerate("xyz")]
+    fields.append(SimpleNamespace(name=name, offset=12, datatype=_NUMBERS[code], count=1))
+    step = points.itemsize
+    return SimpleNamespace(width=5, height=1, fields=fields, is_bigendian=False, point_step=step, row_step=5 * step,
+                           data=points.tobytes(), is_dense=True)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["intensity", "reflectivity"])
+@pytest.mark.parametrize(("code", "largest"), [("u1", 255), ("u2", 65535)])
+def test_unsigned_intensities_of_ros_are_shares_of_their_largest_value(code: str, largest: float, name: str) -> None:
+    cloud = as_cloud(ros_message(code, name, largest))
+    np.testing.assert_allclose(cloud.values(name), np.linspace(0, largest, 5).astype(int) / largest, rtol=1e-6)
+    np.testing.assert_array_equal(cloud.scaled({name: 1}).values(name), np.linspace(0, largest, 5).astype(int))
+    described = "x:f32,y:f32,z:f32," + f"{name}:{'u8' if code == 'u1' else 'u16'}*0.5"
+    assert as_cloud(ros_message(code, name, largest), described).values(name)[-1] == largest / 2
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [("f4", "intensity"), ("f8", "intensity"), ("i1", "intensity"), ("i2", "intensity"), ("i4", "intensity"),
+     ("u4", "intensity"), ("u1", "ring"), ("u2", "ring"), ("u2", "x2")],
+)  # fmt: skip
+def test_other_fields_are_as_they_are(code: str, name: str) -> None:
+    assert as_cloud(ros_message(code, name)).values(name).tolist() == [0, 25, 50, 75, 100]
+
+
+def test_the_server_gets_the_scale(server: FakeServer) -> None:
+    with voxserve.Client(server.address) as client:
+        client.segment("minkunet", ros_message("u1"))
+        client.segment("minkunet", ros_message("u1"), scales={"intensity": 0.5})
+        client.segment("minkunet", ros_message("u1"), scales={"intensity": 1})
+    scales = [request.cloud.fields[3] for request in server.requests]
+    assert [field.scale if field.HasField("scale") else 1 for field in scales] == [1 / 255, 0.5, 1]
+
+
+def bag_of(path: Path, code: str, largest: float, num_clouds: int = 3) -> Path:
+    """Writes a bag whose clouds have intensities of this type, from 0 to `largest`; the first cloud is empty."""
+    bag_files = pytest.importorskip("bag_files")
+    maker = bag_files.Maker(2)
+    clouds = []
+    for index in range(num_clouds):
+        message = ros_message(code, "intensity", largest)
+        number = 0 if index == 0 else 5
+        fields = [maker.types["sensor_msgs/msg/PointField"](**vars(field)) for field in message.fields]
+        clouds.append(maker.cloud(
+            index, np.zeros((5, 4), np.float32), fields=fields, width=number, point_step=message.point_step, row_step=0,
+            data=np.frombuffer(message.data if number else b"", np.uint8)))  # fmt: skip
+    written: Path = bag_files.write(path, [], clouds)
+    return written
+
+
+def label(server: FakeServer, bag: Path, *more: str) -> int:
+    from voxserve.bag import command
+
+    save = str(bag.parent / "out.mcap")
+    return command.main([str(bag), "--model", "minkunet", "--save", save, "--address", server.address, *more])
+
+
+def test_a_bag_of_integers_is_scaled_and_says_so_once(
+    server: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert label(server, bag_of(tmp_path / "drive.mcap", "u1", 255)) == 0
+    told = "voxserve.bag: intensity is u8, whose 255 counts as 1; --scale intensity=FACTOR says otherwise\n"
+    assert capsys.readouterr().err == told
+    assert [request.frame.cloud.fields[3].scale for request in server.requests[2:]] == [1 / 255] * 2
+
+
+def test_scale_says_otherwise(server: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bag = bag_of(tmp_path / "drive.mcap", "u1", 1)
+    assert label(server, bag, "--scale", "intensity=1") == 0
+    assert capsys.readouterr().err == ""
+    assert not server.requests[2].frame.cloud.fields[3].HasField("scale")
+
+
+@pytest.mark.parametrize(("code", "more"), [("f4", []), ("u4", []), ("u1", ["--scale", "intensity=1"])])
+def test_a_bag_of_too_large_intensities_is_warned_of_once(
+    code: str, more: list[str], server: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert label(server, bag_of(tmp_path / "drive.mcap", code, 200), *more) == 0
+    error = capsys.readouterr().err
+    assert error == (
+        "voxserve.bag: warning: intensities of message 1 reach 200, but minkunet reads 0..1; scale them, e.g. with "
+        "--scale intensity=0.00392 if they are 0 to 255\n"
+    )
+    assert label(server, bag_of(tmp_path / "other.mcap", "f4", 200), "--scale", "intensity=0.00392") == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_part_from_before_is_refused(
+    server: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its clouds were labelled with other values."""
+    from test_bag import breaking
+
+    from voxserve.bag import command
+
+    bag = bag_of(tmp_path / "drive.mcap", "u1", 255)
+    whole: Callable[..., Any] = server.streams
+    server.streams = breaking(2)
+    job_of = command.job_of
+    monkeypatch.setattr(command, "job_of", lambda integers, **rest: job_of(**rest))
+    assert label(server, bag) == 1
+    monkeypatch.undo()
+    server.streams = whole
+    assert label(server, bag) == 1
+    assert "was begun with other settings (integers: None, now by type)" in capsys.readouterr().err
+
+
+def test_view_warns_too(server: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                        monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    from voxserve.view import command
+
+    monkeypatch.setattr(command, "_show", lambda options, classes, scans: len(list(scans)))
+    bag = bag_of(tmp_path / "drive.mcap", "f4", 200)
+    assert command.main([str(bag), "--model", "minkunet", "--address", server.address]) == 0
+    assert "voxserve.view: warning: intensities of message 1 reach 200" in capsys.readouterr().err
+    points = np.full((4, 4), 80, np.float32)
+    points.tofile(tmp_path / "scan.bin")
+    arguments = [str(tmp_path / "scan.bin"), "--model", "minkunet", "--address", server.address]
+    assert command.main(arguments) == 0
+    assert "scan.bin reach 80, but minkunet reads 0..1" in capsys.readouterr().err
+    assert command.main([*arguments, "--scale", "intensity=0.01"]) == 0
+    assert capsys.readouterr().err == ""
