@@ -174,7 +174,7 @@ kernels::DecodePointsParams DecodeParams(const VoxelizeOp& op, const CloudPart& 
   kernels::DecodePointsParams params{.num_points = part.num_points(),
                                      .width = width,
                                      .point_step = layout.point_step,
-                                     .row_step = layout.row_step == 0 ? width * layout.point_step : layout.row_step,
+                                     .row_step = layout.row_step,
                                      .is_bigendian = layout.is_bigendian};
   const std::vector<Column> columns = FindColumns(op, part);
   for (const Column& column : columns) {

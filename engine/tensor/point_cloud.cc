@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/quoted.h"
+#include "engine/base/row_step.h"
 #include "engine/base/status_macros.h"
 #include "engine/tensor/float16.h"
 
@@ -21,20 +22,9 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "ReadField's loads assume a little-endian machine");
 
-using Wide = unsigned __int128;  // holds products of a 64-bit and a 32-bit size without overflow
-
 template <typename... Args>
 absl::Status BadLayout(const Args&... args) {
   return WithReason(absl::InvalidArgumentError(absl::StrCat(args...)), error_reason::kBadLayout);
-}
-
-std::string ToString(Wide value) {
-  std::string digits;
-  do {
-    digits.insert(digits.begin(), static_cast<char>('0' + static_cast<int>(value % 10)));
-    value /= 10;
-  } while (value != 0);
-  return digits;
 }
 
 uint64_t EndOf(const PointField& field) {
@@ -79,29 +69,6 @@ absl::Status CheckOverlaps(const PointCloudLayout& layout) {
     }
   }
   return absl::OkStatus();
-}
-
-absl::Status CheckBytes(const PointCloudLayout& layout, uint64_t num_bytes) {
-  if (layout.num_points % layout.height != 0) {
-    return BadLayout("height ", layout.height, " does not divide num_points ", layout.num_points);
-  }
-  if (layout.num_points > 0 && layout.point_step == 0) {
-    return BadLayout("point_step is 0 for ", layout.num_points, " points");
-  }
-  const uint64_t width = layout.num_points / layout.height;
-  const Wide row_bytes = Wide{width} * layout.point_step;
-  if (layout.row_step != 0 && layout.row_step < row_bytes) {
-    return BadLayout("row_step ", layout.row_step, " is less than a row's ", ToString(row_bytes), " bytes (", width,
-                     " points of ", layout.point_step, " bytes)");
-  }
-  const Wide row_step = layout.row_step == 0 ? row_bytes : Wide{layout.row_step};
-  const Wide all = row_step * layout.height;
-  const Wide without_last_padding = all - row_step + row_bytes;
-  if (num_bytes == all || num_bytes == without_last_padding) return absl::OkStatus();
-  return BadLayout("data has ", num_bytes, " bytes, but ", layout.num_points, " points of ", layout.point_step,
-                   " bytes", layout.height > 1 ? absl::StrCat(" in ", layout.height, " rows") : "",
-                   layout.row_step == 0 ? "" : absl::StrCat(" with row_step ", layout.row_step), " take ",
-                   ToString(all));
 }
 
 template <typename Bits>
@@ -174,7 +141,11 @@ absl::StatusOr<PointCloud> PointCloud::Create(PointCloudLayout layout, HostBuffe
   for (PointField& field : layout.fields) field.count = std::max(field.count, 1u);
   RETURN_IF_ERROR(CheckFields(layout));
   RETURN_IF_ERROR(CheckOverlaps(layout));
-  RETURN_IF_ERROR(CheckBytes(layout, static_cast<uint64_t>(bytes.size())));
+  ASSIGN_OR_RETURN(layout.row_step, RowStepOf({.num_points = layout.num_points,
+                                               .height = layout.height,
+                                               .point_step = layout.point_step,
+                                               .row_step = layout.row_step,
+                                               .num_bytes = static_cast<uint64_t>(bytes.size())}));
   PointCloud cloud;
   cloud.layout_ = std::move(layout);
   cloud.bytes_ = std::make_shared<const HostBuffer>(std::move(bytes));
@@ -220,7 +191,7 @@ void PointCloud::ReadField(const PointField& field, uint64_t begin, uint64_t end
   const FieldRange range = {
       .data = bytes_->data() + field.offset,
       .point_step = layout_.point_step,
-      .row_step = layout_.row_step == 0 ? width * layout_.point_step : layout_.row_step,
+      .row_step = layout_.row_step,
       .width = width,
       .begin = begin,
       .end = end,

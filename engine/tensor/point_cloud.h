@@ -33,7 +33,7 @@ struct PointCloudLayout {
   uint64_t num_points = 0;
   uint32_t point_step = 0;  // bytes from one point to the next
   uint32_t height = 1;      // rows of an organised cloud; divides num_points
-  uint64_t row_step = 0;    // bytes from one row to the next; 0: packed
+  uint64_t row_step = 0;    // bytes from one row to the next, as the sender states it; of a PointCloud: the right one
   bool is_bigendian = false;
   std::vector<PointField> fields;
 };
@@ -43,13 +43,11 @@ class PointCloud {
   PointCloud() = default;  // 0 points, no fields
 
   // Checks the layout against the bytes. Returns INVALID_ARGUMENT (BAD_LAYOUT), with the field or the sizes, if
-  // - there are too few or too many bytes;
+  // - there are too few or too many bytes, or rows that do not fit them (engine/base/row_step.h);
   // - a field does not fit into its point, two fields overlap or have the same name, or a field has no name;
-  // - a type, scale or shift is not valid;
-  // - height does not divide num_points, row_step is less than a row's bytes, or point_step is 0 though there are
-  //   points.
+  // - a type, scale or shift is not valid.
   //
-  // The last row may come without its padding. A height or count of 0 means 1.
+  // A height or count of 0 means 1.
   static absl::StatusOr<PointCloud> Create(PointCloudLayout layout, HostBuffer bytes);
   // Does the same with a copy of the bytes. Also returns RESOURCE_EXHAUSTED (OUT_OF_MEMORY) if there is no memory for
   // the copy.

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/row_step.h"
 
 namespace voxserve::client {
 namespace {
@@ -74,29 +75,25 @@ absl::StatusOr<std::vector<float>> FieldValues(const PointCloud& cloud, absl::st
   if (field == nullptr) return absl::InvalidArgumentError(absl::StrCat("the cloud has no field '", name, "'"));
   const uint64_t size = static_cast<uint64_t>(SizeOf(field->type()));
   if (size == 0) return absl::InvalidArgumentError(absl::StrCat("field '", name, "' has no type"));
+  if (field->offset() + size > cloud.point_step()) {
+    return absl::InvalidArgumentError(absl::StrCat("field '", name, "' ends at byte ", field->offset() + size,
+                                                   " of a point whose point_step is ", cloud.point_step()));
+  }
+  const absl::StatusOr<uint64_t> row_step = RowStepOf({.num_points = cloud.num_points(),
+                                                       .height = cloud.height(),
+                                                       .point_step = cloud.point_step(),
+                                                       .row_step = cloud.row_step(),
+                                                       .num_bytes = cloud.data().size()});
+  if (!row_step.ok()) return row_step.status();
+  if (cloud.num_points() == 0) return std::vector<float>();
   const uint64_t num_rows = std::max<uint64_t>(1, cloud.height());
   const uint64_t row_points = cloud.num_points() / num_rows;
-  const uint64_t step = cloud.point_step();
-  // Checks by division first, since counts come from the caller and products could wrap around.
-  if (cloud.num_points() % num_rows != 0 || field->offset() + size > step ||
-      (cloud.num_points() > 0 && row_points > cloud.data().size() / step)) {
-    return absl::InvalidArgumentError(absl::StrCat("field '", name, "' at offset ", field->offset(), " of ",
-                                                   cloud.num_points(), " points of ", step, " bytes in ", num_rows,
-                                                   " rows does not fit ", cloud.data().size(), " bytes"));
-  }
-  const uint64_t row_step = cloud.row_step() > 0 ? cloud.row_step() : row_points * step;
-  if (row_step < row_points * step ||
-      (cloud.num_points() > 0 && (num_rows - 1) * row_step + row_points * step > cloud.data().size())) {
-    return absl::InvalidArgumentError(absl::StrCat(num_rows, " rows of ", row_points, " points of ", step, " bytes, ",
-                                                   row_step, " bytes apart, do not fit ", cloud.data().size(),
-                                                   " bytes"));
-  }
   const double scale = field->has_scale() ? field->scale() : 1.0;
   std::vector<float> values;
   values.reserve(cloud.num_points());
   for (uint64_t row = 0; row < num_rows; ++row) {
-    const char* point = cloud.data().data() + row * row_step + field->offset();
-    for (uint64_t i = 0; i < row_points; ++i, point += step) {
+    const char* point = cloud.data().data() + row * *row_step + field->offset();
+    for (uint64_t i = 0; i < row_points; ++i, point += cloud.point_step()) {
       const double raw = LoadValue(point, field->type(), cloud.is_bigendian());
       values.push_back(static_cast<float>(raw * scale + field->shift()));
     }

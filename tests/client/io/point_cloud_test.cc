@@ -96,6 +96,16 @@ TEST(PointCloudTest, AppliesScaleShiftAndRowStep) {
   EXPECT_THAT(*FieldValues(cloud, "v"), ElementsAre(10.5f, 20.5f, 30.5f, 40.5f));
 }
 
+TEST(PointCloudTest, ReadsPackedRowsWhateverRowStepSays) {
+  const float points[] = {1, 2, 3, 4};
+  PointCloud cloud = PointCloudFromFloats({"x"}, points, 4);
+  cloud.set_height(2);
+  for (const uint32_t row_step : {0u, 4u, 8u, 16u, 20u}) {
+    cloud.set_row_step(row_step);
+    EXPECT_THAT(*FieldValues(cloud, "x"), ElementsAre(1, 2, 3, 4)) << row_step;
+  }
+}
+
 TEST(PointCloudTest, RefusesLayoutsThatDoNotFitTheBytes) {
   const float points[] = {1, 2, 3};
   const PointCloud good = PointCloudFromFloats({"x"}, points, 3);
@@ -110,10 +120,14 @@ TEST(PointCloudTest, RefusesLayoutsThatDoNotFitTheBytes) {
   EXPECT_FALSE(FieldValues(cloud, "x").ok());
   cloud = good;
   cloud.set_height(3);
+  cloud.mutable_data()->push_back('.');
   cloud.set_row_step(std::numeric_limits<uint32_t>::max());
   EXPECT_FALSE(FieldValues(cloud, "x").ok());
   cloud.set_row_step(2);  // the rows would overlap
   EXPECT_FALSE(FieldValues(cloud, "x").ok());
+  cloud = good;
+  cloud.set_num_points(0);
+  EXPECT_THAT(std::string(FieldValues(cloud, "x").status().message()), HasSubstr("data has 12 bytes, but 0 points"));
   cloud = good;
   cloud.mutable_fields(0)->set_offset(1);
   EXPECT_FALSE(FieldValues(cloud, "x").ok());

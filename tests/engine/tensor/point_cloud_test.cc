@@ -150,6 +150,19 @@ TEST(PointCloudReadTest, RowsWithPadding) {
   for (const size_t cut : {1, 2, 4}) EXPECT_FALSE(PointCloud::Create(layout, bytes.substr(0, bytes.size() - cut)).ok());
 }
 
+TEST(PointCloudReadTest, PackedRowsWhateverRowStepSays) {
+  std::string bytes;
+  for (int16_t i = 0; i < 6; ++i) bytes += BytesOf<int16_t>(i, false);
+  for (const uint64_t row_step : {0, 2, 3, 4, 7, 12, 100}) {
+    PointCloudLayout layout = {.num_points = 6, .point_step = 2, .height = 3, .row_step = row_step, .fields = {}};
+    layout.fields.push_back({.name = "v", .offset = 0, .type = PointFieldType::kInt16});
+    const absl::StatusOr<PointCloud> cloud = PointCloud::Create(layout, bytes);
+    ASSERT_TRUE(cloud.ok()) << cloud.status().message();
+    EXPECT_EQ(cloud->layout().row_step, 4U);
+    EXPECT_THAT(Read(*cloud, "v"), ElementsAre(0, 1, 2, 3, 4, 5)) << row_step;
+  }
+}
+
 TEST(PointCloudReadTest, FieldsWithSeveralValuesGiveTheFirst) {
   PointCloudLayout layout = {.num_points = 1, .point_step = 8, .fields = {}};
   layout.fields.push_back({.name = "v", .offset = 0, .type = PointFieldType::kInt16, .count = 4});
@@ -205,7 +218,9 @@ TEST(PointCloudTest, BytesMustFit) {
   rows.height = 2;
   rows.row_step = 32;
   EXPECT_TRUE(StatusOf(rows, 64).ok());
-  ExpectBadLayout(StatusOf(rows, 60), "data has 60 bytes, but 4 points of 12 bytes in 2 rows with row_step 32 take 64");
+  ExpectBadLayout(StatusOf(rows, 60),
+                  "data has 60 bytes, but 4 points of 12 bytes in 2 rows take 48, or 64 with row_step 32");
+  ExpectBadLayout(StatusOf(Xyz(0), 65536), "data has 65536 bytes, but 0 points of 12 bytes take 0");
 }
 
 TEST(PointCloudTest, SizesDoNotOverflow) {
@@ -222,8 +237,8 @@ TEST(PointCloudTest, SizesDoNotOverflow) {
   layout.height = 16;
   layout.row_step = uint64_t{1} << 60;
   ExpectBadLayout(StatusOf(layout, 0),
-                  "data has 0 bytes, but 16 points of 12 bytes in 16 rows with row_step 1152921504606846976 take "
-                  "18446744073709551616");
+                  "data has 0 bytes, but 16 points of 12 bytes in 16 rows take 192, or 18446744073709551616 with "
+                  "row_step 1152921504606846976");
   PointCloudLayout wide = Xyz(1);
   wide.fields[1].count = 4294967295U;
   ExpectBadLayout(StatusOf(wide, 12), "field \"y\" ends at byte 17179869184 of a point whose point_step is 12");
@@ -235,7 +250,7 @@ TEST(PointCloudTest, StepsMustFit) {
   ExpectBadLayout(StatusOf(layout, 48), "height 3 does not divide num_points 4");
   layout.height = 2;
   layout.row_step = 23;
-  ExpectBadLayout(StatusOf(layout, 46), "row_step 23 is less than a row's 24 bytes (2 points of 12 bytes)");
+  ExpectBadLayout(StatusOf(layout, 46), "data has 46 bytes, but 4 points of 12 bytes in 2 rows take 48");
   ExpectBadLayout(StatusOf({.num_points = 7, .fields = {}}, 0), "point_step is 0 for 7 points");
   layout = Xyz(1);
   layout.point_step = 11;
