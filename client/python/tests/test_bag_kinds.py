@@ -17,6 +17,8 @@ from bag_files import Scans, point_bytes, read
 from conftest import FakeServer
 from test_bag import breaking
 
+from voxserve.bag import recording
+
 CLOUD = "sensor_msgs/msg/PointCloud2"
 pytest_plugins = ("bag_fixtures",)
 mcap_writer = pytest.importorskip("mcap.writer")
@@ -265,3 +267,35 @@ def test_messages_of_a_file_without_an_index_come_in_its_order(
     assert call(bag_files.write_mcap(tmp_path / "drive.mcap", messages, use_chunking=False)) == 0
     clouds = sorted(len(points) for points in scans[:3])
     assert sorted(lengths(tmp_path / "out.mcap")) == clouds
+
+
+IDL = """\
+================================================================================
+IDL: geometry_msgs/msg/Pose
+#include "geometry_msgs/msg/Point.idl"
+#include "geometry_msgs/msg/Quaternion.idl"
+module geometry_msgs { module msg { struct Pose {
+  geometry_msgs::msg::Point position; geometry_msgs::msg::Quaternion orientation; }; }; };
+================================================================================
+IDL: geometry_msgs/msg/Point
+module geometry_msgs { module msg { struct Point { double x; double y; double z; }; }; };
+================================================================================
+IDL: geometry_msgs/msg/Quaternion
+module geometry_msgs { module msg { struct Quaternion { double x; double y; double z; double w; }; }; };
+"""
+
+
+def test_types_are_read_by_the_definition_that_the_bag_has() -> None:
+    maker = bag_files.Maker(2)
+    point, turn = maker.types["geometry_msgs/msg/Point"], maker.types["geometry_msgs/msg/Quaternion"]
+    kind = "geometry_msgs/msg/Pose"
+    pose = maker.types[kind](position=point(x=1.0, y=2.0, z=3.0), orientation=turn(x=0.0, y=0.0, z=0.0, w=1.0))
+    data = bytes(maker.store.serialize_cdr(pose, kind))
+    text = maker.store.generate_msgdef(kind, ros_version=2)[0]
+    for form, definition in (("ros2idl", IDL), ("ros2msg", text), ("", "")):
+        channel = recording.Channel("/pose", kind, "cdr", form, definition.encode())
+        decoded = recording.Decoder().decode(recording.Message(channel, 0, data))
+        assert (decoded.position.y, decoded.orientation.w) == (2.0, 1.0), form
+    # A definition of another layout is the one that counts.
+    other = recording.Channel("/pose", kind, "cdr", "ros2msg", b"float64[6] a\nfloat64 b")
+    assert recording.Decoder().decode(recording.Message(other, 0, data)).b == 1.0

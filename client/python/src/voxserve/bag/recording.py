@@ -113,9 +113,10 @@ class Decoder:
 
 def _idl_parts(text: str) -> Sequence[str]:
     """Returns the definitions of a type and of those that it uses: rosbag2 writes them one after the other, each after
-    a line of "=" and a line "IDL: NAME".
+    a line of "=" and a line "IDL: NAME". Leaves out #include, which rosbags does not know and nothing needs here.
     """
     line = "=" * 80 + "\n"
-    if not text.startswith(f"{line}IDL: "):
-        return [text]
-    return [part.partition("\n")[2] for part in text.split(line)[1:]]
+    plain = "".join(each for each in text.splitlines(keepends=True) if not each.lstrip().startswith("#include"))
+    if not plain.startswith(f"{line}IDL: "):
+        return [plain]
+    return [part.partition("\n")[2] for part in plain.split(line)[1:]]
