@@ -195,8 +195,10 @@ class UnitReport:
         self._has_told = False
 
     def look_at(self, sweep: Sweep) -> None:
+        if not sweep.cloud.num_points:  # it may have no fields
+            return
         scales = self._request.scales or {}
-        if not self._has_told and sweep.cloud.num_points:
+        if not self._has_told:
             self._has_told = True
             features = {feature.name for feature in self._request.model.features}
             for field in sweep.cloud.fields:
