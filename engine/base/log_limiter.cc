@@ -21,4 +21,18 @@ std::optional<int64_t> LogLimiter::Admit(std::string_view key) {
   return std::exchange(lines.left_out, 0);
 }
 
+std::optional<int64_t> LogLimiter::AdmitEvery(absl::Duration period, std::string_view key) {
+  const absl::Time now = now_();
+  absl::MutexLock lock(&mutex_);
+  auto found = lines_.find(key);
+  if (found == lines_.end()) found = lines_.emplace(key, Lines()).first;
+  Lines& lines = found->second;
+  if (now >= lines.since && now - lines.since < period) {  // the clock may have been set back
+    ++lines.left_out;
+    return std::nullopt;
+  }
+  lines.since = now;
+  return std::exchange(lines.left_out, 0);
+}
+
 }  // namespace voxserve

@@ -31,6 +31,8 @@ class LogLimiter {
 
   // Returns nothing if the key's line is to be left out; else the number of lines left out since the key's last line.
   std::optional<int64_t> Admit(std::string_view key);
+  // Does the same for a key with one line in each period. A key is used with one of the two functions.
+  std::optional<int64_t> AdmitEvery(absl::Duration period, std::string_view key);
 
  private:
   struct Lines {

@@ -20,7 +20,7 @@ namespace voxserve {
 // The sizes that a cloud states, and the number of its bytes.
 struct RowSizes {
   uint64_t num_points = 0;
-  uint64_t height = 1;  // rows; 0 means 1
+  uint64_t height = 1;      // rows; 0 means 1
   uint64_t point_step = 0;  // bytes from one point to the next
   uint64_t row_step = 0;    // as the cloud states it; 0 if it states none
   uint64_t num_bytes = 0;

@@ -28,6 +28,7 @@
 #include "engine/geometry/row_level.h"
 #include "engine/model/levels.h"
 #include "engine/tensor/farthest_points.h"
+#include "engine/tensor/feature_warning.h"
 #include "engine/tensor/output_tensor.h"
 #include "kernels/boxes/anchor_head.h"
 #include "kernels/boxes/center_head.h"
@@ -59,6 +60,7 @@ struct InputFeature {
   float shift = 0;
   // The field's value where the cloud has no such field; none: the field is required.
   std::optional<float> default_value = std::nullopt;
+  std::optional<ValueRange> range = std::nullopt;  // clouds with many other values get a warning; none: any value
 };
 
 // Selects the points that the network sees. It has no inputs, and only the voxelize node reads it.
@@ -407,7 +409,7 @@ struct Graph {
   LevelTable levels;
   int64_t num_parameters = 0;  // values in weights.safetensors
   std::string digest;          // SHA-256 of graph and weights as stored, in lower-case hexadecimal digits
-  std::string network_digest;  // SHA-256 of the network without names and weights: equal if only these differ
+  std::string network_digest;  // SHA-256 of the network without names, weights and ranges: equal if only these differ
 
   // Returns the node of each output.
   std::vector<int> OutputNodes() const;

@@ -71,6 +71,11 @@ absl::StatusOr<Graph> LoadGraph(const std::filesystem::path& version_folder, Mem
   graph.digest = Sha256OfParts({*text, weights->content()});
   model.clear_name();
   model.clear_description();
+  // Plans stay valid for a network that now states ranges, since these change no result.
+  for (model::v1::Node& node : *model.mutable_nodes()) {
+    if (!node.has_voxelize()) continue;
+    for (model::v1::Feature& feature : *node.mutable_voxelize()->mutable_features()) feature.clear_range();
+  }
   graph.network_digest = Sha256OfParts({model.SerializeAsString()});
   RETURN_IF_ERROR(memory->Resize(graph_bytes));
   return graph;

@@ -11,6 +11,7 @@
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
+#include "engine/executor/feature_ranges.h"
 #include "engine/executor/point_reader.h"
 #include "engine/runtime/available_memory.h"
 #include "engine/runtime/devices.h"
@@ -200,6 +201,8 @@ class EngineImpl final : public Engine {
           error_reason::kTooManyPoints);
     }
     RETURN_IF_ERROR(CheckInput(model.program().voxelize, task));
+    const PointCloud& newest = task.sweeps.empty() ? task.cloud : task.sweeps.front().sweep->cloud;
+    queued.task.warnings = FindFeatureWarnings(model.program().voxelize, newest);
     ASSIGN_OR_RETURN(queued.task.tensor_set, FindOutputs(model.info, task.return_scores, task.tensors));
     queued.task.tensors = {};
     RETURN_IF_ERROR(CheckAnswerSize(model.info, task, options_.max_answer_bytes));

@@ -56,6 +56,7 @@ void Complete(const QueuedTask& task, const std::vector<StageTime>& stages, absl
   if (model.info.has_boxes) {
     for (const ClassInfo& named : model.info.classes) result.class_names.push_back(named.name);
   }
+  result.warnings = task.task.warnings;
   result.stages = {{Stage::kQueue, queued}};
   result.stages.insert(result.stages.end(), stages.begin(), stages.end());
 }

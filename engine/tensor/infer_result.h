@@ -16,6 +16,7 @@
 #include "engine/runtime/memory_budget.h"
 #include "engine/tensor/box.h"
 #include "engine/tensor/dtype.h"
+#include "engine/tensor/feature_warning.h"
 #include "engine/tensor/output_tensor.h"
 #include "engine/tensor/point_counts.h"
 #include "engine/tensor/stage.h"
@@ -55,6 +56,7 @@ struct InferResult {
   std::vector<OutputTensor> tensors;    // requested tensors, in the order of the model's tensors
   PointCounts counts;                   // counts all points that ran, of every sweep
   int64_t num_not_finite_boxes = 0;     // boxes that are left out since one of their numbers is NaN or infinite
+  std::vector<FeatureWarning> warnings;  // features whose values are not those that the model expects
   std::vector<int32_t> sampled_points;  // for InferTask::sample: indices into the cloud, in the order of selection
 
   // The worker sets the following fields.

@@ -39,6 +39,7 @@ struct InferTask {
   // points; the model's limits and the result's counts apply to all points.
   std::vector<PlacedSweep> sweeps;
   std::string age_feature;               // the model's feature that holds a sweep's age_seconds; "": none
+  std::vector<FeatureWarning> warnings;  // of the cloud; admission finds them, and the result gets them
   std::optional<FarthestPoints> sample;  // points to select and return with the answer; not with several sweeps
 
   int priority = 0;  // 0 is the most urgent; below the model's priority_levels

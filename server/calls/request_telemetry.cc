@@ -47,6 +47,10 @@ void RequestTelemetry::Record(const InferResult& result, const RequestCodec& cod
   metrics.OnRequest(result.model, result.version, absl::StatusCode::kOk, now - started_);
   if (const NamedOutput* boxes = result.Find(NamedOutput::kBoxes)) metrics.OnBoxes(result.model, boxes->num_rows());
   if (stamp_ != absl::InfinitePast()) metrics.OnFrameAge(result.model, absl::Now() - stamp_);
+  for (const FeatureWarning& warning : result.warnings) {
+    metrics.OnFeatureWarning(result.model, warning.feature);
+    LogWarning(result, warning);
+  }
   Log(LogLevel::kDebug, "answered",
       {{"model", result.model},
        {"version", result.version},
@@ -56,6 +60,25 @@ void RequestTelemetry::Record(const InferResult& result, const RequestCodec& cod
        {"request_id", Clipped(names_.request_id)},
        TraceIdField(names_.trace),
        SpanIdField(names_.trace),
+       {"frame_id", Clipped(sensor_frame_)},
+       {"peer", names_.peer}});
+}
+
+// A stream of clouds in a wrong unit would fill the log, so a model's feature has a line every ten minutes.
+void RequestTelemetry::LogWarning(const InferResult& result, const FeatureWarning& warning) const {
+  const std::string key = absl::StrCat("feature ", result.model, " ", warning.feature);
+  if (!parts_->log_limiter->AdmitEvery(absl::Minutes(10), key).has_value()) return;
+  Log(LogLevel::kWarning, "a cloud's values are not those that the model was trained on: another unit?",
+      {{"model", result.model},
+       {"version", result.version},
+       {"feature", warning.feature},
+       {"low", warning.range.low},
+       {"high", warning.range.high},
+       {"smallest", warning.smallest},
+       {"largest", warning.largest},
+       {"outside", warning.num_outside},
+       {"of", warning.num_checked},
+       {"request_id", Clipped(names_.request_id)},
        {"frame_id", Clipped(sensor_frame_)},
        {"peer", names_.peer}});
 }

@@ -52,6 +52,7 @@ class RequestTelemetry {
 
  private:
   void LogFailure(const absl::Status& status) const;
+  void LogWarning(const InferResult& result, const FeatureWarning& warning) const;
 
   Names names_;
   const CallEnvironment* environment_;

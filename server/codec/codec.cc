@@ -327,6 +327,16 @@ void EncodeResult(InferResult& result, v1::InferResponse* response) {
   counts.set_not_finite(result.counts.not_finite);
   response->mutable_sampled_points()->Add(result.sampled_points.begin(), result.sampled_points.end());
 
+  for (const FeatureWarning& warning : result.warnings) {
+    v1::FeatureWarning& out = *response->add_warnings();
+    out.set_feature(warning.feature);
+    out.mutable_range()->set_low(warning.range.low);
+    out.mutable_range()->set_high(warning.range.high);
+    out.set_smallest(warning.smallest);
+    out.set_largest(warning.largest);
+    out.set_num_checked(static_cast<uint64_t>(warning.num_checked));
+    out.set_num_outside(static_cast<uint64_t>(warning.num_outside));
+  }
   for (const StageTime& time : result.stages) AppendStage(time, response);
 }
 
@@ -354,6 +364,10 @@ void EncodeModel(const ModelVersionInfo& info, v1::ModelVersion* message) {
     out.set_name(feature.name);
     out.set_unit(feature.unit);
     if (feature.has_default) out.set_default_value(feature.default_value);
+    if (feature.range.has_value()) {
+      out.mutable_range()->set_low(feature.range->low);
+      out.mutable_range()->set_high(feature.range->high);
+    }
   }
   message->set_max_points(info.max_points);
   for (const float size : info.voxel_size) message->add_voxel_size(size);

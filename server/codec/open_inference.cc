@@ -384,6 +384,12 @@ void EncodeOpenInference(InferResult& result, const std::vector<std::string>& ou
                                                                   {"points_not_finite", result.counts.not_finite},
                                                                   {"voxels", result.counts.voxels}}};
   for (const auto& [name, count] : counts) parameters[name].set_int64_param(count);
+  std::vector<std::string> warnings;
+  for (const FeatureWarning& warning : result.warnings) {
+    warnings.push_back(absl::StrCat(warning.feature, " is ", warning.smallest, " to ", warning.largest,
+                                    ", but the model was trained on ", warning.range.low, " to ", warning.range.high));
+  }
+  if (!warnings.empty()) parameters["warnings"].set_string_param(absl::StrJoin(warnings, "; "));
 
   ResponseWriter writer(outputs, response);
   if (const NamedOutput* labels = result.Find(NamedOutput::kLabels)) writer.AddLabels(*labels);

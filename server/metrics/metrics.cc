@@ -150,6 +150,11 @@ void Metrics::OnPoints(std::string_view model, const PointCounts& counts) {
   metrics.not_finite.Increment(static_cast<double>(counts.not_finite));
 }
 
+void Metrics::OnFeatureWarning(std::string_view model, std::string_view feature) {
+  absl::MutexLock lock(&mutex_);
+  feature_warnings_total_.With({Of(model).label, std::string(feature)}).Increment();
+}
+
 void Metrics::OnNotFiniteBoxes(std::string_view model, int64_t candidates) {
   absl::MutexLock lock(&mutex_);
   boxes_not_finite_total_.With({Of(model).label}).Increment(static_cast<double>(candidates));

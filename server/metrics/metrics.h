@@ -62,6 +62,9 @@ class Metrics : public EngineObserver {
   // Sets the number of open gRPC connections.
   void OnConnections(int64_t open);
 
+  // Counts a cloud with a FeatureWarning.
+  void OnFeatureWarning(std::string_view model, std::string_view feature);
+
   // Records the age of a cloud (now - the sensor's stamp) when its answer was sent. Negative ages (clocks disagree) and
   // ages above an hour (recordings) are only counted and stay out of the histogram.
   void OnFrameAge(std::string_view model, absl::Duration age);
@@ -232,6 +235,11 @@ class Metrics : public EngineObserver {
                               "voxserve_requests_total",
                               "Requests by status code; unknown models have the label _unknown",
                               {"model", "version", "code"}};
+  Counters feature_warnings_total_ = {&registry_,
+                                      "voxserve_feature_warnings_total",
+                                      "Point clouds with many values outside of the range that the model states for a "
+                                      "feature: another unit",
+                                      {"model", "feature"}};
   Counters boxes_not_finite_total_ = {
       &registry_,
       "voxserve_boxes_not_finite_total",

@@ -59,6 +59,7 @@ v1::ModelVersion Describe(const std::string& name, int64_t version) {
   intensity->set_name("intensity");
   intensity->set_unit("1");
   intensity->set_default_value(0.25);
+  if (name == "ranged") intensity->mutable_range()->set_high(1);
   return model;
 }
 
@@ -139,9 +140,15 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     if (model == "broken") return Error(grpc::StatusCode::UNAVAILABLE, "2 problems", "MODEL_FAILED");
     if (model == "slow") return AwaitCancellation(context);
     const std::set<std::string> known = {"segmenter", "wide", "liar",    "sampler", "far",
-                                         "detector",  "both", "crooked", "mute"};
+                                         "detector",  "both", "crooked", "mute", "ranged"};
     if (known.count(model) == 0) return ModelNotFound(model);
     Answer(*request, response);
+    if (model == "ranged") {
+      v1::FeatureWarning& warning = *response->add_warnings();
+      warning.set_feature("intensity");
+      warning.mutable_range()->set_high(1);
+      warning.set_largest(200);
+    }
     return grpc::Status::OK;
   }
 

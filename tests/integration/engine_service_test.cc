@@ -108,6 +108,49 @@ TEST_F(EngineServiceTest, PointsWhoseLogitsOverflowGetTheIgnoreLabelAndAreCounte
   EXPECT_THAT(Body("/metrics"), HasSubstr(R"(voxserve_points_not_finite_total{model="height"} 2)"));
 }
 
+TEST_F(EngineServiceTest, ValuesInAnotherUnitAreWarnedOf) {
+  support::TestModel model = HeightModel();
+  const std::string feature = "default_value: 0.25";
+  model.graph.insert(model.graph.find(feature), "range { low: 0 high: 1 } ");
+  StartWith(model);
+  v1::InferRequest request = Request("height", {0.5f, 0.5f, 2.5f, 0, -3.5f, 0.5f, -1, 255, 7.5f, 0.5f, 1, 40});
+  const v1::InferResponse response = InferOk(request);
+  EXPECT_THAT(Labels(response), ElementsAre(1, 2, 2)) << "the network sees the values as they are";
+  ASSERT_EQ(response.warnings_size(), 1);
+  const v1::FeatureWarning& warning = response.warnings(0);
+  EXPECT_EQ(warning.feature(), "intensity");
+  EXPECT_EQ(warning.range().low(), 0);
+  EXPECT_EQ(warning.range().high(), 1);
+  EXPECT_EQ(warning.smallest(), 0);
+  EXPECT_EQ(warning.largest(), 255);
+  EXPECT_EQ(warning.num_checked(), 3u);
+  EXPECT_EQ(warning.num_outside(), 2u);
+  EXPECT_THAT(Body("/metrics"),
+              HasSubstr(R"(voxserve_feature_warnings_total{feature="intensity",model="height"} 1)"));
+  request.mutable_cloud()->mutable_fields(3)->set_scale(1.0 / 255);
+  EXPECT_EQ(InferOk(request).warnings_size(), 0);
+
+  // The newest frame of merged sweeps is looked at.
+  v1::StreamConfig config = StreamConfigOf("height", v1::STREAM_POLICY_QUEUE);
+  config.mutable_sweeps()->set_num_sweeps(2);
+  Vehicle vehicle(client_.get(), config);
+  for (uint64_t frame_id = 1; frame_id <= 2; ++frame_id) {
+    v1::StreamFrame frame;
+    frame.set_frame_id(frame_id);
+    *frame.mutable_cloud() = request.cloud();
+    frame.mutable_cloud()->mutable_fields(3)->set_scale(frame_id == 1 ? 1 : 1.0 / 255);
+    frame.mutable_cloud()->mutable_stamp()->set_seconds(static_cast<int64_t>(frame_id));
+    frame.mutable_pose()->set_qw(1);
+    EXPECT_TRUE(vehicle.Send(frame));
+  }
+  vehicle.CloseSends();
+  EXPECT_TRUE(vehicle.End().ok());
+  for (const v1::FrameResult& result : vehicle.results()) {
+    EXPECT_EQ(result.response().warnings_size(), result.frame_id() == 1 ? 1 : 0);
+  }
+  EXPECT_EQ(vehicle.results().size(), 2u);
+}
+
 // Returns a request of five points. Each point has a voxel of its own, except the fourth, which has no voxel.
 v1::InferRequest FivePoints() {
   return Request("height", {0.5f,  0.5f, 1,  0, 3.5f, 0.5f, 2, 0, 7.5f, 0.5f, 3, 0, std::nanf(""), 0, 0, 0,  //

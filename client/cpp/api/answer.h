@@ -27,9 +27,10 @@ struct Answer {
   std::string request_id;
   std::vector<uint32_t> sampled_points;  // with a sample: indices into the cloud, in order of selection
   v1::PointCounts counts;
-  std::vector<Stage> stages;    // times on the server
-  absl::Duration round_trip;    // from the call to the decoded answer, measured by the client
-  std::vector<Tensor> tensors;  // the tensors that the request asked for, in the model's order
+  std::vector<v1::FeatureWarning> warnings;  // features whose values are likely in another unit than the model's
+  std::vector<Stage> stages;                 // times on the server
+  absl::Duration round_trip;                 // from the call to the decoded answer, measured by the client
+  std::vector<Tensor> tensors;               // the tensors that the request asked for, in the model's order
 
   // Returns null if there is no tensor with that name.
   const Tensor* FindTensor(absl::string_view name) const {

@@ -102,6 +102,7 @@ void TakeAnswer(v1::InferResponse* response, absl::Time start, Answer* answer) {
   answer->request_id = std::move(*response->mutable_request_id());
   answer->sampled_points.assign(response->sampled_points().begin(), response->sampled_points().end());
   answer->counts = response->counts();
+  answer->warnings.assign(response->warnings().begin(), response->warnings().end());
   answer->stages = StagesOf(*response);
   answer->round_trip = SteadyNow() - start;
   for (v1::Tensor& tensor : *response->mutable_tensors()) {

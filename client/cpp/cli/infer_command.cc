@@ -45,6 +45,13 @@ class ScanRunner {
 
   // preview: receives the terminal picture if the command line asks for it.
   absl::StatusOr<ScanReport> Run(const ScanJob& job, std::string* preview) {
+    absl::StatusOr<ScanReport> report = RunScan(job, preview);
+    if (report.ok()) WarnOfValues(job.input, report->result);
+    return report;
+  }
+
+ private:
+  absl::StatusOr<ScanReport> RunScan(const ScanJob& job, std::string* preview) {
     absl::StatusOr<PointCloud> cloud = ReadPointCloud(job.input, {.fields = arguments_.fields});
     if (!cloud.ok()) return cloud.status();
     WarnOfIntensity(job.input, *cloud);
@@ -85,7 +92,6 @@ class ScanRunner {
     return report;
   }
 
- private:
   absl::Status Segment(const InferOptions& options, PointCloud cloud, const std::vector<uint16_t>& truth,
                        const ScanJob& job, ScanReport* report, std::vector<uint16_t>* labels) const {
     absl::StatusOr<Segmentation> result = client_->Infer(options, std::move(cloud));
@@ -164,10 +170,20 @@ class ScanRunner {
     return absl::OkStatus();
   }
 
-  // Warns of the commonest cause of wrong results from networks that read intensity as 0..1.
+  // Warns, once, of values that are not in the range that the model states.
+  void WarnOfValues(const std::string& file, const Answer& answer) {
+    if (answer.warnings.empty() || has_warned_.exchange(true)) return;
+    const v1::FeatureWarning& warning = answer.warnings[0];
+    std::cerr << "voxserve-client: warning: " << warning.feature() << " of " << file << " is " << warning.smallest()
+              << " to " << warning.largest() << ", but " << model_.name() << " was trained on " << warning.range().low()
+              << " to " << warning.range().high() << "; scale it with --fields, e.g. "
+              << "x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098\n";
+  }
+
+  // Warns of the commonest cause of wrong results from networks that read intensity as 0..1 and state no range.
   void WarnOfIntensity(const std::string& file, const PointCloud& cloud) {
     const bool is_read = std::any_of(model_.features().begin(), model_.features().end(), [](const v1::FeatureInfo& f) {
-      return f.name() == "intensity" && f.unit() == "1";
+      return f.name() == "intensity" && f.unit() == "1" && !f.has_range();
     });
     if (!is_read) return;
     const absl::StatusOr<std::vector<float>> values = FieldValues(cloud, "intensity");

@@ -141,6 +141,8 @@ class FakeServer:
             response.detections.boxes[0].yaw = math.nan
         response.counts.used, response.counts.voxels = num_points, max(0, num_points - 1)
         response.stages.extend([wire.StageDuration(name="voxelize", microseconds=1500)])
+        if request.model == "ranged":
+            add_warning(response)
         if request.model == "overflowing":
             response.counts.not_finite = 2
         if request.return_scores:
@@ -243,6 +245,8 @@ class FakeServer:
         )
         model.features.extend([wire.FeatureInfo(name="x", unit="m")])
         model.features.extend([wire.FeatureInfo(name="intensity", unit="1", default_value=0.5)])
+        if name == "ranged":
+            model.features[1].range.CopyFrom(wire.FeatureRange(low=0, high=1))
         return model
 
     def _check(self, _request: Any, _context: grpc.ServicerContext) -> Any:
@@ -272,6 +276,12 @@ def add_boxes(response: Any, num_points: int) -> None:
         box = response.detections.boxes.add(class_id=1 - i % 2, class_name="" if i == 1 else ("car", "road")[i % 2])
         box.score, box.x, box.y, box.z, box.length, box.width, box.height = 1 / (1 + i), i, -i, 0.5, 4, 2, 1.5
         box.yaw, box.velocity_x, box.velocity_y = 0.25, 3, 4
+
+
+def add_warning(response: Any) -> None:
+    """Adds the warning that an intensity of 0 to 1 is wanted and is 0 to 200."""
+    warning = response.warnings.add(feature="intensity", smallest=0, largest=200, num_checked=100, num_outside=90)
+    warning.range.low, warning.range.high = 0, 1
 
 
 def answer(request: Any, **changes: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import pickle
@@ -19,11 +20,11 @@ from google.protobuf import text_format
 from graph_shapes import parse
 
 from voxserve import wire
-from voxserve.export import ExportError, PointFeature, safetensors_file
+from voxserve.export import ExportError, PointFeature, arguments, safetensors_file
 from voxserve.export.__main__ import main
 from voxserve.export.input_files import read_state_dict
 from voxserve.export.model_folder import config_textproto
-from voxserve.export.networks import minkunet
+from voxserve.export.networks import center_point, minkowski_unet, minkunet, second
 
 State = dict[str, np.ndarray[Any, Any]]
 
@@ -139,6 +140,43 @@ def test_other_inputs_and_voxels() -> None:
     assert voxelize.features[1].default_value == 0.25
     assert not voxelize.features[0].HasField("default_value")
     np.testing.assert_array_equal(np.float32(voxelize.voxel_size), np.float32([0.1, 0.1, 0.2]))
+
+
+def test_a_feature_has_the_range_of_its_training_data() -> None:
+    def ranges(network: Any) -> list[tuple[str, float, float] | None]:
+        features = parse(network).nodes[0].voxelize.features
+        return [(f.name, f.range.low, f.range.high) if f.HasField("range") else None for f in features]
+
+    assert ranges(build(make_state())) == [None, None, None, ("intensity", 0, 1)]
+    features = (PointFeature("x", "m"), PointFeature("ring", "1", 0.25, range=(0, 63.5)))
+    assert ranges(build(make_state(inputs=2), features=features)) == [None, ("ring", 0, 63.5)]
+    published = [
+        *center_point._NUSCENES_FEATURES, *center_point._WAYMO_FEATURES, *center_point._PANDASET_FEATURES,
+        *second.KITTI_VOXELS.features, *minkunet.LIDAR_FEATURES, *minkowski_unet.LIDAR_FEATURES,
+    ]  # fmt: skip
+    assert {feature.range for feature in published if feature.name == "intensity"} == {(0, 1)}
+    assert {feature.range for feature in published if feature.name != "intensity"} == {None}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x:m", PointFeature("x", "m")),
+        ("intensity:1@0..1", PointFeature("intensity", "1", range=(0, 1))),
+        ("i:1=0.5@-1..2.5e1", PointFeature("i", "1", 0.5, range=(-1, 25))),
+    ],
+)
+def test_features_of_a_command_line(text: str, expected: PointFeature) -> None:
+    assert arguments.point_features(f"{text},y:m") == (expected, PointFeature("y", "m"))
+
+
+@pytest.mark.parametrize(
+    "text", ["x", ":m", "x:", "x:m=a", "x:m@", "x:m@1", "x:m@1..1", "x:m@2..1", "x:m@a..2", "x:m@0..inf", "x:m@nan..1",
+             "x:m@0..1..2"],
+)  # fmt: skip
+def test_features_that_are_none(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"is not NAME:UNIT\[=DEFAULT\]\[@LOW..HIGH\]"):
+        arguments.point_features(f"y:m,{text}")
 
 
 # Errors of a state dict

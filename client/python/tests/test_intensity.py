@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import FakeServer
+from conftest import FakeServer, add_warning, answer
 
 import voxserve
+from voxserve import feature_warning, wire
+from voxserve.cli.main import main
 from voxserve.point_cloud import as_cloud
 
 _NUMBERS = {"i1": 1, "u1": 2, "i2": 3, "u2": 4, "i4": 5, "u4": 6, "f4": 7, "f8": 8}
@@ -144,3 +146,64 @@ def test_view_warns_too(server: FakeServer, tmp_path: Path, capsys: pytest.Captu
     assert "scan.bin reach 80, but minkunet reads 0..1" in capsys.readouterr().err
     assert command.main([*arguments, "--scale", "intensity=0.01"]) == 0
     assert capsys.readouterr().err == ""
+
+
+@pytest.fixture
+def untold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forgets what this process has been warned of."""
+    monkeypatch.setattr(feature_warning, "_told", set())
+
+
+def test_an_answer_has_the_servers_warnings(server: FakeServer, untold: None) -> None:
+    points = np.full((4, 4), 200, np.float32)
+    with voxserve.Client(server.address) as client:
+        with pytest.warns(voxserve.UnitWarning, match="intensity is 0 to 200, but the model was trained on 0 to 1"):
+            found = client.infer("ranged", points)
+        client.segment("ranged", points)  # it is told once: here a second warning would be an error
+        assert found.warnings == (voxserve.FeatureWarning("intensity", 0, 1, 0, 200, 100, 90),)
+        assert client.infer("minkunet", points).warnings == ()
+        assert [feature.range for feature in client.model("ranged").features] == [None, (0, 1)]
+        assert [feature.range for feature in client.model("minkunet").features] == [None, None]
+
+
+def test_segment_alone_warns_too(server: FakeServer, untold: None) -> None:
+    with voxserve.Client(server.address) as client, pytest.warns(voxserve.UnitWarning, match="scales={'intensity'"):
+        client.segment("ranged", np.full((4, 4), 200, np.float32))
+
+
+def test_a_command_shows_the_servers_warning_once(
+    server: FakeServer, untold: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scans = [tmp_path / "a.bin", tmp_path / "b.bin"]
+    for scan in scans:
+        np.full((4, 4), 200, np.float32).tofile(scan)
+    assert main(["infer", "--model", "ranged", *map(str, scans), "--address", server.address]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert lines == [
+        "voxserve: warning: intensity is 0 to 200, but the model was trained on 0 to 1 (ranged); scale them with "
+        "--fields, e.g. x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098"
+    ]
+
+
+def test_a_bag_shows_the_servers_warning_once(
+    server: FakeServer, untold: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def warning(requests: Any, _context: Any) -> Any:
+        next(requests)
+        for request in requests:
+            response = wire.InferResponse(model="ranged", version=3)
+            response.segmentation.bytes_per_label, response.segmentation.num_classes = 1, 2
+            response.segmentation.labels = bytes(request.frame.cloud.num_points)
+            add_warning(response)
+            yield answer(request, response=response)
+
+    from voxserve.bag import command
+
+    server.streams = warning
+    bag = bag_of(tmp_path / "drive.mcap", "f4", 200)
+    arguments = ["--model", "ranged", "--save", str(tmp_path / "out.mcap"), "--address", server.address]
+    assert command.main([str(bag), *arguments]) == 0
+    assert capsys.readouterr().err == (
+        "voxserve.bag: warning: intensity is 0 to 200, but the model was trained on 0 to 1 (ranged); scale them, e.g. "
+        "with --scale intensity=0.00392 if they are 0 to 255\n"
+    )

@@ -183,6 +183,14 @@ class VoxelizeReader {
       if (column.default_value && !std::isfinite(*column.default_value)) {
         Report("feature ", name, " has default_value ", *column.default_value, "; it must be finite");
       }
+      if (feature.has_range()) {
+        column.range = {.low = feature.range().low(), .high = feature.range().high()};
+        if (!std::isfinite(column.range->low) || !std::isfinite(column.range->high) ||
+            column.range->low >= column.range->high) {
+          Report("feature ", name, " has the range ", column.range->low, " to ", column.range->high,
+                 "; low must be less than high, and both finite");
+        }
+      }
       op_.features.push_back(std::move(column));
     }
   }

@@ -4,11 +4,13 @@
 // calls them before it queues a request. ModelTable owns one for each listed version.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/tensor/feature_warning.h"
 #include "engine/tensor/infer_task.h"
 #include "engine/tensor/output_tensor.h"
 
@@ -27,6 +29,7 @@ struct FeatureInfo {
   std::string unit;
   bool has_default = false;
   float default_value = 0;
+  std::optional<ValueRange> range = std::nullopt;  // values that the network was trained on; none: any
 };
 
 struct ModelVersionInfo {

@@ -53,7 +53,8 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelBuilder::Make(const std::strin
     info.features.push_back({.name = feature.name,
                              .unit = feature.unit,
                              .has_default = feature.default_value.has_value(),
-                             .default_value = feature.default_value.value_or(0.0f)});
+                             .default_value = feature.default_value.value_or(0.0f),
+                             .range = feature.range});
   }
   info.max_points = config.max_points;
   const auto& voxel_size = graph.voxelize_op().voxel_size;

@@ -241,6 +241,14 @@ TEST_F(ToolTest, WarnsOfIntensitiesInTheWrongUnit) {
   EXPECT_EQ(server_.last_request().cloud().fields(3).scale(), 0.004);
 }
 
+TEST_F(ToolTest, ShowsTheServersWarningOnce) {
+  const std::string scans = absl::StrCat(Scan("a.bin", {0, 1}, 200), " ", Scan("b.bin", {0, 1}, 200));
+  const Outcome ran = RunAtServer(absl::StrCat("infer --model ranged ", scans));
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_THAT(ran.err, ContainsRegex("intensity of .*bin is 0 to 200, but ranged was trained on 0 to 1"));
+  EXPECT_EQ(ran.err.find("warning"), ran.err.rfind("warning")) << ran.err;
+}
+
 TEST_F(ToolTest, SaysInOneLineWhatWentWrongAndWhatToDo) {
   const std::string scan = Scan("scan.bin", {0, 1});
   struct Case {

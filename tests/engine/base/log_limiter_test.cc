@@ -33,6 +33,19 @@ TEST_F(LogLimiterTest, TheNextLineSaysHowManyWereLeftOut) {
   EXPECT_EQ(limiter_.Admit("full"), 0) << "said once";
 }
 
+TEST_F(LogLimiterTest, APeriodHasOneLineOfEachKey) {
+  constexpr absl::Duration kPeriod = absl::Minutes(10);
+  EXPECT_EQ(limiter_.AdmitEvery(kPeriod, "unit"), 0);
+  EXPECT_EQ(limiter_.AdmitEvery(kPeriod, "unit"), std::nullopt);
+  EXPECT_EQ(limiter_.AdmitEvery(kPeriod, "other"), 0) << "each key has its own";
+  now_ += kPeriod - absl::Nanoseconds(1);
+  EXPECT_EQ(limiter_.AdmitEvery(kPeriod, "unit"), std::nullopt);
+  now_ += absl::Nanoseconds(1);
+  EXPECT_EQ(limiter_.AdmitEvery(kPeriod, "unit"), 2);
+  now_ -= absl::Hours(1);
+  EXPECT_EQ(limiter_.AdmitEvery(kPeriod, "unit"), 0) << "the clock was set back";
+}
+
 TEST_F(LogLimiterTest, WhatIsRareIsAlwaysWritten) {
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(limiter_.Admit("full"), 0);

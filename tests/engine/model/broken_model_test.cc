@@ -287,6 +287,14 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"voxels\": feature \"intensity\" has scale 0; it must be finite and not 0",
                      "node \"voxels\": feature \"intensity\" has shift inf; it must be finite",
                      "node \"voxels\": feature \"intensity\" has default_value nan; it must be finite"}},
+        BrokenModel{"FeatureRange",
+                    Text("default_value: 0", "default_value: 0 range { low: 1 high: 1 }"),
+                    {"node \"voxels\": feature \"intensity\" has the range 1 to 1; low must be less than high, and both "
+                     "finite"}},
+        BrokenModel{"FeatureRangeWithoutEnd",
+                    Text("default_value: 0", "default_value: 0 range { high: inf }"),
+                    {"node \"voxels\": feature \"intensity\" has the range 0 to inf; low must be less than high, and "
+                     "both finite"}},
         BrokenModel{"Axes",
                     Text("reduce:", "axes: [\"x\", \"x\", \"\", \"z\"] reduce:"),
                     {"node \"voxels\": axes has 4 values; the network has 3 axes",

@@ -221,6 +221,12 @@ TEST(EncodeResultTest, RepeatsTheResult) {
   result.counts = {
       .used = 1, .invalid = 2, .out_of_range = 3, .dropped = 4, .unsampled = 6, .not_finite = 7, .voxels = 5};
   result.sampled_points = {2, 0, 0};
+  result.warnings = {{.feature = "i",
+                      .range = {.low = 0, .high = 1},
+                      .smallest = -2,
+                      .largest = 255,
+                      .num_checked = 9,
+                      .num_outside = 8}};
   result.stages = {{Stage::kQueue, absl::Microseconds(7)}, {Stage::kFeatures, absl::Milliseconds(2)}};
   v1::InferResponse response;
   EncodeResult(result, &response);
@@ -245,6 +251,15 @@ TEST(EncodeResultTest, RepeatsTheResult) {
   EXPECT_EQ(response.counts().unsampled(), 6u);
   EXPECT_EQ(response.counts().not_finite(), 7u);
   EXPECT_THAT(response.sampled_points(), ElementsAre(2, 0, 0));
+  ASSERT_EQ(response.warnings_size(), 1);
+  const v1::FeatureWarning& warning = response.warnings(0);
+  EXPECT_EQ(warning.feature(), "i");
+  EXPECT_EQ(warning.range().low(), 0);
+  EXPECT_EQ(warning.range().high(), 1);
+  EXPECT_EQ(warning.smallest(), -2);
+  EXPECT_EQ(warning.largest(), 255);
+  EXPECT_EQ(warning.num_checked(), 9u);
+  EXPECT_EQ(warning.num_outside(), 8u);
   ASSERT_EQ(response.stages_size(), 2);
   EXPECT_EQ(response.stages(0).name(), "queue");
   EXPECT_DOUBLE_EQ(response.stages(0).microseconds(), 7);
@@ -385,7 +400,11 @@ TEST(EncodeModelTest, RepeatsTheModel) {
   info.state = ModelState::kFailed;
   info.problems = {"one", "two"};
   info.classes = {{.id = 5, .name = "car", .color_rgb = 0x112233}};
-  info.features = {{.name = "x", .unit = "m"}, {.name = "i", .unit = "1", .has_default = true, .default_value = 0.25f}};
+  info.features = {{.name = "x", .unit = "m"}, {.name = "i",
+                                                     .unit = "1",
+                                                     .has_default = true,
+                                                     .default_value = 0.25f,
+                                                     .range = ValueRange{.low = 0, .high = 2}}};
   info.max_points = 100;
   info.voxel_size = {0.5f, 0.25f};
   info.num_parameters = 9;
@@ -402,6 +421,9 @@ TEST(EncodeModelTest, RepeatsTheModel) {
   EXPECT_EQ(message.classes(0).color_rgb(), 0x112233u);
   EXPECT_FALSE(message.features(0).has_default_value());
   EXPECT_EQ(message.features(1).default_value(), 0.25);
+  EXPECT_FALSE(message.features(0).has_range());
+  EXPECT_EQ(message.features(1).range().low(), 0);
+  EXPECT_EQ(message.features(1).range().high(), 2);
   EXPECT_EQ(message.max_points(), 100u);
   EXPECT_THAT(message.voxel_size(), ElementsAre(0.5f, 0.25f));
   EXPECT_EQ(message.num_parameters(), 9u);

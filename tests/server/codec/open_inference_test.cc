@@ -385,6 +385,17 @@ TEST(OpenInferenceResponseTest, LabelsAreInt32OfBothWidths) {
   EXPECT_THAT(ValuesOf<int32_t>(response, "labels", "INT32", {2}), ElementsAre(1, 65535));
 }
 
+TEST(OpenInferenceResponseTest, WarningsAreAParameter) {
+  InferResult result = ResultOf({LabelsOf({})});
+  result.warnings = {{.feature = "intensity", .range = {.low = 0, .high = 1}, .smallest = 0, .largest = 255},
+                     {.feature = "age", .range = {.low = 0, .high = 0.5f}, .smallest = -1, .largest = 0}};
+  ModelInferResponse response;
+  EncodeOpenInference(result, {}, &response);
+  EXPECT_EQ(response.parameters().at("warnings").string_param(),
+            "intensity is 0 to 255, but the model was trained on 0 to 1; age is -1 to 0, but the model was trained on 0 "
+            "to 0.5");
+}
+
 TEST(OpenInferenceResponseTest, CountsOfPointsAreParameters) {
   InferResult result = ResultOf({LabelsOf({})});
   ModelInferResponse response;
@@ -397,6 +408,7 @@ TEST(OpenInferenceResponseTest, CountsOfPointsAreParameters) {
   EXPECT_EQ(parameters.at("points_dropped").int64_param(), 3);
   EXPECT_EQ(parameters.at("points_not_finite").int64_param(), 4);
   EXPECT_EQ(parameters.at("voxels").int64_param(), 6);
+  EXPECT_EQ(parameters.count("warnings"), 0u);
   EXPECT_EQ(response.outputs_size(), 1) << "an output without rows is there";
 }
 

@@ -40,6 +40,7 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
   metrics_.OnPoints("net",
                     {.used = 10, .invalid = 1, .out_of_range = 2, .dropped = 3, .unsampled = 4, .not_finite = 5});
   metrics_.OnNotFiniteBoxes("net", 6);
+  metrics_.OnFeatureWarning("net", "intensity");
   metrics_.OnBoxes("net", 7);
   metrics_.OnDropped("net", DropReason::kQueueFull);
   metrics_.OnStuckBatch("net", "cuda:1");
@@ -67,6 +68,7 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
            R"(voxserve_points_not_finite_total{model="net"} 5)",
            R"(voxserve_boxes_total{model="net"} 7)",
            R"(voxserve_boxes_not_finite_total{model="net"} 6)",
+           R"(voxserve_feature_warnings_total{feature="intensity",model="net"} 1)",
            R"(voxserve_frames_dropped_total{model="net",reason="queue_full"} 1)",
            R"(voxserve_stuck_batches_total{device="cuda:1",model="net"} 1)",
            R"(voxserve_request_duration_seconds_count{model="net"} 1)",

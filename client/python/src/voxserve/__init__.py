@@ -26,6 +26,7 @@ from voxserve.errors import (
     UnavailableError,
 )
 from voxserve.farthest_points import FarthestPoints
+from voxserve.feature_warning import FeatureWarning, UnitWarning
 from voxserve.field_spec import Field
 from voxserve.point_cloud import PointCloud
 from voxserve.pose import Pose
@@ -66,6 +67,7 @@ __all__ = [
     "FailedPreconditionError",
     "FarthestPoints",
     "FeatureInfo",
+    "FeatureWarning",
     "Field",
     "FrameResult",
     "InferenceError",
@@ -92,6 +94,7 @@ __all__ = [
     "TunedPlan",
     "UnauthenticatedError",
     "UnavailableError",
+    "UnitWarning",
     "Voxels",
     "aio",
     "read",

@@ -9,8 +9,9 @@ from typing import Any
 import grpc
 import numpy as np
 
-from voxserve import errors, wire
+from voxserve import errors, feature_warning, wire
 from voxserve.farthest_points import FarthestPoints
+from voxserve.feature_warning import FeatureWarning
 from voxserve.results import (
     ClassInfo,
     Detections,
@@ -129,7 +130,10 @@ def _read_common(response: wire.InferResponse, asked: Asked) -> dict[str, Any]:
         raise malformed(f"{len(sampled)} sampled points in place of {num_sampled}")
     if len(sampled) and sampled.max() >= asked.num_points:
         raise malformed(f"point {sampled.max()} sampled of {asked.num_points}")
+    warnings = tuple(_read_warning(warning) for warning in response.warnings)
+    feature_warning.tell(response.model, warnings)
     return {
+        "warnings": warnings,
         "counts": PointCounts(
             counts.used,
             counts.invalid,
@@ -148,6 +152,18 @@ def _read_common(response: wire.InferResponse, asked: Asked) -> dict[str, Any]:
         "sampled_points": None if asked.sample is None else sampled,
         "tensors": _read_tensors(response, asked),
     }
+
+
+def _read_warning(warning: wire.FeatureWarning) -> FeatureWarning:
+    return FeatureWarning(
+        warning.feature,
+        warning.range.low,
+        warning.range.high,
+        warning.smallest,
+        warning.largest,
+        warning.num_checked,
+        warning.num_outside,
+    )
 
 
 def _read_tensors(response: wire.InferResponse, asked: Asked) -> dict[str, Tensor]:
@@ -181,7 +197,12 @@ def read_model(model: wire.ModelVersion) -> ModelVersion:
         classes=tuple(ClassInfo(c.id, c.name, _rgb(c.color_rgb)) for c in model.classes),
         ignore_label=model.ignore_label,
         features=tuple(
-            FeatureInfo(f.name, f.unit, f.default_value if f.HasField("default_value") else None)
+            FeatureInfo(
+                f.name,
+                f.unit,
+                f.default_value if f.HasField("default_value") else None,
+                (f.range.low, f.range.high) if f.HasField("range") else None,
+            )
             for f in model.features
         ),
         max_points=model.max_points,

@@ -32,7 +32,8 @@ def problem(cloud: PointCloud, features: Iterable[FeatureInfo]) -> str:
     """Returns what is wrong if the model reads an intensity of 0..1 and the cloud has larger values, which is the
     commonest cause of wrong answers; "" if nothing is wrong. features: those of the model.
     """
-    reads = any(feature.name == "intensity" and feature.unit == "1" for feature in features)
+    # The server looks at the values itself where the model states a range.
+    reads = any(each.name == "intensity" and each.unit == "1" and each.range is None for each in features)
     if not reads or cloud.field("intensity") is None:
         return ""
     values = cloud.values("intensity")

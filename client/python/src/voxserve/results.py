@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voxserve.errors import InferenceError
+from voxserve.feature_warning import FeatureWarning
 from voxserve.tensors import Tensor, TensorInfo
 
 Labels = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
@@ -53,6 +54,7 @@ class Answer:
     # [sample.num_points] indices into the points, in the order of selection; None if the request had no sample.
     sampled_points: npt.NDArray[np.uint32] | None = None
     tensors: Mapping[str, Tensor] = field(default_factory=dict)  # the requested tensors, by name
+    warnings: tuple[FeatureWarning, ...] = ()  # features whose values are not those that the model was trained on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +147,7 @@ class FeatureInfo:
     name: str  # the field's name
     unit: str  # "m", "s", or "1" for a number without a unit, such as an intensity of 0..1
     default: float | None  # the value for clouds that do not have the field; None: the field is required
+    range: tuple[float, float] | None = None  # the values that the network was trained on; None: any
 
 
 @dataclass(frozen=True)

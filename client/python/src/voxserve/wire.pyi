@@ -93,7 +93,22 @@ class InferResponse(Message):
     device: str
     sampled_points: RepeatedScalarFieldContainer[int]
     tensors: RepeatedCompositeFieldContainer[Tensor]
-    def __init__(self, *, model: str | None = ..., version: int | None = ..., request_id: str | None = ..., segmentation: Segmentation | None = ..., detections: Detections | None = ..., counts: PointCounts | None = ..., stages: Iterable[StageDuration] | None = ..., device: str | None = ..., sampled_points: Iterable[int] | None = ..., tensors: Iterable[Tensor] | None = ...) -> None: ...
+    warnings: RepeatedCompositeFieldContainer[FeatureWarning]
+    def __init__(self, *, model: str | None = ..., version: int | None = ..., request_id: str | None = ..., segmentation: Segmentation | None = ..., detections: Detections | None = ..., counts: PointCounts | None = ..., stages: Iterable[StageDuration] | None = ..., device: str | None = ..., sampled_points: Iterable[int] | None = ..., tensors: Iterable[Tensor] | None = ..., warnings: Iterable[FeatureWarning] | None = ...) -> None: ...
+
+class FeatureWarning(Message):
+    feature: str
+    range: FeatureRange
+    smallest: float
+    largest: float
+    num_checked: int
+    num_outside: int
+    def __init__(self, *, feature: str | None = ..., range: FeatureRange | None = ..., smallest: float | None = ..., largest: float | None = ..., num_checked: int | None = ..., num_outside: int | None = ...) -> None: ...
+
+class FeatureRange(Message):
+    low: float
+    high: float
+    def __init__(self, *, low: float | None = ..., high: float | None = ...) -> None: ...
 
 class Tensor(Message):
     name: str
@@ -260,7 +275,8 @@ class FeatureInfo(Message):
     name: str
     unit: str
     default_value: float
-    def __init__(self, *, name: str | None = ..., unit: str | None = ..., default_value: float | None = ...) -> None: ...
+    range: FeatureRange
+    def __init__(self, *, name: str | None = ..., unit: str | None = ..., default_value: float | None = ..., range: FeatureRange | None = ...) -> None: ...
 
 class LoadModelRequest(Message):
     model: str
@@ -414,7 +430,13 @@ class Feature(Message):
     scale: float
     shift: float
     default_value: float
-    def __init__(self, *, name: str | None = ..., unit: str | None = ..., scale: float | None = ..., shift: float | None = ..., default_value: float | None = ...) -> None: ...
+    range: ValueRange
+    def __init__(self, *, name: str | None = ..., unit: str | None = ..., scale: float | None = ..., shift: float | None = ..., default_value: float | None = ..., range: ValueRange | None = ...) -> None: ...
+
+class ValueRange(Message):
+    low: float
+    high: float
+    def __init__(self, *, low: float | None = ..., high: float | None = ...) -> None: ...
 
 class SparseConv(Message):
     KIND_UNSPECIFIED: ClassVar[int]

@@ -27,6 +27,7 @@ from voxserve.cli.infer import advise
 from voxserve.cli.intensity_warning import IntensityWarning
 from voxserve.cli.progress import Progress
 from voxserve.client import Client
+from voxserve.feature_warning import told_on_stderr
 from voxserve.results import ModelState, ModelVersion
 
 _DESCRIPTION = """\
@@ -36,6 +37,7 @@ open. Reads rosbag2 (mcap or sqlite3; a file, or its folder) and ROS 1 bags. For
 /lidar/markers (MarkerArray), /lidar/timing and tf. A message that cannot be used is skipped: stderr and /lidar/skipped
 name it and say why, and the exit status is 3. Needs: pip install 'voxserve[bag]'
 """
+SCALE_ADVICE = "scale them, e.g. with --scale intensity=0.00392 if they are 0 to 255"
 _MOST_TOLD = 10  # skipped messages that stderr names
 _MOST_BAD = 100  # messages at the beginning of a drive; if none of them can be labelled, the rest is not tried
 _EXAMPLES = """\
@@ -62,7 +64,7 @@ def main(arguments_: Sequence[str] | None = None) -> int:
     if not options.save.endswith(".mcap"):
         parser.error("--save names a .mcap file")
     try:
-        with termination_interrupts():
+        with termination_interrupts(), told_on_stderr("voxserve.bag", SCALE_ADVICE):
             told, num_skipped = run(options)
             print(told)
     except (errors.InferenceError, OSError, ValueError) as error:
@@ -190,8 +192,7 @@ class UnitReport:
 
     def __init__(self, program: str, request: Request) -> None:
         self._program, self._request = program, request
-        advice = "scale them, e.g. with --scale intensity=0.00392 if they are 0 to 255"
-        self._intensities = IntensityWarning(program, request.model, advice)
+        self._intensities = IntensityWarning(program, request.model, SCALE_ADVICE)
         self._has_told = False
 
     def look_at(self, sweep: Sweep) -> None:

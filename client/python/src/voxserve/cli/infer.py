@@ -26,6 +26,7 @@ from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import PointCloud
 from voxserve.results import ClassInfo, Detections, ModelState, ModelVersion, Segmentation, Tensors
 
+SCALE_ADVICE = "scale them with --fields, e.g. x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098"
 MAX_CHANNELS = 4
 _PROGRESS_SECONDS = 10.0  # the time between two lines of progress on a folder
 _ADVICE = {
@@ -109,8 +110,7 @@ class ScanRunner:
         self.options = options
         self.model = model
         self._client = client
-        advice = "scale them with --fields, e.g. x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098"
-        self._intensities = IntensityWarning("voxserve", model, advice)
+        self._intensities = IntensityWarning("voxserve", model, SCALE_ADVICE)
 
     def run(self, job: ScanJob) -> ScanReport:
         """Runs one scan, and saves the answer if the command line asks for it."""

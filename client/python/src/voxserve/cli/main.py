@@ -15,6 +15,7 @@ from voxserve import errors
 from voxserve.cli import arguments, batch, infer, models
 from voxserve.cli.connection import connect
 from voxserve.cli.scan_jobs import UsageError
+from voxserve.feature_warning import told_on_stderr
 
 _PROGRAM = "python -m voxserve"
 _POLL_SECONDS = 0.2
@@ -77,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     options = parser.parse_args(words)
     try:
-        status: int = options.run(options)
+        with told_on_stderr("voxserve", infer.SCALE_ADVICE):
+            status: int = options.run(options)
         sys.stdout.flush()
     except UsageError as error:
         print(f"voxserve {options.command}: {error}; see {_PROGRAM} {options.command} --help", file=sys.stderr)

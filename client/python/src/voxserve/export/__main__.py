@@ -292,8 +292,9 @@ def _add_points(
         "--features",
         type=point_features,
         default=features,
-        metavar="NAME:UNIT[=DEFAULT],...",
-        help="the columns of the input (default x:m,y:m,z:m,intensity:1)",
+        metavar="NAME:UNIT[=DEFAULT][@LOW..HIGH],...",
+        help="the columns of the input (default x:m,y:m,z:m,intensity:1@0..1); the server warns of clouds with many values "
+        "outside of LOW..HIGH, which the training data has",
     )
     command.add_argument("--width", type=float, help="makes random weights of this channel multiplier (default 1)")
     command.add_argument("--num-classes", type=int, metavar="N", help="makes random weights of N classes (default 19)")

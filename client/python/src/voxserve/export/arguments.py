@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 
 from voxserve.export.class_lists import CLASS_LISTS
 from voxserve.export.model_folder import PointFeature
@@ -33,11 +34,18 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def point_features(text: str) -> tuple[PointFeature, ...]:
+    """Parses the value of --features: NAME:UNIT[=DEFAULT][@LOW..HIGH],... ArgumentTypeError names the wrong entry."""
     features = []
     for entry in text.split(","):
-        name, _, rest = entry.partition(":")
+        description, at, bounds = entry.partition("@")
+        name, _, rest = description.partition(":")
         unit, _, default = rest.partition("=")
-        if not name or not unit:
-            raise argparse.ArgumentTypeError(f"'{entry}' is not name:unit or name:unit=default")
-        features.append(PointFeature(name, unit, float(default) if default else None))
+        try:
+            low, high = map(float, bounds.split("..", 1)) if at else (0.0, 1.0)
+            value = float(default) if default else None
+        except ValueError:
+            name = ""
+        if not name or not unit or not -math.inf < low < high < math.inf:
+            raise argparse.ArgumentTypeError(f"'{entry}' is not NAME:UNIT[=DEFAULT][@LOW..HIGH], e.g. intensity:1@0..1")
+        features.append(PointFeature(name, unit, value, range=(low, high) if at else None))
     return tuple(features)

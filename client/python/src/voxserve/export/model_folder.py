@@ -35,6 +35,7 @@ class PointFeature:
     unit: str  # the field's canonical unit: "m", "s", or "1" for a number without a unit
     default: float | None = None  # the value for clouds that do not have the field; None: the field is required
     scale: float = 1.0  # the feature is the field's value in its unit, times scale
+    range: tuple[float, float] | None = None  # of the training data, in the unit; the server warns of other clouds
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ class Network(ConvNodes, ImageNodes, RowNodes):
             f"    features {{ name: {quote(f.name)} unit: {quote(f.unit)}"
             + (f" scale: {number(f.scale)}" if f.scale != 1 else "")
             + (f" default_value: {number(f.default)}" if f.default is not None else "")
+            + (f" range {{ low: {number(f.range[0])} high: {number(f.range[1])} }}" if f.range is not None else "")
             + " }\n"
             for f in features
         )

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from voxserve import errors, readers
-from voxserve.bag.command import UnitReport, add_request, ready
+from voxserve.bag.command import SCALE_ADVICE, UnitReport, add_request, ready
 from voxserve.bag.labelling import Poses, Request, label
 from voxserve.bag.open_recording import is_bag
 from voxserve.bag.source import Skipped, Source
@@ -24,6 +24,7 @@ from voxserve.cli.infer import advise
 from voxserve.cli.intensity_warning import IntensityWarning
 from voxserve.cli.progress import Progress
 from voxserve.client import Client
+from voxserve.feature_warning import told_on_stderr
 from voxserve.results import ClassInfo, ModelVersion
 from voxserve.view import labelled_bag
 from voxserve.view.viewer import Shown, Viewer, ViewError
@@ -56,7 +57,7 @@ def main(arguments_: Sequence[str] | None = None) -> int:
     if options.follow and not Path(options.source).is_dir():
         parser.error("--follow needs a folder")
     try:
-        with termination_interrupts():
+        with termination_interrupts(), told_on_stderr("voxserve.view", SCALE_ADVICE):
             number = run(options)
         print(f"{number} scans shown" + (f", in {options.record}" if options.record else ""))
     except (errors.InferenceError, OSError, ValueError) as error:
@@ -121,7 +122,7 @@ def _bag(options: argparse.Namespace, source: Source, client: Client, model: Mod
 
 
 def _scans(options: argparse.Namespace, client: Client, model: ModelVersion) -> Iterator[Shown]:
-    intensities = IntensityWarning("voxserve.view", model, "scale them, e.g. with --scale intensity=0.00392")
+    intensities = IntensityWarning("voxserve.view", model, SCALE_ADVICE)
     for index, path in enumerate(_files(Path(options.source), options.follow)):
         cloud = readers.read(path, options.fields or "")
         if options.scale:

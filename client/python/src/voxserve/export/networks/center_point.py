@@ -55,10 +55,10 @@ PANDASET_CLASSES = (  # those that occur in sequence 002 and in more than one ob
 )
 _XYZ = (PointFeature("x", "m"), PointFeature("y", "m"), PointFeature("z", "m"))
 # Both libraries use nuScenes' intensity as it is stored, 0 to 255, and the age of a sweep in seconds.
-_NUSCENES_FEATURES = (*_XYZ, PointFeature("intensity", "1", scale=255), PointFeature("age", "s", 0))
-# Both libraries use tanh of Waymo's intensity. The client must send that value, since no scale expresses it.
-_WAYMO_FEATURES = (*_XYZ, PointFeature("intensity", "1"), PointFeature("elongation", "1", 0))
-_PANDASET_FEATURES = (*_XYZ, PointFeature("intensity", "1"))
+_NUSCENES_FEATURES = (*_XYZ, PointFeature("intensity", "1", scale=255, range=(0, 1)), PointFeature("age", "s", 0))
+# Both libraries use tanh of Waymo's intensity, so 0 to 1. The client must send that value, since no scale expresses it.
+_WAYMO_FEATURES = (*_XYZ, PointFeature("intensity", "1", range=(0, 1)), PointFeature("elongation", "1", 0))
+_PANDASET_FEATURES = (*_XYZ, PointFeature("intensity", "1", range=(0, 1)))
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ KERNELS = ("cube", "hypercube", "hypercross", "cube_cross")
 _DOWN = ("conv1p1s2", "conv2p2s2", "conv3p4s2", "conv4p8s2")
 _UP = ("convtr4p16s2", "convtr5p8s2", "convtr6p4s2", "convtr7p2s2")
 SPACE_FEATURES = (PointFeature("x", "m"), PointFeature("y", "m"), PointFeature("z", "m"))
-LIDAR_FEATURES = (*SPACE_FEATURES, PointFeature("intensity", "1"))
+LIDAR_FEATURES = (*SPACE_FEATURES, PointFeature("intensity", "1", range=(0, 1)))
 
 
 def build(

@@ -37,7 +37,8 @@ LIDAR_FEATURES = (
     PointFeature("x", "m"),
     PointFeature("y", "m"),
     PointFeature("z", "m"),
-    PointFeature("intensity", "1"),
+    # SemanticKITTI's remission as its files have it (torchsparse and spvnas feed it so), and Pointcept's strength.
+    PointFeature("intensity", "1", range=(0, 1)),
 )
 POINTS = ("voxels", "cloud")
 

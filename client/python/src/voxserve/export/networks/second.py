@@ -35,7 +35,7 @@ _KITTI_FEATURES = (
     PointFeature("x", "m"),
     PointFeature("y", "m"),
     PointFeature("z", "m"),
-    PointFeature("intensity", "1"),
+    PointFeature("intensity", "1", range=(0, 1)),  # KITTI's reflectance as its files have it
 )
 KITTI_VOXELS = Voxels((0, -40, -3), (70.4, 40, 1), (0.05, 0.05, 0.1), 5, 40_000, _KITTI_FEATURES)
 
