@@ -299,3 +299,21 @@ def test_types_are_read_by_the_definition_that_the_bag_has() -> None:
     # A definition of another layout is the one that counts.
     other = recording.Channel("/pose", kind, "cdr", "ros2msg", b"float64[6] a\nfloat64 b")
     assert recording.Decoder().decode(recording.Message(other, 0, data)).b == 1.0
+
+
+def test_a_part_with_damage_goes_on_before_it(
+    scans: Scans, server: FakeServer, call: Callable[..., int], tmp_path: Path
+) -> None:
+    points = np.concatenate(scans * 40)  # more than a chunk of the file
+    bag = bag_files.write(tmp_path / "drive.mcap", [points] * 6)
+    whole, server.streams = server.streams, breaking(5)
+    assert call(bag) == 1
+    part = tmp_path / "out.mcap.part"
+    contents = bytearray(part.read_bytes())
+    for place in range(3 * len(contents) // 4, 3 * len(contents) // 4 + 50):  # as after a loss of power
+        contents[place] ^= 255
+    part.write_bytes(contents)
+    server.streams, server.requests = whole, []
+    assert call(bag) == 0
+    assert 0 < server.requests[1].frame.frame_id < 5
+    assert lengths(tmp_path / "out.mcap") == [len(points)] * 6

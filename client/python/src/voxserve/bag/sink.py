@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -61,39 +62,47 @@ class Sink:
         Path(self._new).replace(self.part)
 
     def _old(self, job: Mapping[str, str]) -> Iterator[tuple[Any, Any, Any]]:
-        """Returns the messages in NAME.part up to the last complete sweep, each with its schema and channel. The end of
-        the file may be damaged.
+        """Returns the messages in NAME.part up to the last complete sweep, each with its schema and channel."""
+        made: Mapping[str, str] | None = None
+        number = num_kept = 0
+        for item in self._items_of_part():
+            if isinstance(item, dict):
+                made = item
+                continue
+            number += 1
+            if item[1].topic == self._cloud_topic:
+                num_kept = number
+        if made is not None and made != dict(job):
+            names = sorted(name for name in {*made, *job} if made.get(name) != job.get(name))
+            differs = ", ".join(f"{name}: {made.get(name)}, now {job.get(name)}" for name in names)
+            raise BagError(f"{self.part} was begun with other settings ({differs}); remove it to begin anew")
+        # The file is read again, since its messages may not fit the memory.
+        messages = (item for item in self._items_of_part() if not isinstance(item, dict))
+        return islice(messages, num_kept if made is not None else 0)
+
+    def _items_of_part(self) -> Iterator[dict[str, str] | tuple[Any, Any, Any]]:
+        """Yields the job that NAME.part was begun with, and its messages, each with its schema and channel. Ends where
+        the file is damaged.
         """
         from mcap.records import Channel, Message, Metadata, Schema
         from mcap.stream_reader import StreamReader
 
         schemas: dict[int, Any] = {}
         channels: dict[int, Any] = {}
-        waiting: list[tuple[Any, Any, Any]] = []
-        done: list[tuple[Any, Any, Any]] = []
-        made: Mapping[str, str] | None = None
         try:
             with Path(self.part).open("rb") as file:
-                for record in StreamReader(file, emit_chunks=False).records:
+                for record in StreamReader(file, validate_crcs=True).records:
                     if isinstance(record, Metadata) and record.name == _RECORD:
-                        made = record.metadata
+                        yield dict(record.metadata)
                     elif isinstance(record, Schema):
                         schemas[record.id] = record
                     elif isinstance(record, Channel):
                         channels[record.id] = record
                     elif isinstance(record, Message):
                         channel = channels[record.channel_id]
-                        waiting.append((schemas[channel.schema_id], channel, record))
-                        if channel.topic == self._cloud_topic:
-                            done += waiting
-                            waiting = []
+                        yield schemas[channel.schema_id], channel, record
         except Exception:  # the parser may raise any error at the end of a file that was not completed
-            pass
-        if made is not None and dict(made) != dict(job):
-            names = sorted(name for name in {*made, *job} if made.get(name) != job.get(name))
-            differs = ", ".join(f"{name}: {made.get(name)}, now {job.get(name)}" for name in names)
-            raise BagError(f"{self.part} was begun with other settings ({differs}); remove it to begin anew")
-        return iter(done if made is not None else [])
+            return
 
     @property
     def _cloud_topic(self) -> str:
