@@ -1,5 +1,6 @@
 #include "client/cpp/io/point_cloud_reader.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -52,6 +53,23 @@ absl::StatusOr<PointCloud> Read(Format format, std::string contents, const Field
   return ReadRaw(std::move(contents), *ParseFieldSpec(format == Format::kKitti ? kKittiSpec : kNuScenesSpec));
 }
 
+// Returns the scale that brings an intensity of this type to 0..1: an unsigned integer says its largest value. Returns
+// 1 for other fields.
+double ScaleByType(const PointField& field) {
+  if (field.name() != "intensity" && field.name() != "reflectivity") return 1;
+  if (field.type() == v1::POINT_FIELD_TYPE_UINT8) return 1.0 / 255;
+  return field.type() == v1::POINT_FIELD_TYPE_UINT16 ? 1.0 / 65535 : 1;
+}
+
+// Sets the scale by type of fields that the spec does not name.
+void ScaleIntensities(const FieldSpec* spec, PointCloud* cloud) {
+  for (PointField& field : *cloud->mutable_fields()) {
+    const auto has_its_name = [&](const PointField& entry) { return entry.name() == field.name(); };
+    if (spec != nullptr && std::any_of(spec->fields.begin(), spec->fields.end(), has_its_name)) continue;
+    if (const double scale = ScaleByType(field); scale != 1) field.set_scale(scale);
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<PointCloud> ReadPointCloud(const std::string& path, const ReadOptions& options) {
@@ -63,8 +81,10 @@ absl::StatusOr<PointCloud> ReadPointCloud(const std::string& path, const ReadOpt
   }
   absl::StatusOr<std::string> contents = ReadFile(path);
   if (!contents.ok()) return contents.status();
-  absl::StatusOr<PointCloud> cloud = Read(FormatOf(path), *std::move(contents), spec ? &*spec : nullptr);
+  const Format format = FormatOf(path);
+  absl::StatusOr<PointCloud> cloud = Read(format, *std::move(contents), spec ? &*spec : nullptr);
   if (!cloud.ok()) return absl::Status(cloud.status().code(), absl::StrCat(path, ": ", cloud.status().message()));
+  if (format == Format::kPcd || format == Format::kPly) ScaleIntensities(spec ? &*spec : nullptr, &*cloud);
   return cloud;
 }
 

@@ -9,7 +9,8 @@
 //   .npy            NumPy: [N, C] (columns x, y, z, intensity; further columns are skipped) or a structured array
 //
 // The client does not convert values: the server gets the bytes of the file's values, with a description of the fields.
-// The description has the scale and shift of each field, which the server applies.
+// The description has the scale and shift of each field, which the server applies. In PCD and PLY an intensity or
+// reflectivity of uint8 or uint16 gets the scale that makes its type's largest value 1, unless the spec names it.
 //
 // A field spec (field_spec.h) describes a .bin file of another layout, from the first byte of a point to the last. For
 // .npy of shape [N, C] the spec names the columns in order. In files that name their fields (PCD, PLY, structured NPY)

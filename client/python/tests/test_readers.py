@@ -152,6 +152,29 @@ def test_pcd_organised(write: Write) -> None:
     np.testing.assert_array_equal(table(cloud), POINTS)
 
 
+@pytest.mark.parametrize(
+    ("name", "size", "spec", "expected"),
+    [
+        ("intensity", 1, "", [0, 0.2, 1]),
+        ("reflectivity", 2, "", [0, 51 / 65535, 255 / 65535]),
+        ("intensity", 1, "x:f32*2", [0, 0.2, 1]),
+        ("intensity", 1, "intensity:u8", [0, 51, 255]),
+        ("intensity", 1, "intensity:u8*0.5", [0, 25.5, 127.5]),
+        ("intensity", 4, "", [0, 51, 255]),
+        ("ring", 1, "", [0, 51, 255]),
+    ],
+)
+def test_integer_intensities_are_shares_of_their_largest_value(
+    name: str, size: int, spec: str, expected: list[float], write: Write
+) -> None:
+    pcd = f"FIELDS x {name}\nSIZE 4 {size}\nTYPE F U\nWIDTH 3\nHEIGHT 1\nPOINTS 3\nDATA ascii\n1 0\n2 51\n3 255\n"
+    kind = {1: "uchar", 2: "ushort", 4: "uint"}[size]
+    ply = "ply\nformat ascii 1.0\nelement vertex 3\nproperty float x\n"
+    ply += f"property {kind} {name}\nend_header\n1 0\n2 51\n3 255\n"
+    for path in (write("a.pcd", pcd), write("a.ply", ply)):
+        np.testing.assert_allclose(voxserve.read(path, spec).values(name), expected, rtol=1e-6)
+
+
 def test_pcd_scale_by_name(write: Write) -> None:
     path = write("a.pcd", pcd_header("binary").encode() + POINTS.tobytes())
     assert voxserve.read(path, "intensity:f32*2+1").values("intensity").tolist() == [2, 1.5, 3]

@@ -208,5 +208,23 @@ TEST(PcdReaderTest, ReadsARealDrive) {
   EXPECT_LT(farthest, 121);  // an HDL-64 measures up to 120 m
 }
 
+TEST(PcdReaderTest, IntegerIntensitiesAreSharesOfTheirLargestValue) {
+  const TemporaryFolder folder;
+  const auto values = [&](const std::string& name, const std::string& size, const std::string& fields) {
+    const std::string path = folder.Write("a.pcd", "FIELDS x " + name + "\nSIZE 4 " + size +
+                                                       "\nTYPE F U\nWIDTH 3\nHEIGHT 1\nPOINTS 3\nDATA ascii\n"
+                                                       "1 0\n2 51\n3 255\n");
+    const auto cloud = ReadPointCloud(path, {.fields = fields});
+    return cloud.ok() ? *FieldValues(*cloud, name) : std::vector<float>();
+  };
+  EXPECT_THAT(values("intensity", "1", ""), ElementsAre(0, 0.2f, 1));
+  EXPECT_THAT(values("reflectivity", "2", ""), ElementsAre(0, 51.0f / 65535, 255.0f / 65535));
+  EXPECT_THAT(values("intensity", "1", "x:f32*2"), ElementsAre(0, 0.2f, 1));
+  EXPECT_THAT(values("intensity", "1", "intensity:u8"), ElementsAre(0, 51, 255));
+  EXPECT_THAT(values("intensity", "1", "intensity:u8*0.5"), ElementsAre(0, 25.5f, 127.5f));
+  EXPECT_THAT(values("intensity", "4", ""), ElementsAre(0, 51, 255));
+  EXPECT_THAT(values("ring", "1", ""), ElementsAre(0, 51, 255));
+}
+
 }  // namespace
 }  // namespace voxserve::client::pcd_reader_test

@@ -6,7 +6,8 @@
     .ply       PLY 1.0: ascii, binary_little_endian or binary_big_endian; element "vertex"
     .npy       NumPy: [N, C] (columns x, y, z, intensity; more are skipped) or a structured array
 
-Values are not converted: the server gets their bytes, and a description of the fields.
+Values are not converted: the server gets their bytes, and a description of the fields. In PCD and PLY an intensity or
+reflectivity of uint8 or uint16 gets the scale that makes its type's largest value 1, unless the spec names it.
 
 A field spec (voxserve.field_spec) describes a .bin file of another layout, from the first byte of a point to the last.
 For .npy of shape [N, C] the spec names the columns in order. In files that name their fields (PCD, PLY, structured NPY)
@@ -19,7 +20,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from voxserve import field_spec
+from voxserve import field_spec, intensity
 from voxserve.field_spec import FieldSpec
 from voxserve.point_cloud import PointCloud
 from voxserve.readers import npy, pcd, ply
@@ -44,7 +45,8 @@ def read(path: str | os.PathLike[str], fields: str = "") -> PointCloud:
     try:
         for extension, reader in _WITH_HEADER.items():
             if name.endswith(extension):
-                return reader(contents, spec)
+                cloud = reader(contents, spec)
+                return cloud if extension == ".npy" else _with_shares(cloud, spec)
         if spec is None:
             layout = next((text for extension, text in _PACKED.items() if name.endswith(extension)), None)
             if layout is None:
@@ -54,6 +56,13 @@ def read(path: str | os.PathLike[str], fields: str = "") -> PointCloud:
         return read_packed(contents, spec)
     except ValueError as error:
         raise ValueError(f"{os.fspath(path)}: {error}") from None
+
+
+def _with_shares(cloud: PointCloud, spec: FieldSpec | None) -> PointCloud:
+    """Returns the cloud with the scales of integer intensities that the spec does not name."""
+    named = {entry.name for entry in spec.fields} if spec else set()
+    scales = {f.name: intensity.scale_of(f.name, f.type) for f in cloud.fields if f.name not in named}
+    return cloud.scaled({name: scale for name, scale in scales.items() if scale != 1})
 
 
 def read_packed(contents: bytes, spec: FieldSpec) -> PointCloud:
