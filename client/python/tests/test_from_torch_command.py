@@ -12,7 +12,7 @@ import pytest
 
 from voxserve.export import ExportError, checkpoint, safetensors_file
 from voxserve.export.__main__ import main
-from voxserve.export.input_files import read_state_dict
+from voxserve.export.checkpoint_file import read as read_checkpoint
 from voxserve.verify.__main__ import main as verify
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -109,7 +109,7 @@ def test_checkpoints_that_do_not_fit_leave_no_folder(
     path = tmp_path / "w.safetensors"
     changes = {
         "head__weight": None,
-        "down__weight": np.zeros((3, 3, 3, 4, 4), np.float32),
+        "down__weight": np.zeros((3, 3, 3, 4, 5), np.float32),
         "conv__1__bias": np.float32([1, np.nan, np.inf, 1]),
     }
     safetensors_file.write(path, state(**changes))
@@ -117,7 +117,7 @@ def test_checkpoints_that_do_not_fit_leave_no_folder(
     error = capsys.readouterr().err
     assert "3 problem(s)" in error
     assert "tensor 'head.weight' [3, 4] is missing" in error
-    assert "tensor 'down.weight' is [3, 3, 3, 4, 4], not [4, 3, 3, 3, 4]" in error
+    assert "tensor 'down.weight' is [3, 3, 3, 4, 5], not [4, 3, 3, 3, 4]" in error
     assert "tensor 'conv.1.bias' has 2 values that are not finite" in error
     assert not (tmp_path / "model").exists()
 
@@ -164,10 +164,10 @@ def test_a_torch_that_runs_what_files_say_reads_none(
     torch.save({"a": torch.zeros(1)}, tmp_path / "w.pth")
     monkeypatch.setattr(torch, "__version__", version)
     if is_read:
-        assert list(read_state_dict(str(tmp_path / "w.pth"))) == ["a"]
+        assert list(read_checkpoint(str(tmp_path / "w.pth"))) == ["a"]
     else:
         with pytest.raises(ValueError, match=r"needs torch 2\.6 or newer; here is " + version[:3]):
-            read_state_dict(str(tmp_path / "w.pth"))
+            read_checkpoint(str(tmp_path / "w.pth"))
 
 
 def test_a_module_is_as_before_where_its_checkpoint_does_not_fit() -> None:

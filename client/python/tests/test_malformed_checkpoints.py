@@ -172,7 +172,8 @@ def no_tensors(command: Command) -> tuple[Path, str]:
 
 def no_numbers(command: Command) -> tuple[Path, str]:
     name = command.weight()
-    torch.save({name: torch.from_numpy(command.state[name].astype(np.float32)).to_sparse()}, command.folder / "w.pth")
+    tensors = {n: torch.from_numpy(np.array(t)) for n, t in command.state.items()}
+    torch.save({**tensors, name: tensors[name].float().to_sparse()}, command.folder / "w.pth")
     return command.folder / "w.pth", f"tensor '{name}' is no array of numbers"
 
 

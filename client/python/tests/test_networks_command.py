@@ -145,6 +145,8 @@ def test_help_mentions_time_where_there_is_one(
     [
         (["second", "w.safetensors", "--seed", "1", "--output", "m"], "--seed makes random weights"),
         (["spvcnn", "w.safetensors", "--num-classes", "1", "--output", "m"], "--num-classes makes random weights"),
+        (["spvcnn", "--prefix", "ema", "--output", "m"], "are of a checkpoint, and none is given"),
+        (["spvcnn", "w.pth", "--spconv-order", "KCRS", "--output", "m"], "invalid choice: 'KCRS'"),
         (["centerpoint", "--output", "m"], "--dataset"),
         (["centerpoint", "--dataset", "kitti", "--output", "m"], "invalid choice: 'kitti'"),
         (["spvcnn", "--voxel-size", "small", "--output", "m"], "invalid voxel_size value"),

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from voxserve.export import from_torch_command, model_folder
-from voxserve.export.arguments import add_folder, names, point_features, voxel_size
-from voxserve.export.input_files import narrowed, read_classes, read_state_dict
+from voxserve.export import checkpoint_file, from_torch_command, model_folder, weights
+from voxserve.export.arguments import add_folder, add_weights, names, point_features, voxel_size
+from voxserve.export.input_files import narrow, read_classes
 from voxserve.export.model_folder import ClassEntry, Network, PointFeature
 from voxserve.export.networks import (
     center_point,
@@ -25,9 +25,11 @@ from voxserve.export.networks import (
     svtnet,
     voxelnext,
 )
-from voxserve.export.networks.tensors import ExportError, Tensor
+from voxserve.export.networks.roots import ROOTS
+from voxserve.export.networks.tensors import ExportError
+from voxserve.export.weights import Weights
 
-_State = dict[str, Tensor] | None  # None: random weights
+_State = Weights | None  # None: random weights
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.weights and getattr(options, name, None) is not None:
             flag = f"--{name.replace('_', '-')}"
             parser.error(f"{flag} makes random weights, but the weights are read from {options.weights}")
+    if not options.weights and (options.prefix or options.spconv_order):
+        parser.error("--prefix and --spconv-order are of a checkpoint, and none is given")
     options.name = options.name or Path(options.output).name
     try:
-        state, texts = narrowed(read_state_dict(options.weights)) if options.weights else (None, [])
-        made: _Made = options.make(options, state)
+        state, texts = _read(options) if options.weights else (None, [])
+        made = _make(options, state)
+        texts += state.spconv.warnings() if state is not None else []
         classes, ignore_label = read_classes(options.classes) if options.classes else (made.classes, None)
         if classes and sorted(c.id for c in classes) != list(range(made.num_classes)):
             raise ExportError(
@@ -83,6 +88,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _read(options: argparse.Namespace) -> tuple[Weights, list[str]]:
+    """Returns the weights of the network in the file, and warnings."""
+    found = weights.find(
+        checkpoint_file.read(options.weights),
+        weights.of_roots(ROOTS[options.network]),
+        prefix=options.prefix,
+        spconv_order=options.spconv_order,
+    )
+    return found.weights, [*found.warnings, *narrow(found.weights)]
+
+
+def _make(options: argparse.Namespace, state: _State) -> _Made:
+    made: _Made = options.make(options, state)
+    order = state.spconv.informed() if state is not None else None
+    if state is not None and order is not None:
+        state.spconv = order
+        made = options.make(options, state)
+    return made
+
+
 def _labelled(network: Network, classifier: str = "classifier", warnings: tuple[str, ...] = ()) -> _Made:
     return _Made(network, network.tensors[f"{classifier}.bias"].shape[0], warnings=warnings)
 
@@ -106,7 +131,7 @@ def _make_minkunet(options: argparse.Namespace, state: _State) -> _Made:
     return _labelled(minkunet.build(state, points="", **_of_points(options)), warnings=_unet_warnings(state))
 
 
-def _unet_warnings(state: dict[str, Tensor]) -> tuple[str, ...]:
+def _unet_warnings(state: Weights) -> tuple[str, ...]:
     keys = minkunet_keys.keys_of(state)
     if keys is minkunet_keys.SPVNAS and minkunet.is_spvcnn(state):
         return (
@@ -257,6 +282,7 @@ def _add(networks: Any, name: str, make: Callable[..., _Made], text: str) -> arg
         help="the state dict: .safetensors, or .pt/.pth where torch is installed (default: random)",
     )
     add_folder(command)
+    add_weights(command)
     command.add_argument("--seed", type=int, help="makes random weights from this seed (default 0)")
     command.add_argument(
         "--max-voxels",
@@ -293,8 +319,8 @@ def _add_points(
         type=point_features,
         default=features,
         metavar="NAME:UNIT[=DEFAULT][@LOW..HIGH],...",
-        help="the columns of the input (default x:m,y:m,z:m,intensity:1@0..1); the server warns of clouds with many values "
-        "outside of LOW..HIGH, which the training data has",
+        help="the columns of the input (default x:m,y:m,z:m,intensity:1@0..1); the server warns of clouds with many "
+        "values outside of LOW..HIGH, the range of the training data",
     )
     command.add_argument("--width", type=float, help="makes random weights of this channel multiplier (default 1)")
     command.add_argument("--num-classes", type=int, metavar="N", help="makes random weights of N classes (default 19)")

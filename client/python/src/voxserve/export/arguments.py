@@ -7,6 +7,7 @@ import math
 
 from voxserve.export.class_lists import CLASS_LISTS
 from voxserve.export.model_folder import PointFeature
+from voxserve.export.spconv_order import ORDERS
 
 
 def add_folder(command: argparse.ArgumentParser) -> None:
@@ -22,6 +23,22 @@ def add_folder(command: argparse.ArgumentParser) -> None:
     command.add_argument("--name", default="", help="the network's name for people (default: the folder's name)")
     command.add_argument("--description", default="", help="what it was trained on, and what it is good for")
     command.add_argument("--notice", default="", help="a comment at the head of the files, for source and attribution")
+
+
+def add_weights(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments that say which tensors of a checkpoint are the network's, and how they are stored."""
+    command.add_argument(
+        "--prefix",
+        default="",
+        metavar="NAME",
+        help="take the tensors whose names begin so, where the file has the weights several times (state_dict_ema)",
+    )
+    command.add_argument(
+        "--spconv-order",
+        choices=ORDERS,
+        default="",
+        help="axes of spconv's weights (RSCK: spconv 1), where no shape in the file shows them",
+    )
 
 
 def voxel_size(text: str) -> tuple[float, ...]:

@@ -10,9 +10,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from voxserve.export import checkpoint, stand_ins
-from voxserve.export.arguments import add_folder, names, point_features, voxel_size
-from voxserve.export.input_files import read_classes, read_state_dict
+from voxserve.export import checkpoint, checkpoint_file, stand_ins
+from voxserve.export.arguments import add_folder, add_weights, names, point_features, voxel_size
+from voxserve.export.input_files import read_classes
 from voxserve.export.model_folder import config_textproto
 from voxserve.export.networks.tensors import ExportError
 from voxserve.export.tracing.from_torch import from_torch
@@ -28,6 +28,7 @@ def add_parser(networks: Any) -> None:
     command.add_argument("factory", help=f"file.py:function or package.module:function. {_EXAMPLE}")
     command.add_argument("checkpoint", nargs="?", help=".safetensors, .pt or .pth (default: the module's own)")
     add_folder(command)
+    add_weights(command)
     command.add_argument("--axes", default="", metavar="zyx|xyz", help="the order of coordinates; spconv needs it")
     command.add_argument("--cut", default="", metavar="MODULE", help="ends the network after this module")
     command.add_argument("--result", default="", metavar="NAME", help="serves this one of several results")
@@ -70,12 +71,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> tuple[Path, list[str], int]:
-    state = read_state_dict(options.checkpoint) if options.checkpoint else None
+    state = checkpoint_file.read(options.checkpoint) if options.checkpoint else None
     classes, ignore_label = read_classes(options.classes) if options.classes else ((), None)
     texts = [f"{library} is not installed: a stand-in computes for it" for library in stand_ins.install()]
     module, example = _made(options.factory)
-    if state is not None:
-        texts += checkpoint.load(module, state)
+    if state is None and (options.prefix or options.spconv_order):
+        raise ValueError("--prefix and --spconv-order are of a checkpoint, and none is given")
+    if state is None:
+        checkpoint.check_finite(module)
+    else:
+        texts += checkpoint.load(module, state, prefix=options.prefix, order=options.spconv_order)
     module.eval()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they are printed from exported.warnings

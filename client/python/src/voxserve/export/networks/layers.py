@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from voxserve.export import kernel_order
+from voxserve.export import kernel_order, spconv_order
 from voxserve.export.model_folder import Network
 from voxserve.export.networks.tensors import Tensor, Tensors
 
@@ -76,11 +76,14 @@ def _spconv_weight(
     stored = tuple(kernel[axis] for axis in axes)
     fan_in = usual_fan_in(math.prod(kernel), c_in)
     name = f"{key}.weight"
-    weight = tensors.take(name, (c_out, *stored, c_in), or_shape=(*stored, c_in, c_out), fan_in=fan_in, gain=gain)
+    krsc, *others = (spconv_order.shape_of(order, stored, c_in, c_out) for order in spconv_order.ORDERS)
+    weight = tensors.take(name, krsc, or_shapes=others, fan_in=fan_in, gain=gain)
     if 0 in weight.shape:  # the number of channels is unknown, since a tensor is missing
         return np.zeros((math.prod(kernel), c_in, c_out), np.float32)
-    stored_out = weight.shape[0] if weight.shape[1:-1] == stored else weight.shape[-1]
-    return kernel_order.from_spconv(weight, kernel, c_out or stored_out, axes=axes)
+    if name in tensors:
+        order = tensors.spconv.find(name, weight.shape, stored, c_in, c_out)
+        weight = spconv_order.to_krsc(weight, order, by_memory=math.prod(kernel) == 1)
+    return kernel_order.from_spconv(weight, kernel, weight.shape[0], axes=axes)
 
 
 class Layers:

@@ -13,6 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from voxserve.export.spconv_order import SpconvOrder
+from voxserve.export.unread import why_unread
+
 Tensor = npt.NDArray[Any]
 _STORED_DTYPES = (np.float16, np.float32)
 
@@ -32,6 +35,8 @@ class Tensors(Protocol):
     missing.
     """
 
+    spconv: SpconvOrder  # the order in which spconv's weights are stored
+
     def __contains__(self, name: str) -> bool:
         """Returns whether the tensor certainly exists; always False for random tensors."""
 
@@ -43,12 +48,12 @@ class Tensors(Protocol):
         name: str,
         shape: Sequence[int],
         *,
-        or_shape: Sequence[int] | None = None,
+        or_shapes: Sequence[Sequence[int]] = (),
         fan_in: int = 0,
         gain: float = 1.0,
         fill: float | None = None,
     ) -> Tensor:
-        """Returns the tensor, whose shape must be `shape`, or `or_shape` if it is stored with that shape.
+        """Returns the tensor, whose shape must be `shape`, or one of `or_shapes` if it is stored with that shape.
 
         The other arguments are for random tensors. Weights are normally distributed with the variance gain^2 * 2 /
         fan_in, and the scale of a norm is about gain. fill: the value of all elements, instead.
@@ -86,6 +91,7 @@ class StateDict:
         self._state = state
         self._network = network
         self._ignore = ignore
+        self.spconv: SpconvOrder = getattr(state, "spconv", None) or SpconvOrder()
         self._taken: set[str] = set()
         self._problems: list[str] = []
 
@@ -101,14 +107,14 @@ class StateDict:
         name: str,
         shape: Sequence[int],
         *,
-        or_shape: Sequence[int] | None = None,
+        or_shapes: Sequence[Sequence[int]] = (),
         fan_in: int = 0,
         gain: float = 1.0,
         fill: float | None = None,
     ) -> Tensor:
         """Returns the tensor, or zeros of the shape if the tensor is missing or has a problem."""
         self._taken.add(name)
-        shapes = [shape] if or_shape is None else [shape, or_shape]
+        shapes = [shape, *or_shapes]
         expected = " or ".join("[" + ", ".join(str(n) if n else "?" for n in s) + "]" for s in shapes)
         if name not in self._state:
             self._problems.append(f"tensor '{name}' {expected} is missing")
@@ -116,6 +122,8 @@ class StateDict:
         tensor = self._state[name]
         if not any(_fits(tensor, s) for s in shapes):
             self._problems.append(f"tensor '{name}' is {list(tensor.shape)}, not {expected}")
+        elif why_unread(tensor):
+            self._problems.append(f"tensor '{name}' is no array of numbers: {why_unread(tensor)}")
         elif tensor.dtype not in _STORED_DTYPES:
             self._problems.append(f"tensor '{name}' is {tensor.dtype}, not float16, bfloat16 or float32")
         elif not np.isfinite(tensor).all():
@@ -146,6 +154,7 @@ class RandomTensors:
         if not 0 <= seed < 2**64:
             raise ValueError(f"seed is {seed}; it must be 0 to 2^64 - 1")
         self._seed = seed
+        self.spconv = SpconvOrder()
 
     def __contains__(self, name: str) -> bool:
         return False
@@ -158,7 +167,7 @@ class RandomTensors:
         name: str,
         shape: Sequence[int],
         *,
-        or_shape: Sequence[int] | None = None,
+        or_shapes: Sequence[Sequence[int]] = (),
         fan_in: int = 0,
         gain: float = 1.0,
         fill: float | None = None,

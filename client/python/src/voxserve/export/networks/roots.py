@@ -1,0 +1,35 @@
+"""Lists how the names of a network's tensors begin, by the exporter's command. By these parts the network's weights are
+found in a checkpoint (voxserve.export.weights).
+"""
+
+from __future__ import annotations
+
+_OPENPCDET = ("vfe", "backbone_3d", "map_to_bev_module", "backbone_2d", "dense_head")
+_LEVELS = range(1, 10)
+_MINKUNET = (
+    *("backbone", "classifier", "decode_head"),  # TorchSparse's, and mmdetection3d's
+    *("stem", *(f"stage{i}" for i in _LEVELS), *(f"up{i}" for i in _LEVELS), "point_transforms"),  # spvnas'
+)
+ROOTS: dict[str, tuple[str, ...]] = {
+    "torchsparse-minkunet": _MINKUNET,
+    "spvcnn": _MINKUNET,
+    "pointcept-spunet": ("backbone", "seg_head", "conv_input", "down", "up", "enc", "dec", "final"),
+    "torchsparse-resnet21d": ("backbone", "classifier"),
+    "minkowski-unet": (
+        *("conv0p1s1", "conv1p1s2", "conv2p2s2", "conv3p4s2", "conv4p8s2"),
+        *("convtr4p16s2", "convtr5p8s2", "convtr6p4s2", "convtr7p2s2"),
+        *(
+            "bn0",
+            *(f"bn{i}" for i in _LEVELS),
+            *(f"bntr{i}" for i in _LEVELS),
+            *(f"block{i}" for i in _LEVELS),
+            "final",
+        ),
+    ),
+    "centerpoint": (*_OPENPCDET, "backbone", "neck", "bbox_head"),
+    "centerpoint-pillar": _OPENPCDET,
+    "voxelnext": _OPENPCDET,
+    "second": _OPENPCDET,
+    "pointpillars": _OPENPCDET,
+    "svtnet": ("backbone", "pooling"),
+}
