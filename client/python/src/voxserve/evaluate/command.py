@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -80,6 +81,7 @@ def evaluate(options: argparse.Namespace) -> dict[str, Any]:
     with connect(options) as client:
         model = client.model(options.model, options.version)
         run = _Run(options, dataset, client, model, chosen)
+        frames = run.with_truth(frames)
         with Progress(len(frames), "frames") as progress:
             for number, (frame, scan, answers) in enumerate(run.answers(frames), 1):
                 run.add(frame, scan, answers)
@@ -124,6 +126,14 @@ class _Labels:
     # As segmentation.confusion returns them: counts[0] for all points, counts[i] for the points in range i - 1 of the
     # distances.
     counts: list[segmentation.Counts] = field(default_factory=list)
+    not_counted: Counter[str] = field(default_factory=Counter)  # points by the name of a true label that does not count
+
+    def row(self, dataset: Dataset, label: int) -> int:
+        """Returns the row of a true label in the matrices; IGNORED if the model has no class for it."""
+        for name in (str(label), dataset.label_names.get(label), dataset.other_labels.get(label)):
+            if name is not None and name in self.match.ids:
+                return self.ids.index(self.match.ids[name])
+        return segmentation.IGNORED
 
 
 class _Run:
@@ -145,19 +155,33 @@ class _Run:
         self._labels: _Labels | None = None
         self._boxes: Detection | None = None
         self._left_out: list[str] = []
+        self._notes = list(dataset.notes)
         self._round_trips: list[float] = []
         self._server_times: list[float] = []
         self._num_points = 0
         self._answer: Answer | None = None
         self._check_outputs()
-        if dataset.label_names and model.has_labels:
-            match = classes.match(dataset.label_names.values(), dataset.aliases, model.classes, chosen)
+        has_labels = bool(dataset.label_names) and model.has_labels
+        has_boxes = bool(dataset.box_names) and model.has_boxes
+        names = (*dataset.label_names.values(), *dataset.other_labels.values())
+        if has_labels:
+            match = classes.match(
+                dataset.label_names.values(),
+                dataset.aliases,
+                model.classes,
+                classes.without(chosen, dataset.box_names, names) if has_boxes else chosen,
+                others=dataset.other_labels.values(),
+                has_numbers=True,
+            )
             self._labels = _Labels(match, [info.id for info in model.classes])
             size = len(model.classes)
             self._labels.counts = [np.zeros((size, size + 1), np.int64) for _ in range(1 + len(self._bins))]
             self._left_out += match.left_out
-        if dataset.box_names and model.has_boxes:
-            match = classes.match(dataset.box_names, dataset.aliases, model.classes, chosen)
+        if has_boxes:
+            if has_labels:
+                chosen = classes.without(chosen, names, dataset.box_names, drops_numbers=True)
+            is_open = dataset.names_are_open
+            match = classes.match(dataset.box_names, dataset.aliases, model.classes, chosen, is_open=is_open)
             self._boxes = Detection(dataset, model.classes, match.ids, options.min_points, options.max_distance)
             self._left_out += match.left_out
 
@@ -165,11 +189,28 @@ class _Run:
         dataset, model, folder = self._dataset, self._model, self._options.dataset
         has = [name for name, there in (("labels", dataset.label_names), ("boxes", dataset.box_names)) if there]
         gives = [name for name, there in (("labels", model.has_labels), ("boxes", model.has_boxes)) if there]
+        notes = "".join(f". {note}" for note in dataset.notes)
         if not has:
-            raise DatasetError(f"{folder}: layout {dataset.layout}, but it has neither labels nor boxes")
+            raise DatasetError(f"{folder}: layout {dataset.layout}, but it has neither labels nor boxes{notes}")
         if not set(has) & set(gives):
             answers = " and ".join(gives) or "tensors alone"
-            raise ValueError(f"{model.name} answers with {answers}, but {folder} has {' and '.join(has)} alone")
+            raise ValueError(f"{model.name} answers with {answers}, but {folder} has {' and '.join(has)} alone{notes}")
+
+    def with_truth(self, frames: Sequence[Frame]) -> list[Frame]:
+        """Returns the frames that have the labels and boxes to compare with; the report tells of the others. Raises
+        DatasetError if none has.
+        """
+        wants_labels, wants_boxes = self._labels is not None, self._boxes is not None
+        kept = [f for f in frames if f.has_labels >= wants_labels and f.has_boxes >= wants_boxes]
+        what = " and ".join(["labels"] * wants_labels + ["boxes"] * wants_boxes)
+        if not kept:
+            raise DatasetError(f"{self._options.dataset}: none of the {len(frames)} frames has {what}")
+        if len(kept) < len(frames):
+            first = next(f for f in frames if f.has_labels < wants_labels or f.has_boxes < wants_boxes)
+            self._notes.append(
+                f"{len(frames) - len(kept)} frames are left out, since they have no {what}: {first.name} is the first"
+            )
+        return kept
 
     def answers(self, frames: Sequence[Frame]) -> Iterator[tuple[Frame, Scan, list[Answer]]]:
         """Yields the frames in order, with their scans and answers. --concurrency frames are under way at once."""
@@ -218,11 +259,13 @@ class _Run:
         if len(found) != len(known):
             raise DatasetError(f"{frame.name}: {len(known)} labels, but {len(found)} points were labelled")
         place = {class_id: row for row, class_id in enumerate(labels.ids)}
-        to_row = np.full(int(max(known.max(initial=0), *self._dataset.label_names)) + 1, segmentation.IGNORED)
-        for raw, name in self._dataset.label_names.items():
-            if name in labels.match.ids:
-                to_row[raw] = place[labels.match.ids[name]]
-        truth = to_row[known]
+        there, which, counts = np.unique(known, return_inverse=True, return_counts=True)
+        to_row = np.array([labels.row(self._dataset, label) for label in there.tolist()], np.int64)
+        for label, row, count in zip(there.tolist(), to_row.tolist(), counts.tolist(), strict=True):
+            if row == segmentation.IGNORED:
+                name = self._dataset.label_names.get(label) or self._dataset.other_labels.get(label)
+                labels.not_counted[name or f"label {label}"] += count
+        truth = to_row[which.reshape(-1)] if len(known) else np.zeros(0, np.int64)
         of_found = np.full(int(found.max(initial=0)) + 1, len(labels.ids))
         for class_id, row in place.items():
             if class_id < len(of_found):
@@ -253,17 +296,23 @@ class _Run:
             "device": answer.device,
             "latency_ms": {"round_trip": _percentiles(self._round_trips), "server": _percentiles(self._server_times)},
             "left_out": list(dict.fromkeys(self._left_out)),
+            "notes": self._notes,
+            "not_counted": {},
         }
         if self._labels is not None:
             report["segmentation"] = self._segmentation(self._labels)
+            report["not_counted"]["points"] = dict(self._labels.not_counted.most_common())
         if self._boxes is not None:
             report["detection"] = self._boxes.result(self._bins)
+            report["not_counted"] |= self._boxes.not_counted()
         return report
 
     def _segmentation(self, labels: _Labels) -> dict[str, Any]:
         names = {info.id: info.name for info in self._model.classes}
         known = set(labels.match.ids.values())
         judged = np.array([class_id in known for class_id in labels.ids], bool)
+        found = labels.counts[0].sum(axis=0)
+        others = {names[i]: int(found[row]) for row, i in enumerate(labels.ids) if found[row] and not judged[row]}
         scores = segmentation.scores(labels.counts[0], judged)
         near = [segmentation.scores(counts, judged) for counts in labels.counts[1:]]
         return {
@@ -286,6 +335,8 @@ class _Run:
                 }
                 for (low, high), part in zip(self._bins, near, strict=True)
             ],
+            "found_others": others,  # points that got a class that the data set does not have
+            "without_class": int(found[-1]),  # points that got none of the model's classes
             "confusion": labels.counts[0].tolist(),
         }
 

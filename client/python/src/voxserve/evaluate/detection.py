@@ -4,6 +4,7 @@ and range of distances.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -56,7 +57,8 @@ class _Frame:
 class Detection:
     """Collects frames and then computes the measures. ids: the id of the model's class for each class of the data set
     (ClassMatch.ids). The measures ignore true boxes with fewer points than min_points, and all boxes farther away than
-    max_distance (metres; None: the data set's range of the class, or no limit).
+    max_distance (metres; None: the data set's range of the class, or no limit). Boxes of other classes, and
+    invalid ones (not finite, or without a size), are counted apart (not_counted()).
     """
 
     def __init__(
@@ -74,6 +76,11 @@ class Detection:
         evaluated = sorted(set(ids.values()))
         names = {info.id: info.name for info in classes}
         self._names = {class_id: names[class_id] for class_id in evaluated}
+        self._all_names = names
+        # The spelling of the data set's class names by their plain ones.
+        self._spelling = {plain(name): name for name in (*ids, *dataset.box_names)}
+        self._true_left_out: Counter[str] = Counter()
+        self._found_left_out: Counter[str] = Counter()
         ranges = {plain(name): metres for name, metres in dataset.ranges.items()}
         self._ranges = {
             class_id: max_distance if max_distance is not None else ranges.get(plain(name), np.inf)
@@ -86,20 +93,32 @@ class Detection:
         assert truth is not None
         boxes, ids = found.boxes.astype(np.float64), found.class_ids.astype(np.int64)
         scores, velocities = found.scores.astype(np.float64), found.velocities.astype(np.float64)
+        all_names = [self._spelling.get(plain(name), name.strip()) for name in truth.names]
+        true_keep = _has_size(truth.boxes)
+        self._true_left_out.update(
+            name if is_right else f"{name} without a valid box"
+            for name, is_right in zip(all_names, true_keep, strict=True)
+            if not is_right or name not in self._ids
+        )
+        keep = _has_size(boxes) & np.isfinite(scores)
+        self._found_left_out.update(
+            self._all_names.get(i, f"class {i}") if is_right else "invalid boxes or scores"
+            for i, is_right in zip(ids.tolist(), keep, strict=True)
+            if not is_right or i not in self._names
+        )
         heights = np.full(len(boxes), np.inf)
-        keep = np.ones(len(boxes), bool)
         if scan.to_image is not None:
-            image = scan.to_image(boxes)
+            image = np.full((len(boxes), 4), np.nan)
+            image[keep] = scan.to_image(boxes[keep])
             heights, keep = image[:, 3] - image[:, 1], np.isfinite(image[:, 0])
-        true_keep = np.ones(len(truth.boxes), bool)
         if truth.racks is not None and len(truth.racks):
             in_rack = in_racks(truth.racks, boxes)
             keep &= ~(in_rack & np.array([plain(self._names.get(i, "")) in _IN_RACKS for i in ids.tolist()], bool))
-            true_keep &= ~(in_racks(truth.racks, truth.boxes) & np.array([n in _IN_RACKS for n in truth.names], bool))
+            true_keep &= ~(in_racks(truth.racks, truth.boxes) & np.array([n in _IN_RACKS for n in all_names], bool))
         boxes, ids, scores = boxes[keep], ids[keep], scores[keep]
         velocities, heights = velocities[keep], heights[keep]
         true = truth.boxes[true_keep]
-        names = tuple(name for name, stays in zip(truth.names, true_keep, strict=True) if stays)
+        names = tuple(name for name, stays in zip(all_names, true_keep, strict=True) if stays)
         number = len(truth.boxes)
         image_boxes = np.full((number, 4), np.nan) if truth.image_boxes is None else truth.image_boxes
         true_heights = np.where(np.isnan(image_boxes[:, 3]), np.inf, image_boxes[:, 3] - image_boxes[:, 1])
@@ -115,6 +134,15 @@ class Detection:
                 occlusions[true_keep], truncations[true_keep], from_above, in_space,
             )
         )  # fmt: skip
+
+    def not_counted(self) -> dict[str, dict[str, int]]:
+        """Returns how many boxes of the data set ("boxes") and of the model ("found_boxes") took no part in the
+        measures, by class or reason, the most frequent ones first.
+        """
+        return {
+            "boxes": dict(self._true_left_out.most_common()),
+            "found_boxes": dict(self._found_left_out.most_common()),
+        }
 
     def result(self, bins: Bins) -> dict[str, Any]:
         """Returns the measures by nuScenes' and by KITTI's rules, for each class and range of distances, as values that
@@ -214,6 +242,11 @@ class Detection:
             "bev": _finite(measure(above, min_overlap)),
             "3d": _finite(measure(space, min_overlap)),
         }
+
+
+def _has_size(boxes: Array) -> Mask:
+    """Returns whether each box [N, 7] is finite and longer, wider and higher than 0: [N]."""
+    return np.array(np.isfinite(boxes).all(axis=1) & (boxes[:, 3:6] > 0).all(axis=1), np.bool_)
 
 
 def in_racks(racks: Array, boxes: Array) -> Mask:

@@ -20,6 +20,7 @@ def format_report(report: dict[str, Any]) -> str:
     )
     if report["left_out"]:
         text += f"  not counted, as the model does not have them: {', '.join(report['left_out'])}\n"
+    text += _not_counted(report["not_counted"]) + "".join(f"  note: {note}\n" for note in report["notes"])
     if "segmentation" in report:
         text += _segmentation(report["segmentation"])
     if "detection" in report:
@@ -27,8 +28,28 @@ def format_report(report: dict[str, Any]) -> str:
     return text
 
 
+def _not_counted(counts: dict[str, dict[str, int]]) -> str:
+    """Returns lines that name what took no part in the measures, with numbers of points or boxes."""
+    texts = {"points": "points of the data set", "boxes": "boxes of the data set", "found_boxes": "boxes of the model"}
+    text = ""
+    for key, what in texts.items():
+        if counts.get(key):
+            text += f"  {what} that did not count: {_counts(counts[key])}\n"
+    if counts.get("points") or counts.get("boxes"):
+        text += "    (--classes FILE says which class of the model stands for one)\n"
+    return text
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} ({count:,})" for name, count in counts.items())
+
+
 def _segmentation(part: dict[str, Any]) -> str:
     text = f"\nmIoU {_number(part['mIoU'])}, accuracy {_number(part['accuracy'])} of {part['count']:,} {part['unit']}\n"
+    if part["found_others"]:
+        text += f"  errors of classes that the data set does not have: {_counts(part['found_others'])}\n"
+    if part["without_class"]:
+        text += f"  errors that got none of the model's classes: {part['without_class']:,}\n"
     bins = part["by_distance"]
     heads = "".join(f"{_range(b):>10}" for b in bins)
     text += f"  {'IoU':<22}{part['unit']:>12}{'all':>10}{heads}\n"

@@ -22,7 +22,7 @@ class TrueBoxes:
     """The boxes that people drew in a scan, in the cloud's coordinates."""
 
     boxes: Array  # [N, 7], as Detections.boxes
-    names: tuple[str, ...]  # [N] the data set's names of classes
+    names: tuple[str, ...]  # [N] the classes as the data set names them, those that Dataset.box_names lacks included
     velocities: Array  # [N, 2] metres per second along the cloud's x and y; NaN if unknown
     num_points: npt.NDArray[np.int64]  # [N] points in the box; -1 if unknown
     # Only KITTI has the next three.
@@ -38,7 +38,7 @@ class Scan:
     """A scan with its true labels and boxes."""
 
     cloud: PointCloud
-    # [points] keys of Dataset.label_names; points with another label are not evaluated.
+    # [points] keys of Dataset.label_names; points with another label are counted, but not evaluated.
     labels: npt.NDArray[np.int64] | None = None
     boxes: TrueBoxes | None = None
     # Only KITTI sets it. Projects boxes [N, 7] into the camera's image: [N, 4] left, top, right, bottom in pixels; NaN
@@ -54,6 +54,8 @@ class Frame:
     name: str  # such as "08/000123"
     number: int | None  # the number by which --frames can name the frame
     read: Callable[[bool, bool], Scan]  # (with labels, with boxes); may raise DatasetError or OSError
+    has_labels: bool = True  # whether this frame has labels, where the data set has any
+    has_boxes: bool = True  # the same of boxes
 
 
 @dataclass(frozen=True)
@@ -70,3 +72,9 @@ class Dataset:
     ranges: Mapping[str, float] = field(default_factory=dict)
     # Only KITTI sets it. Class -> similar classes: to find one of them instead is no error.
     neighbours: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # Label -> name, of labels that the data set's own benchmark does not evaluate. --classes may name them.
+    other_labels: Mapping[int, str] = field(default_factory=dict)
+    names_are_open: bool = False  # whether boxes may have classes that box_names lacks and --classes may name
+    notes: tuple[
+        str, ...
+    ] = ()  # what a reader of the report should know of the folder, such as files that are not used

@@ -43,7 +43,7 @@ def open_dataset(folder: str, layout: str = "", num_sweeps: int = 1) -> Dataset:
 
 
 WANTED = {
-    "nuscenes": "needs v1.0-*/sample.json",
+    "nuscenes": "needs v1.*/sample.json, or is the folder of one version in such a folder",
     "pandaset": "needs lidar/ and annotations/ (of a sequence, or folders of sequences), or NN.bin with classes.json",
     "kitti": "needs velodyne/, calib/ and label_2/ (or these in training/)",
     "semantic-kitti": "needs sequences/NN/velodyne, or velodyne/ and labels/, or NAME.bin beside NAME.label",

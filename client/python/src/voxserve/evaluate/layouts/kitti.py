@@ -7,6 +7,8 @@ left out, as in the benchmark and in the usual training.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from voxserve import readers
+from voxserve.evaluate.classes import plain
 from voxserve.evaluate.truth import Array, Dataset, DatasetError, Frame, Scan, TrueBoxes
 from voxserve.point_cloud import PointCloud
 
@@ -21,6 +24,13 @@ NAMES = ("Car", "Van", "Truck", "Pedestrian", "Person_sitting", "Cyclist", "Tram
 _ALIASES = {"Pedestrian": ("person",), "Cyclist": ("bicyclist", "bicycle", "two-wheeler")}
 _NEIGHBOURS = {"Car": ("Van",), "Pedestrian": ("Person_sitting",)}
 _IMAGE_SIZE = (1242, 375)  # width and height in pixels that are assumed if the frame's image file is missing
+_DONT_CARE = plain("DontCare")
+# The lines of a calibration file: their names in the object data set and in the tracking data set, and their sizes.
+_CALIBRATION = {
+    "P2": (("P2",), 12),
+    "R0_rect": (("R0_rect", "R_rect"), 9),
+    "Tr_velo_to_cam": (("Tr_velo_to_cam", "Tr_velo_cam"), 12),
+}
 _NEAR = 0.1  # metres; a box whose corners are all nearer to the camera, or behind it, is not in the image
 
 
@@ -42,20 +52,37 @@ def open_dataset(folder: Path, _num_sweeps: int = 1) -> Dataset:
     """Opens the folder. Raises DatasetError if a scan has no label file."""
     root = _root(folder)
     scans = {path.stem: path for path in sorted((root / "velodyne").glob("*.bin"))}
+    if not scans and any(path.is_dir() for path in (root / "velodyne").iterdir()):
+        raise DatasetError(
+            f"{root / 'velodyne'} has folders, as the tracking data set has: one sequence with files NNNNNN.bin, "
+            "NNNNNN.txt and a calibration each is read"
+        )
+    labels = {path.stem: path for path in sorted((root / "label_2").glob("*.txt"))}
     has_boxes = (root / "label_2").is_dir()
-    if has_boxes:
-        wanted = {path.stem for path in (root / "label_2").glob("*.txt")}
-        missing = sorted(scans.keys() - wanted)
-        if missing:
-            raise DatasetError(
-                f"{root / 'label_2'}: {len(wanted)} label files, but {root / 'velodyne'} has {len(scans)} scans; "
-                f"{missing[0]}.txt is missing"
-            )
+    missing = sorted(scans.keys() - labels)
+    if has_boxes and missing:
+        raise DatasetError(
+            f"{root / 'label_2'}: {len(labels)} label files, but {root / 'velodyne'} has {len(scans)} scans; "
+            f"{missing[0]}.txt is missing"
+        )
     frames = [
         Frame(stem, int(stem) if stem.isascii() and stem.isdigit() else None, partial(_read, root, stem))
         for stem in scans
     ]
-    return Dataset("kitti", frames, {}, NAMES if has_boxes else (), _ALIASES, neighbours=_NEIGHBOURS)
+    alone = sorted(labels.keys() - scans)
+    notes = (f"{root / 'label_2'}: {len(alone)} label files have no scan, such as {alone[0]}.txt",) if alone else ()
+    names = (*NAMES, *_other_names(labels[stem] for stem in scans)) if has_boxes else ()
+    return Dataset("kitti", frames, {}, names, _ALIASES, neighbours=_NEIGHBOURS, notes=notes)
+
+
+def _other_names(paths: Iterable[Path]) -> list[str]:
+    """Returns the classes of label files that are not of KITTI's, sorted; of several spellings one."""
+    known = {plain(name): name for name in (*NAMES, _DONT_CARE)}
+    for path in paths:
+        for line in path.read_text(errors="replace").splitlines():
+            for word in line.split(maxsplit=1)[:1]:
+                known.setdefault(plain(word), word)
+    return sorted(set(known.values()) - {*NAMES, _DONT_CARE})
 
 
 def _root(folder: Path) -> Path:
@@ -66,20 +93,31 @@ def read_calibration(path: Path) -> Calibration:
     """Reads a frame's calibration. Raises DatasetError, with the file's name and the line, if it is not valid."""
     if not path.is_file():
         raise DatasetError(f"{path}: no such file, but the scan of this frame is there")
-    rows: dict[str, Array] = {}
+    lines: dict[str, str] = {}
     for line in path.read_text(errors="replace").splitlines():
-        name, _, numbers = line.partition(":")
-        try:
-            rows[name.strip()] = np.array([float(number) for number in numbers.split()])
-        except ValueError:
-            raise DatasetError(f"{path}: the line {name} holds something else than numbers") from None
-    for name, size in (("P2", 12), ("R0_rect", 9), ("Tr_velo_to_cam", 12)):
-        if rows.get(name, np.zeros(0)).size != size:
-            raise DatasetError(f"{path}: no line {name} of {size} numbers")
+        found = re.match(r"\s*([^\s:]+)\s*:?(.*)", line)  # the tracking data set has names without a colon
+        if found:
+            lines[found[1]] = found[2]
+    rows = {key: _numbers(path, lines, *names_and_size) for key, names_and_size in _CALIBRATION.items()}
     rectify, to_camera = np.eye(4), np.eye(4)
     rectify[:3, :3] = rows["R0_rect"].reshape(3, 3)
     to_camera[:3] = rows["Tr_velo_to_cam"].reshape(3, 4)
-    return Calibration(rows["P2"].reshape(3, 4), rectify @ to_camera)
+    made = Calibration(rows["P2"].reshape(3, 4), rectify @ to_camera)
+    for matrix, names in ((made.projection[:, :3], "P2"), (made.to_camera, "R0_rect and Tr_velo_to_cam")):
+        if np.linalg.matrix_rank(matrix) < len(matrix):
+            raise DatasetError(f"{path}: {names} cannot be those of a camera, since their matrix has no inverse")
+    return made
+
+
+def _numbers(path: Path, lines: Mapping[str, str], names: Sequence[str], size: int) -> Array:
+    name = next((name for name in names if name in lines), "")
+    try:
+        numbers = np.array([float(number) for number in lines.get(name, "").split()])
+    except ValueError:
+        raise DatasetError(f"{path}: the line {name} holds something else than numbers") from None
+    if numbers.size != size or not np.isfinite(numbers).all():
+        raise DatasetError(f"{path}: no line {' or '.join(names)} of {size} numbers")
+    return numbers
 
 
 def _read(root: Path, stem: str, _with_labels: bool, with_boxes: bool) -> Scan:
@@ -145,7 +183,7 @@ def read_boxes(path: Path, calibration: Calibration) -> TrueBoxes:
     names, rows = [], []
     for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
         words = line.split()
-        if not words or words[0] == "DontCare":
+        if not words or plain(words[0]) == _DONT_CARE:
             continue
         try:
             values = [float(word) for word in words[1:15]]

@@ -94,12 +94,12 @@ def open_dataset(folder: Path, _num_sweeps: int = 1) -> Dataset:
         frames = [_unpacked_frame(path) for path in sorted(folder.glob("*.bin"))]
         has_labels, has_boxes = any(folder.glob("*.label")), False
     else:
-        frames, has_labels, has_boxes = [], False, False
+        frames = []
         for sequence in _sequences(folder):
             frames += _frames(sequence, "" if sequence == folder else f"{sequence.name}/")
-            has_labels |= (sequence / "annotations" / "semseg").is_dir()
-            has_boxes |= (sequence / "annotations" / "cuboids").is_dir()
-    return Dataset("pandaset", frames, _LABELS if has_labels else {}, _BOX_NAMES if has_boxes else (), _NAMES)
+        has_labels, has_boxes = any(f.has_labels for f in frames), any(f.has_boxes for f in frames)
+    labels, boxes = _LABELS if has_labels else {}, _BOX_NAMES if has_boxes else ()
+    return Dataset("pandaset", frames, labels, boxes, _NAMES, names_are_open=True)
 
 
 def _sequences(folder: Path) -> list[Path]:
@@ -153,14 +153,15 @@ def _there(path: Path) -> Path:
 
 def _frames(sequence: Path, prefix: str) -> list[Frame]:
     poses = _poses(sequence / "lidar" / "poses.json")
+    annotations = sequence / "annotations"
+    has_labels, has_boxes = (annotations / "semseg").is_dir(), (annotations / "cuboids").is_dir()
     frames = []
     for path in sorted((sequence / "lidar").glob("*.pkl.gz")):
         number = _number(path)
         if number is None or number >= len(poses):
             raise DatasetError(f"{path}: poses.json has {len(poses)} poses, none for this frame")
-        frames.append(
-            Frame(prefix + path.name.split(".")[0], number, partial(_read, sequence, path.name, poses[number]))
-        )
+        read = partial(_read, sequence, path.name, poses[number])
+        frames.append(Frame(prefix + path.name.split(".")[0], number, read, has_labels, has_boxes))
     return frames
 
 
@@ -195,7 +196,8 @@ def _read(sequence: Path, name: str, pose: Array, with_labels: bool, with_boxes:
     labels = boxes = None
     if with_labels:
         place = _there(sequence / "annotations" / "semseg" / name)
-        labels = _column(dataframe.read(place), "class", place).astype(np.int64)
+        classes = _column(dataframe.read(place), "class", place)
+        labels = np.where(np.isfinite(classes), classes, -1).astype(np.int64)
         if len(labels) != len(points):
             raise DatasetError(f"{place}: {len(labels)} labels, but {path} has {len(points)} points")
         labels = labels[spins]

@@ -2,7 +2,7 @@
 
 The folder has sequences/NN/velodyne/FFFFFF.bin with sequences/NN/labels/FFFFFF.label; or velodyne/ and labels/ of one
 sequence; or NAME.bin beside NAME.label. Labels are uint32 with the class in the low 16 bits, and are mapped to the
-benchmark's 19 classes.
+benchmark's 19 classes. Other labels are counted by their names or numbers.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ _LABELS = {  # label -> class, as the benchmark's learning_map has it
     80: "pole", 81: "traffic-sign", 252: "car", 253: "bicyclist", 254: "person", 255: "motorcyclist",
     256: "other-vehicle", 257: "other-vehicle", 258: "truck", 259: "other-vehicle",
 }  # fmt: skip
+# Labels that the learning_map leaves out.
+_OTHERS = {0: "unlabeled", 1: "outlier", 52: "other-structure", 99: "other-object"}
 _ALIASES = {  # class -> names of coarser classes that a model may have for it
     "person": ("pedestrian",),
     "bicycle": ("two-wheeler",),
@@ -42,17 +44,33 @@ def is_dataset(folder: Path) -> bool:
 
 
 def open_dataset(folder: Path, _num_sweeps: int = 1) -> Dataset:
-    """Opens the folder. Raises DatasetError if a sequence has labels, but not as many files as scans."""
+    """Opens the folder. Raises DatasetError if a sequence has labels, but not for each of its scans."""
     frames: list[Frame] = []
     has_labels = False
+    notes = []
     for name, scans, labels in _sequences(folder) or [("", folder, folder)]:
         paths = sorted(path for path in scans.glob("*.bin"))
-        wanted = sorted(path.stem for path in labels.glob("*.label"))
+        stems, wanted = {path.stem for path in paths}, {path.stem for path in labels.glob("*.label")}
         has_labels |= bool(wanted)
-        if wanted and len(wanted) != len(paths):
-            raise DatasetError(f"{labels}: {len(wanted)} label files, but {scans} has {len(paths)} scans")
-        frames += [_frame(f"{name}/{path.stem}" if name else path.stem, path, labels) for path in paths]
-    return Dataset("semantic-kitti", frames, _LABELS if has_labels else {}, (), _ALIASES)
+        if wanted and stems - wanted:
+            raise DatasetError(
+                f"{labels}: {len(wanted)} label files, but {scans} has {len(paths)} scans; "
+                f"{min(stems - wanted)}.label is missing"
+            )
+        if wanted - stems:
+            notes.append(
+                f"{labels}: {len(wanted - stems)} label files have no scan, such as {min(wanted - stems)}.label"
+            )
+        frames += [_frame(f"{name}/{path.stem}" if name else path.stem, path, labels, bool(wanted)) for path in paths]
+    return Dataset(
+        "semantic-kitti",
+        frames,
+        _LABELS if has_labels else {},
+        (),
+        _ALIASES,
+        other_labels=_OTHERS,
+        notes=tuple(notes),
+    )
 
 
 def _sequences(folder: Path) -> list[tuple[str, Path, Path]]:
@@ -63,9 +81,9 @@ def _sequences(folder: Path) -> list[tuple[str, Path, Path]]:
     return [(p.name, p / "velodyne", p / "labels") for p in sorted(inner.iterdir()) if (p / "velodyne").is_dir()]
 
 
-def _frame(name: str, path: Path, labels: Path) -> Frame:
+def _frame(name: str, path: Path, labels: Path, has_labels: bool) -> Frame:
     number = int(path.stem) if path.stem.isascii() and path.stem.isdigit() else None
-    return Frame(name, number, partial(_read, path, labels / f"{path.stem}.label"))
+    return Frame(name, number, partial(_read, path, labels / f"{path.stem}.label"), has_labels)
 
 
 def _read(path: Path, labels: Path, with_labels: bool, _with_boxes: bool) -> Scan:
