@@ -117,6 +117,20 @@ def test_what_cannot_be_voxels(coordinates: Any, features: Any, message: str) ->
         voxserve.Voxels(coordinates, features).cloud()
 
 
+def test_torch_tensors_of_every_kind_are_clouds() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    coordinates = torch.tensor([[1, 2, 3], [4, 5, 6]])
+    expected = voxserve.Voxels(coordinates.numpy(), [[0.5], [-2.0]]).cloud()
+    for kind in (torch.float32, torch.bfloat16, torch.float16):
+        features = torch.tensor([[0.5], [-2.0]], dtype=kind, requires_grad=True)
+        assert bytes(voxserve.Voxels(coordinates, features).cloud().data) == bytes(expected.data)
+    points = torch.ones(2, 4, requires_grad=True)
+    assert voxserve.PointCloud.from_array(points).num_points == 2
+    assert voxserve.PointCloud.from_array(points.bfloat16()).fields[0].type == "f32"
+    columns = dict.fromkeys("xyz", points[:, 0])
+    assert voxserve.PointCloud.from_columns(columns).num_points == 2
+
+
 def test_what_has_a_method_cloud_is_voxels_and_no_column_is() -> None:
     class Table(dict[str, Any]):
         cloud = np.zeros(1)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voxserve import field_spec, intensity
+from voxserve.arrays import array_of
 from voxserve.field_spec import Field, FieldSpec
 from voxserve.row_layout import row_step_of
 
@@ -57,7 +58,7 @@ class PointCloud:
 
         ValueError for another shape, for a type that cannot be sent, and for fields that do not match the array.
         """
-        array = np.asarray(points)
+        array = array_of(points)
         if array.dtype.names is not None:
             return _with_spec(_from_structured(array), fields)
         kind = _TYPE_OF_CODE.get(array.dtype.str[1:])
@@ -81,7 +82,7 @@ class PointCloud:
         """Returns the cloud of N points whose fields are the columns, an array [N] each: {"x": ..., "y": ..., "z": ...,
         "intensity": ...}. It copies the values. ValueError for other shapes and for a type that cannot be sent.
         """
-        arrays = {name: np.asarray(values) for name, values in columns.items()}
+        arrays = {name: array_of(values) for name, values in columns.items()}
         if not arrays:
             raise ValueError("no columns; x, y and z at least are needed")
         shapes = {name: array.shape for name, array in arrays.items()}

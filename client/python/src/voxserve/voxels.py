@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from voxserve.arrays import array_of
 from voxserve.point_cloud import PointCloud
 
 AXES = ("x", "y", "z", "t")
@@ -39,7 +40,7 @@ class Voxels:
         """Returns a cloud with one point per voxel. Its fields are the int32 coordinates x, y, z, t (as many as there
         are axes), then the float32 features f0, f1, ...
         """
-        coordinates, features = _integers(self.coordinates), np.asarray(self.features)
+        coordinates, features = _integers(self.coordinates), array_of(self.features)
         if features.ndim != 2 or len(features) != len(coordinates):
             raise ValueError(f"features have shape {features.shape}; ({len(coordinates)}, channels) is needed")
         if coordinates.shape[1] + features.shape[1] > _MAX_FIELDS:
@@ -57,7 +58,7 @@ class Voxels:
 
 
 def _integers(values: npt.ArrayLike) -> npt.NDArray[np.int32]:
-    given = np.asarray(values)
+    given = array_of(values)
     if given.ndim != 2 or not 1 <= given.shape[1] <= len(AXES):
         raise ValueError(f"coordinates have shape {given.shape}; (N, 1 to {len(AXES)} axes) is needed")
     if given.dtype.kind not in "iuf":

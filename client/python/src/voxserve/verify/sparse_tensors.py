@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from voxserve.arrays import array_of
+
 
 def kind_of(value: Any) -> str:
     """Returns the library of a sparse tensor: "spconv", "torchsparse" or "MinkowskiEngine"; "" for other values."""
@@ -28,7 +30,7 @@ def coordinates_of(value: Any) -> Any:
     """Returns the coordinates of a sparse tensor as a NumPy array int64 [N, 1 + D]: the sample, then the coordinates in
     the library's order of axes, in steps of the sites' stride.
     """
-    coordinates = (value.indices if kind_of(value) == "spconv" else value.C).detach().cpu().numpy().astype("int64")
+    coordinates = array_of(value.indices if kind_of(value) == "spconv" else value.C).astype("int64")
     if kind_of(value) == "MinkowskiEngine":
         coordinates[:, 1:] //= [max(stride, 1) for stride in value.tensor_stride]  # a stride of 0: one row per sample
     return coordinates
