@@ -84,6 +84,39 @@ def test_what_cannot_be_recorded(stand_in_libraries: None, tmp_path: Path) -> No
     assert not path.exists()
 
 
+@pytest.mark.parametrize("samples", [1, 2])
+def test_features_of_each_sample(
+    stand_in_libraries: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], samples: int
+) -> None:
+    """MinkowskiEngine's decomposed_features are copies of rows, of which nothing says the sites."""
+    import MinkowskiEngine as engine  # noqa: N813
+    import torch
+    import traced_networks as networks
+
+    class Decomposed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.down = engine.MinkowskiConvolution(networks.CHANNELS, 5, kernel_size=2, stride=2, dimension=3)
+
+        def forward(self, x: Any) -> Any:
+            return self.down(x).decomposed_features
+
+    def example(samples: int) -> Any:
+        coordinates = networks.sites(4, samples=samples)
+        return engine.SparseTensor(networks.features(coordinates), coordinates=coordinates)
+
+    module = networks.randomize(Decomposed())
+    from_torch(module, example(1)).write(tmp_path / "model")
+    recorded = voxserve.record(module, example(samples), tmp_path / "reference.npz")
+    assert [rows.sample for rows in recorded.outputs.values()] == ([None] if samples == 1 else [0, 1])
+    assert verify(tmp_path) == 0
+    out = capsys.readouterr().out
+    assert "output.0 (node 'down'): largest deviation" in out
+    assert ("not compared, since the model does not serve them: output.1" in out) == (samples == 2)
+    change(tmp_path, "down.weight")
+    assert verify(tmp_path) == 1
+
+
 # A model built by hand, and references for it
 
 
@@ -140,6 +173,16 @@ def test_scores_of_other_sites_are_not_held_against_a_server(
     write_reference(tmp_path, "relu", np.maximum(FEATURES, 0), elsewhere)
     assert verify(tmp_path, "--address", "localhost:1") == 1
     assert "the reference's output lacks 1 of the input's 3 sites" in capsys.readouterr().err
+
+
+def test_the_rows_of_one_sample(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_model(tmp_path)
+    for length, sample, is_equal in ((2, 0, True), (2, None, False), (1, 0, False), (2, 1, False)):
+        rows = Rows(np.maximum(FEATURES, 0)[:length], COORDINATES[:length], sample)
+        Reference(Rows(FEATURES, COORDINATES), {"relu": rows}).write(tmp_path / "reference.npz")
+        assert reference.read(tmp_path / "reference.npz").outputs["relu"].sample == sample
+        assert verify(tmp_path) == (0 if is_equal else 1)
+    assert "has other sites" in capsys.readouterr().out
 
 
 def test_files_that_are_no_references(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

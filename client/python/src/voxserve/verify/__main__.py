@@ -36,6 +36,8 @@ def _compare(model: Model, recorded: reference.Reference, tolerance: float) -> b
     outputs = comparison.outputs()
     for name, deviation in outputs.items():
         print(f"{name} (node '{deviation.node}'): {deviation}")
+    if comparison.not_served:
+        print(f"not compared, since the model does not serve them: {', '.join(comparison.not_served)}")
     is_equal = bool(outputs) and all(d.is_within(tolerance) for d in outputs.values())
     modules = comparison.modules()
     first = next(((name, d) for name, d in modules if not d.is_within(tolerance)), None)

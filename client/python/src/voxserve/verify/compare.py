@@ -85,11 +85,13 @@ class Model:
         return dense.at_sites(values, library)
 
     def expected(self, reference: Reference) -> dict[str, Rows]:
-        """Returns the reference's results for the model's outputs, by name. For a network that was cut, they are the
-        results of the part after which it ends; ValueError if the reference does not have them.
+        """Returns the reference's results for the model's outputs, by name: for a traced network those that it serves,
+        or all if it serves none of them. For a network that was cut, they are the results of the part after which it
+        ends; ValueError if the reference does not have them.
         """
         if not self.cut:
-            return reference.outputs
+            served = {name: rows for name, rows in reference.outputs.items() if name in self.outputs}
+            return served or reference.outputs
         found = {name: reference.modules.get(part_name(self.cut, name)) for name in self.outputs}
         there = {name: rows for name, rows in found.items() if rows is not None}
         if not there:
@@ -115,8 +117,15 @@ class Comparison:
         """Returns the nodes that were not computed, with reasons."""
         return self._interpreter.skipped
 
+    @property
+    def not_served(self) -> list[str]:
+        """The names of the reference's outputs that the model does not serve."""
+        if self._model.cut:
+            return []
+        return [name for name in self._reference.outputs if name not in self._model.expected(self._reference)]
+
     def outputs(self) -> dict[str, Deviation]:
-        """Returns the deviation of each of the reference's outputs."""
+        """Returns the deviation of each of the reference's outputs that the model serves."""
         return {
             name: self._deviation(self._model.outputs.get(name, name), rows)
             for name, rows in self._model.expected(self._reference).items()
@@ -164,10 +173,9 @@ class Comparison:
             text = f"the reference {form} and no coordinates, but node '{node}' has {len(result.sites)} sites"
             return Deviation(node, problem=f"{text}: record the module's sparse output")
         at = site_maths.rows_of(result.sites, sites)
-        if (at < 0).any() or len(sites) != len(result.sites):
-            text = (
-                f"other sites: {int((at < 0).sum())} of the reference's {len(sites)} are not among {len(result.sites)}"
-            )
+        expected = len(result.sites) if rows.sample is None else int((result.sites[:, 0] == rows.sample).sum())
+        if (at < 0).any() or len(sites) != expected:
+            text = f"other sites: {int((at < 0).sum())} of the reference's {len(sites)} are not among {expected}"
             return Deviation(node, problem=f"node '{node}' has {text}")
         return compared(node, result.values[at], rows.values.reshape(len(sites), -1))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from voxserve.arrays import array_of
 from voxserve.verify.reference import Reference, Rows, part_name
 from voxserve.verify.sparse_tensors import coordinates_of, features_of, kind_of, named
 
@@ -42,7 +44,7 @@ def record(module: Any, inputs: Any, path: str | Path = "reference.npz", *, inte
             hook.remove()
     if recorder.input is None:
         raise ValueError("the inputs have no sparse tensor, and the module's parts are given none")
-    outputs = {name: rows for name, value in named(result) if (rows := recorder.rows(value)) is not None}
+    outputs = {name: rows for name, value in named(result) if (rows := recorder.placed_rows(value)) is not None}
     if not outputs:
         raise ValueError("the module returns no tensor")
     reference = Reference(recorder.input, outputs, recorder.modules)
@@ -59,7 +61,8 @@ class _Recorder:
         self.input: Rows | None = None
         self.modules: dict[str, Rows] = {}
         self._coordinates: dict[int, Any] = {}  # id() of a tensor of features -> its coordinates
-        self._alive: list[Any] = []  # keeps these tensors alive, so that no other object gets the same id()
+        # These tensors, and their coordinates. They stay alive, so that no other object gets the same id().
+        self._known: list[tuple[Any, Any]] = []
         self._calls: dict[str, int] = {}  # part of the module -> how often it has run
 
     def see(self, value: Any) -> None:
@@ -73,7 +76,7 @@ class _Recorder:
 
     def _know(self, features: Any, coordinates: Any) -> None:
         self._coordinates[id(features)] = coordinates
-        self._alive.append(features)
+        self._known.append((features, coordinates))
 
     def before(self, _module: Any, args: Any) -> None:
         for value in args:
@@ -102,7 +105,20 @@ class _Recorder:
             return None
         return Rows(_values(features), self._coordinates.get(id(features)))
 
+    def placed_rows(self, value: Any) -> Rows | None:
+        """Does the same as rows(), and finds the sites of a tensor that is a copy of a sparse tensor's features, or of
+        the features of one sample, as MinkowskiEngine's decomposed_features are.
+        """
+        rows = self.rows(value)
+        if rows is None or rows.coordinates is not None or rows.values.ndim != 2:
+            return rows
+        for features, coordinates in reversed(self._known):
+            for sample in (None, *np.unique(coordinates[:, 0]).tolist()):
+                at = np.ones(len(coordinates), bool) if sample is None else coordinates[:, 0] == sample
+                if int(at.sum()) == len(rows.values) and np.array_equal(_values(features)[at], rows.values):
+                    return replace(rows, coordinates=coordinates[at], sample=sample)
+        return rows
+
 
 def _values(tensor: Any) -> Any:
-    values = tensor.detach().float() if tensor.is_floating_point() else tensor.detach()
-    return np.array(values.cpu().numpy())
+    return np.array(array_of(tensor.float() if tensor.is_floating_point() else tensor))

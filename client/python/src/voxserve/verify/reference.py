@@ -9,6 +9,7 @@ output/NAME                     a result of the module
 module/PATH                     the result of a part of the module
 module/PATH/KEY                 one of several results of a part
 .../coordinates                 the coordinates of a result on sites, in steps of the sites' stride
+.../sample                      the sample of a result that has the sites of one sample alone
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy.typing as npt
 from voxserve.new_file import new_file
 
 _FORMAT = "voxserve reference 1"
-_COORDINATES = "/coordinates"
+_COORDINATES, _SAMPLE = "/coordinates", "/sample"
 Values = npt.NDArray[Any]
 
 
@@ -34,6 +35,7 @@ class Rows:
 
     values: Values  # [N, C] if there are coordinates, else of any shape
     coordinates: Values | None = None  # [N, 1 + D]: the sample, then the coordinates, in steps of the sites' stride
+    sample: int | None = None  # the only sample whose sites these are; None: the sites of all samples
 
 
 def part_name(path: str, key: str) -> str:
@@ -59,6 +61,8 @@ class Reference:
                 if rows.coordinates is not None:
                     where = group if group == "input" else f"{group}/{name}"
                     arrays[where + _COORDINATES] = rows.coordinates.astype(np.int32)
+                if rows.sample is not None:
+                    arrays[f"{group}/{name}{_SAMPLE}"] = np.array(rows.sample)
         with new_file(path) as file:
             np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
@@ -77,6 +81,7 @@ def read(path: str | Path) -> Reference:
     groups: dict[str, dict[str, Rows]] = {"output": {}, "module": {}}
     for key, values in arrays.items():
         group, _, name = key.partition("/")
-        if group in groups and not name.endswith(_COORDINATES):
-            groups[group][name] = Rows(values, arrays.get(key + _COORDINATES))
+        if group in groups and not name.endswith((_COORDINATES, _SAMPLE)):
+            sample = arrays.get(key + _SAMPLE)
+            groups[group][name] = Rows(values, arrays.get(key + _COORDINATES), None if sample is None else int(sample))
     return Reference(Rows(arrays["input/features"], arrays["input/coordinates"]), groups["output"], groups["module"])
