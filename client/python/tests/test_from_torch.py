@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 import types
 from pathlib import Path
@@ -129,7 +130,14 @@ class Wrapped(torch.nn.Module):
         (lambda y: torch.nn.functional.relu(y[:, :2], inplace=True), "changes a view"),
         (lambda y: torch.zeros(len(y), 5).add_(y), "not traced|does not come"),
         (lambda y: y / y.norm(dim=1, keepdim=True), "'norm' is not"),
-        (lambda y: torch.nn.functional.dropout(y), "dropout is in training mode"),
+        (lambda y: torch.nn.functional.dropout(y), "'dropout' drops features in evaluation too, as its own argument"),
+        (lambda y: torch.nn.functional.rrelu(y, training=True), "'rrelu' is random in evaluation too"),
+        (lambda y: torch.nn.BatchNorm1d(5, track_running_stats=False).eval()(y), "track_running_stats=False"),
+        (
+            lambda y: torch.nn.functional.batch_norm(y, torch.zeros(5), torch.ones(5), training=True),
+            "normalises by the batch in evaluation too, as its own argument `training` is true",
+        ),
+        (lambda y: torch.add(y, 1, out=torch.zeros(len(y), 5)), "'add' with out= is not"),
         (lambda y: y.numpy(), "'numpy' is not"),
     ],
 )
@@ -163,7 +171,7 @@ def test_maxima_that_the_format_does_not_have_are_refused(options: dict[str, Any
 def test_a_trace_leaves_torch_and_the_libraries_as_they_were(cut: str) -> None:
     engine = load("MinkowskiEngine")
     owners = [torch.nn.Module, load("spconv.pytorch").SparseConvTensor, load("torchsparse").SparseTensor]
-    owners += [engine.SparseTensor, engine.SparseTensor.__base__]
+    owners += [engine.SparseTensor, engine.SparseTensor.__base__, torch.Tensor, builtins]
     before = [dict(vars(owner)) for owner in owners]
     from_torch(Wrapped(made("minkowski")[0], lambda y: y).eval(), networks.minkowski_example(engine), cut=cut)
     assert [dict(vars(owner)) for owner in owners] == before
@@ -365,9 +373,9 @@ def test_examples_that_say_too_little_or_too_much() -> None:
         from_torch(module, example, output="boxes", **options)
 
 
-def test_a_constant_that_may_depend_on_the_example_is_named() -> None:
+def test_a_constant_that_is_no_parameter_is_named() -> None:
     inner, example, options = made("spconv-zyx")
-    module = Wrapped(inner, lambda y: y + example.indices.float().mean(0)[:1]).eval()
+    module = Wrapped(inner, lambda y: y + torch.full((1,), 0.5)).eval()
     with pytest.warns(UserWarning, match=r"a tensor \[1\] that is no parameter or buffer is stored"):
         exported = from_torch(module, example, **options)
     assert len(exported.warnings) == 1
@@ -422,8 +430,10 @@ def test_a_dict_of_tensors_is_an_example() -> None:
 
     rows = torch.tensor([0, 0, 3, 1])
     batch = {"feat": example.features, "coords": example.indices, "inverse": rows}
-    exported = from_torch(Batched().eval(), batch, **options)
+    with pytest.warns(UserWarning, match="not served, .* the results coords$"):
+        exported = from_torch(Batched().eval(), batch, **options)
     assert exported.outputs == {"logits": "network.head.3"}
     assert exported.network.has_outputs
     two = {**batch, "center": torch.zeros(4, 3)}
-    assert from_torch(Batched().eval(), two, features="feat", **options).outputs == exported.outputs
+    with pytest.warns(UserWarning, match="not served"):
+        assert from_torch(Batched().eval(), two, features="feat", **options).outputs == exported.outputs

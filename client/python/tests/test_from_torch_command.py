@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +41,11 @@ def make():
 
 def bare():
     return Net()
+
+def with_another():
+    net, example = make()
+    more = torch.tensor([[0, 1, 2, z] for z in range(6)], dtype=torch.int32)
+    return net, example, spconv.SparseConvTensor(torch.ones(6, 2), more, [5, 6, 7], 1)
 """
 
 
@@ -82,8 +88,8 @@ def test_one_command(tmp_path: Path, factory: str, capsys: pytest.CaptureFixture
     assert f"wrote {tmp_path / 'model' / '1'}: 7 tensors" in captured.out
     tensors = safetensors_file.read(tmp_path / "model" / "1" / "weights.safetensors")
     np.testing.assert_array_equal(tensors["head.weight"], state()["head.weight"])
-    assert verify([str(tmp_path / "model"), str(record)]) == 1  # the model does not serve the result of 'deep'
-    assert "node 'deep' cannot be compared" in capsys.readouterr().out
+    assert verify([str(tmp_path / "model"), str(record)]) == 0
+    assert "not compared, since the model does not serve them: deep" in capsys.readouterr().out
 
 
 def test_leftovers_are_left_with_a_warning(tmp_path: Path, factory: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,6 +136,35 @@ def test_several_results_are_tensors_of_their_names(tmp_path: Path, factory: str
     assert text.count("KIND_TENSOR") == text.count("outputs {") == 2
     assert 'name: "logits" }' in text
     assert 'name: "deep" }' in text
+
+
+def test_classes_are_those_of_the_labels(tmp_path: Path, factory: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path, classes = tmp_path / "w.safetensors", tmp_path / "classes.json"
+    safetensors_file.write(path, state())
+    for ids, ignore_label, options, message in (
+        ((0, 1), None, ("--result", "logits"), "classes.json has the class ids [0, 1], the classifier has 3 outputs"),
+        ((0, 1, 2, 3), None, ("--result", "logits"), "class ids [0, 1, 2, 3], the classifier has 3 outputs"),
+        ((1, 2, 3), None, ("--result", "logits"), "class ids [1, 2, 3], the classifier has 3 outputs"),
+        ((0, 1, 1), None, ("--result", "logits"), "class ids [0, 1, 1], the classifier has 3 outputs"),
+        ((0, 1, 2), 2, ("--result", "logits"), "has the ignore label 2, which is one of the 3 classes"),
+        ((0, 1, 2), None, ("--result", "deep"), "class ids [0, 1, 2], the network labels no points"),
+        ((2, 0, 1), 255, ("--result", "logits"), ""),
+    ):
+        entries = [{"id": i, "name": f"c{i}", "color": [1, 2, 3]} for i in ids]
+        extra = {} if ignore_label is None else {"ignore_label": ignore_label}
+        classes.write_text(json.dumps({"classes": entries, **extra}))
+        assert export(factory, path, "--axes", "zyx", "--classes", str(classes), *options) == (1 if message else 0)
+        assert message in capsys.readouterr().err
+    assert (tmp_path / "model" / "config.textproto").read_text().count("classes {") == 3
+
+
+def test_a_second_example_of_the_factory(tmp_path: Path, factory: str) -> None:
+    safetensors_file.write(tmp_path / "w.safetensors", state())
+    other = factory.replace(":make", ":with_another")
+    assert export(other, tmp_path / "w.safetensors", "--axes", "zyx") == 0
+    source = Path(factory.removesuffix(":make"))
+    source.write_text(source.read_text().replace("self.head(x.features)", "self.head(x.features) / len(x.indices)"))
+    assert export(other, tmp_path / "w.safetensors", "--axes", "zyx") == 1
 
 
 class Malicious:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
 def activated(y: Any, function: Any) -> Any:
     """Applies a function of torch to values above 0, and to all values if it is defined below 0."""
     positive = function(y.abs() + 0.5)
-    return positive + function(y + 0) if function(torch.tensor(-1.0)).isfinite() else positive
+    return positive + function(y + 0) if math.isfinite(function(torch.tensor(-1.0)).numpy()) else positive
 
 
 for _name in OF_TORCH:

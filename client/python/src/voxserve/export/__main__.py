@@ -11,6 +11,7 @@ from typing import Any
 
 from voxserve.export import checkpoint_file, from_torch_command, model_folder, weights
 from voxserve.export.arguments import add_folder, add_weights, names, point_features, voxel_size
+from voxserve.export.class_lists import check_classes
 from voxserve.export.input_files import narrow, read_classes
 from voxserve.export.model_folder import ClassEntry, Network, PointFeature
 from voxserve.export.networks import (
@@ -64,13 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         made = _make(options, state)
         texts += state.spconv.warnings() if state is not None else []
         classes, ignore_label = read_classes(options.classes) if options.classes else (made.classes, None)
-        if classes and sorted(c.id for c in classes) != list(range(made.num_classes)):
-            raise ExportError(
-                [
-                    f"{options.classes} has the class ids {[c.id for c in classes]}, "
-                    f"the classifier has {made.num_classes} outputs"
-                ]
-            )
+        check_classes(classes, ignore_label, made.num_classes, options.classes)
         max_voxels = made.max_voxels if options.max_voxels is None else options.max_voxels
         if options.voxel_overflow and max_voxels == 0:
             parser.error("--voxel-overflow needs a limit: add --max-voxels")

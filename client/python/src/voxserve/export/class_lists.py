@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from voxserve.export.model_folder import ClassEntry
+from voxserve.export.networks.tensors import ExportError
 
 
 def _listed(*entries: tuple[str, tuple[int, int, int]]) -> tuple[ClassEntry, ...]:
@@ -52,3 +55,15 @@ CLASS_LISTS = {
         ("vegetation", (0, 175, 0)),
     ),
 }
+
+
+def check_classes(classes: Sequence[ClassEntry], ignore_label: int | None, num_classes: int, source: str) -> None:
+    """Raises ExportError if a list of classes does not name each of a network's classes once, or if the ignore label is
+    a class. num_classes: 0 for a network without labels. source: the list's name in the error.
+    """
+    ids = [entry.id for entry in classes]
+    if ids and sorted(ids) != list(range(num_classes)):
+        outputs = f"the classifier has {num_classes} outputs" if num_classes else "the network labels no points"
+        raise ExportError([f"{source} has the class ids {ids}, {outputs}"])
+    if ignore_label is not None and ignore_label < num_classes:
+        raise ExportError([f"{source} has the ignore label {ignore_label}, which is one of the {num_classes} classes"])

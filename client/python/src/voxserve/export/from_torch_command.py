@@ -12,6 +12,7 @@ from typing import Any
 
 from voxserve.export import checkpoint, checkpoint_file, stand_ins
 from voxserve.export.arguments import add_folder, add_weights, names, point_features, voxel_size
+from voxserve.export.class_lists import check_classes
 from voxserve.export.input_files import read_classes
 from voxserve.export.model_folder import config_textproto
 from voxserve.export.networks.tensors import ExportError
@@ -19,7 +20,10 @@ from voxserve.export.tracing.from_torch import from_torch
 from voxserve.export.tracing.input_points import Points
 
 NAME = "from-torch"
-_EXAMPLE = "FACTORY must return (module, example): example is what the module is called with, such as a sparse tensor"
+_EXAMPLE = (
+    "FACTORY must return (module, example): example is what the module is called with, such as a sparse tensor. It may "
+    "return a second example of another size, with which the network is compared: (module, example, other)"
+)
 
 
 def add_parser(networks: Any) -> None:
@@ -74,7 +78,7 @@ def _export(options: argparse.Namespace) -> tuple[Path, list[str], int]:
     state = checkpoint_file.read(options.checkpoint) if options.checkpoint else None
     classes, ignore_label = read_classes(options.classes) if options.classes else ((), None)
     texts = [f"{library} is not installed: a stand-in computes for it" for library in stand_ins.install()]
-    module, example = _made(options.factory)
+    module, example, other = _made(options.factory)
     if state is None and (options.prefix or options.spconv_order):
         raise ValueError("--prefix and --spconv-order are of a checkpoint, and none is given")
     if state is None:
@@ -94,7 +98,9 @@ def _export(options: argparse.Namespace) -> tuple[Path, list[str], int]:
             cut=options.cut,
             output=options.result,
             features=options.features_of,
+            other=other,
         )
+    check_classes(classes, ignore_label, exported.num_classes, options.classes)
     if not exported.network.has_outputs:
         raise ExportError(
             [
@@ -111,7 +117,8 @@ def _export(options: argparse.Namespace) -> tuple[Path, list[str], int]:
     return folder, [*texts, *exported.warnings], len(exported.network.tensors)
 
 
-def _made(factory: str) -> tuple[Any, Any]:
+def _made(factory: str) -> tuple[Any, Any, Any]:
+    """Returns the module, its example, and the second example or None."""
     where, _, name = factory.rpartition(":")
     if not where or not name:
         raise ValueError(f"'{factory}' is not file.py:function or package.module:function")
@@ -122,9 +129,9 @@ def _made(factory: str) -> tuple[Any, Any]:
     if not hasattr(source, name):
         raise ValueError(f"{where} has no '{name}'")
     made = getattr(source, name)()
-    if not isinstance(made, tuple) or len(made) != 2 or not hasattr(made[0], "named_modules"):
+    if not isinstance(made, tuple) or len(made) not in (2, 3) or not hasattr(made[0], "named_modules"):
         raise ValueError(f"{_EXAMPLE}; '{factory}' returned {type(made).__name__}")
-    return made
+    return made[0], made[1], made[2] if len(made) == 3 else None
 
 
 def _loaded(path: Path) -> Any:

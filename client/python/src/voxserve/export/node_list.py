@@ -58,6 +58,10 @@ class NodeList:
         """The names of the nodes, in their order."""
         return list(self._names)
 
+    def text_of(self, name: str) -> str:
+        """Returns a node's text in model.textproto."""
+        return self._lines[self._texts[name][0]]
+
     @property
     def has_outputs(self) -> bool:
         return bool(self._outputs)

@@ -17,10 +17,11 @@ import numpy as np
 import torch
 
 from voxserve.activations import OF_TORCH
+from voxserve.export.limits import LIMITS
 from voxserve.export.tracing import layouts
 from voxserve.export.tracing.graph import Graph, Place, Values, constant
 from voxserve.export.tracing.layouts import Layout, base, laid, layout_of, without_ones
-from voxserve.export.tracing.refusal import RefusalError
+from voxserve.export.tracing.refusal import LimitError, RefusalError
 
 if TYPE_CHECKING:
     from voxserve.export.tracing.functions import Call
@@ -42,6 +43,12 @@ def check_one_sample(graph: Graph) -> None:
         raise RefusalError(
             f"attention among the rows of an example of {samples} samples: trace it with an example of one sample"
         )
+
+
+def _check_head(channels: int) -> None:
+    most = LIMITS["kMaxAttentionHeadChannels"]
+    if channels > most:
+        raise LimitError(f"attention with heads of {channels} channels; the server has at most {most}")
 
 
 def learned_rows(graph: Graph, values: Values) -> Place:
@@ -109,6 +116,7 @@ def product(call: Call) -> Place:
         ):
             return laid(attended(call, b.index, base(a)), (*b_layout[:-2], channels, "rows"))
         if "keys" not in (*a_layout, *b_layout) and pair == (("rows", channels), (channels, "rows")):
+            _check_head(factors[0].shape[-1])
             number = factors[0].shape[a_layout.index(0)] if heads else 0
             ones = ("one",) * (len(b_layout) - len(a_layout))
             return scores(call, base(a), base(b), number, 1.0, (*ones, *a_layout[:-1], "keys"))
@@ -137,7 +145,7 @@ def attended(call: Call, weights: Scores, values: Place) -> Place:
             n, queries.node, keys.node, values.node, num_heads=weights.heads or 1, scale=weights.scale
         ),
     )
-    return replace(queries, node=name, is_view=False)
+    return replace(queries, node=name)
 
 
 def scaled(call: Call, x: Place, factor: Any) -> Place:
@@ -180,7 +188,10 @@ def _dot_product(call: Call) -> Place:
     if call.get(3, "attn_mask") is not None or call.get(5, "is_causal", False) or call.kwargs.get("enable_gqa", False):
         raise RefusalError(f"'{call.name}' with a mask or grouped heads is not in the model format")
     if call.get(4, "dropout_p", 0.0):
-        raise RefusalError(f"'{call.name}' with a dropout is training: call module.eval() before")
+        raise RefusalError(
+            f"'{call.name}' drops weights in evaluation too, as its argument dropout_p is not 0: write "
+            "dropout_p=p if self.training else 0.0"
+        )
     tensors = [call.get(i, key) for i, key in enumerate(("query", "key", "value"))]
     (q, q_layout), (k, k_layout), (v, v_layout) = (_operand(call, t) for t in tensors)
     places = ((q, q_layout), (k, k_layout), (v, v_layout))
@@ -189,6 +200,7 @@ def _dot_product(call: Call) -> Place:
         raise RefusalError(
             f"{layouts.refuse(call, tensors[0].shape)}: the last two dimensions must be the rows and the channels"
         )
+    _check_head(max(tensors[0].shape[-1], tensors[2].shape[-1]))
     heads = tensors[0].shape[q_layout.index(0)] if 1 in q_layout else 0
     scale = call.kwargs.get("scale")
     factor = tensors[0].shape[-1] ** -0.5 if scale is None else float(scale)
@@ -206,8 +218,12 @@ def _multi_head(call: Call) -> list[Any]:
             f"MultiheadAttention with {', '.join(unserved) or 'zeros or a mask'} is not in the model format"
         )
     if given.get("training", False) and given["dropout_p"]:
-        raise RefusalError("MultiheadAttention is in training mode: call module.eval() before")
+        raise RefusalError(
+            "multi_head_attention_forward drops weights in evaluation too, as its own argument `training` is true: "
+            "write training=self.training, or use torch.nn.MultiheadAttention"
+        )
     width, heads = given["embed_dim_to_check"], given["num_heads"]
+    _check_head(width // heads)
     if given.get("use_separate_proj_weight"):
         weights = [constant(given[f"{part}_proj_weight"]) for part in "qkv"]
     else:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from voxserve.export import model_folder
+from voxserve.export.class_lists import check_classes
+from voxserve.export.limits import LIMITS
 from voxserve.export.model_folder import ClassEntry, Network
 from voxserve.export.networks.tensors import ExportError
-from voxserve.export.tracing import layouts
+from voxserve.export.tracing import layouts, second_cloud
+from voxserve.export.tracing.comparing import difference
 from voxserve.export.tracing.graph import INPUT, Graph, Place
 from voxserve.export.tracing.input_points import Points, add_voxelize
-from voxserve.export.tracing.refusal import RefusalError
-from voxserve.verify.sparse_tensors import features_of, kind_of, named
+from voxserve.export.tracing.refusal import LimitError, RefusalError
+from voxserve.export.tracing.run import Result, Trace, trace
+from voxserve.verify.sparse_tensors import kind_of
 
 _TENSOR_KINDS = ("sites", "points", "samples", "image")  # the kinds of Place that an output TENSOR can have
 _MAX_NAME = 64  # the most characters of a tensor's name
@@ -37,6 +42,7 @@ class Exported:
     axes: tuple[int, ...]  # axes[i]: which of the library's axes is the model's axis i
     warnings: tuple[str, ...]
     cut: str = ""  # the part of the module after which the network ends; "": it has all parts
+    num_classes: int = 0  # of the points' labels; 0: the trace made none
 
     def write(
         self,
@@ -54,7 +60,11 @@ class Exported:
         config: the text of config.textproto, instead of one made from classes and ignore_label.
         version: the version to write; it replaces an older one with the same number.
         notice: a comment at the beginning of the files.
+
+        ExportError if the classes are not those of the points' labels.
         """
+        if self.num_classes:
+            check_classes(classes, ignore_label, self.num_classes, "the list of classes")
         text = model_folder.config_textproto(classes, ignore_label, notice) if config is None else config
         names: dict[str, Any] = {"axes": list(self.axes), "outputs": self.outputs, "modules": self.modules}
         if self.cut:
@@ -74,8 +84,12 @@ def from_torch(
     cut: str = "",
     output: str = "",
     features: str = "",
+    other: Any = None,
 ) -> Exported:
     """Runs module(example), records the operations on its features (a trace), and returns them as a network.
+
+    It does the same with a second, smaller cloud, since a network for every cloud is the same for both: what depends on
+    the number of voxels or samples, or on the branches that the example takes, is refused.
 
     module: a torch.nn.Module in evaluation mode, on the CPU or on a device that its library supports.
     example: the module's input: a sparse tensor, a dict of tensors, or a tuple of arguments. The trace contains only
@@ -88,35 +102,75 @@ def from_torch(
     cut: the path of the part of the module after which the network ends. Error messages suggest it.
     output: the name of the only result to serve, if the module returns several.
     features: the key of the features, if the example is a dict of several tensors.
+    other: the second example, with other numbers of voxels and samples; None: some rows of the first one.
 
     Raises ExportError, with the user's line of Python, for an operation that the model format does not have, and
     ValueError for wrong arguments.
     """
-    import torch
-
-    from voxserve.export.tracing import patches
-
     training = [path or type(part).__name__ for path, part in module.named_modules() if part.training]
     if training:
         raise ExportError([f"{', '.join(training[:5])} in training mode: call module.eval() before"])
-    graph = Graph(axes=_served_axes(axes, example))
-    graph.stored = {tensor.data_ptr() for tensor in module.state_dict(keep_vars=True).values()}
-    with torch.no_grad(), patches.patched(graph, module, cut):
-        try:
-            arguments = _traced_example(graph, example, features)
-            result = module(*arguments) if isinstance(arguments, tuple) else module(arguments)
-        except patches.Cut as ended:
-            result = ended.result
-        except RefusalError as refusal:
-            raise refusal.offering(graph.last_module) from None
+    served_axes = _served_axes(axes, example)
+
+    def traced(cloud: Any) -> Trace:
+        return trace(module, cloud, served_axes, cut, features)
+
+    # The second cloud comes first: it is small, so that a network that the server cannot run is soon refused.
+    seconds = iter([traced(other)]) if other is not None else _smaller(traced, example, features)
+    first_second = list(itertools.islice(seconds, 1))
+    made = traced(example)
+    graph = made.graph
     try:
-        places = _places(result)
-        network, outputs = _network(graph, places, points, name or type(module).__name__, description, output)
+        served = _served(made, output)
+        network, num_classes = _network(graph, served, points, name or type(module).__name__, description)
+        _compare(made, list(served), itertools.chain(first_second, seconds))
     except RefusalError as refusal:
         raise refusal.offering("" if cut else graph.last_module) from None
+    second_cloud.check_coordinates(graph, example)
     for text in graph.warnings:
         warnings.warn(text, stacklevel=2)
-    return Exported(network, outputs, _kept(graph, network), graph.axes, tuple(graph.warnings), cut)
+    nodes = {key: result.place.node for key, result in served.items()}
+    return Exported(
+        network, nodes, _kept(graph, network), graph.axes, tuple(graph.warnings), cut, num_classes=num_classes
+    )
+
+
+def _smaller(traced: Callable[[Any], Trace], example: Any, features: str) -> Iterator[Trace | Exception]:
+    """Yields the traces of parts of the example, or the errors that ended them. LimitError is raised: it is no error of
+    the part.
+    """
+    for cloud in second_cloud.smaller(example, features):
+        made: Trace | Exception
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                made = traced(cloud())
+        except LimitError:
+            raise
+        except Exception as error:
+            made = error
+        yield made
+
+
+def _compare(made: Trace, keys: Sequence[str], seconds: Iterable[Trace | Exception]) -> None:
+    """Compares the trace of the example with those of other clouds. Raises RefusalError if all of them differ from it.
+    A small cloud may be a special case, so one that does not differ suffices. Adds a warning if none could be traced.
+    keys: the results that are served.
+    """
+    problem, reason = None, "it has too few rows"
+    for second in seconds:
+        if isinstance(second, Exception):
+            reason = second.problems[0] if isinstance(second, ExportError) else f"{type(second).__name__}: {second}"
+            continue
+        problem = difference(made, second, keys)
+        if problem is None:
+            return
+    if problem is not None:
+        raise problem
+    made.graph.warn(
+        "the network could not be compared with that of a smaller part of the example, so that it may depend on the "
+        f"example's numbers of voxels and samples: give from_torch a second example (other=...). The reason: {reason}"
+    )
 
 
 def _served_axes(axes: str, example: Any) -> tuple[int, ...]:
@@ -132,52 +186,23 @@ def _served_axes(axes: str, example: Any) -> tuple[int, ...]:
     return ()
 
 
-def _traced_example(graph: Graph, example: Any, features: str) -> Any:
-    """Returns the example with its features replaced by a traced tensor."""
-    from voxserve.export.tracing import minkowski_layers
-    from voxserve.export.tracing.traced import wrap
-
-    found = []
-
-    def traced(tensor: Any) -> Any:
-        found.append(tensor)
-        graph.num_features = int(tensor.shape[1])
-        return wrap(tensor, Place("sites", INPUT, graph.input_level), graph)
-
-    def replaced(value: Any, key: str = "") -> Any:
-        kind = kind_of(value)
-        if kind == "spconv":
-            value = value.replace_feature(traced(value.features))
-        elif kind == "MinkowskiEngine":
-            value = minkowski_layers.like(value, traced(value.F))
-        elif kind == "torchsparse":
-            value = type(value)(traced(value.feats), value.coords, value.stride, value.spatial_range)
-        elif isinstance(value, tuple):
-            value = tuple(replaced(v) for v in value)
-        elif isinstance(value, list):
-            value = [replaced(v) for v in value]
-        elif isinstance(value, dict):
-            value = {k: replaced(v, str(k)) for k, v in value.items()}
-        elif getattr(value, "ndim", 0) == 2 and value.is_floating_point() and key == (features or key):
-            value = traced(value)
-        return value
-
-    made = replaced(example)
-    if len(found) != 1:
-        what = "features='name' names them" if found else "a sparse tensor, or a dict of tensors"
-        raise ExportError([f"the example has {len(found)} tensors of features, and it needs one: {what}"])
-    return made
+def _served(made: Trace, output: str) -> dict[str, Result]:
+    """Returns the results to serve. output: the name of the only one; "": all."""
+    results = made.results
+    if output:
+        if output not in results:
+            raise ExportError([f"output is '{output}', the module returns {', '.join(results) or 'nothing traced'}"])
+        results = {output: results[output]}
+    if not results:
+        raise ExportError(["the module returns nothing that was computed from the example's features"])
+    if made.others and not output:
+        made.graph.warn(
+            f"not served, since they are not computed from the features: the results {', '.join(made.others)}"
+        )
+    return {key: replace(r, place=_served_place(made.graph, key, r.place)) for key, r in results.items()}
 
 
-def _places(result: Any) -> dict[str, Place]:
-    """Returns the places of the module's results that were traced, by name."""
-    from voxserve.export.tracing.traced import place_of
-
-    places = {name: place_of(features_of(value)) for name, value in named(result)}
-    return {name: place for name, place in places.items() if place is not None}
-
-
-def _served(graph: Graph, name: str, place: Place) -> Place:
+def _served_place(graph: Graph, name: str, place: Place) -> Place:
     """Returns the place whose rows are served for a result. For a dense result, these are the rows of the sites that it
     was made of, since all other cells are 0.
     """
@@ -190,40 +215,44 @@ def _served(graph: Graph, name: str, place: Place) -> Place:
 
 
 def _network(
-    graph: Graph, places: dict[str, Place], points: Points | None, name: str, description: str, output: str
-) -> tuple[Network, dict[str, str]]:
-    if output and output not in places:
-        raise ExportError([f"output is '{output}', the module returns {', '.join(places) or 'nothing traced'}"])
-    places = {output: places[output]} if output else {k: p for k, p in places.items() if p.node != INPUT}
-    if not places:
-        raise ExportError(["the module returns nothing that was computed from the example's features"])
-    places = {key: _served(graph, key, place) for key, place in places.items()}
+    graph: Graph, served: dict[str, Result], points: Points | None, name: str, description: str
+) -> tuple[Network, int]:
+    """Returns the network, and the number of classes of the points' labels; 0 if it makes no labels."""
     network = Network(name, description, len(graph.input_level.stride))
     add_voxelize(network, graph, points)
-    graph.write(network, [p.node for p in places.values()])
-    add_outputs(network, places)
-    return network, {key: p.node for key, p in places.items()}
+    graph.write(network, [result.place.node for result in served.values()])
+    return network, add_outputs(network, served)
 
 
-def add_outputs(network: Network, places: dict[str, Place]) -> None:
+def add_outputs(network: Network, served: dict[str, Result]) -> int:
     """Adds the outputs of the results. If the results are one row of scores per point, or labels, or both, the outputs
-    are labels and scores of points. Otherwise each result becomes a tensor with its name. If a result cannot be a
-    tensor (a column or a mask, for example), it adds no output, and the caller must add some.
+    are labels and scores of points; it then returns the number of classes. Otherwise it returns 0, and each result
+    becomes a tensor with its name. If a result cannot be a tensor (a column or a mask, for example), it adds no output,
+    and the caller must add some.
     """
-    scores = [p for p in places.values() if _is_of_points(p) and p.kind != "labels"]
-    labels = [p for p in places.values() if _is_of_points(p) and p.kind == "labels"]
+    places = [result.place for result in served.values()]
+    scores = [r for r in served.values() if _is_of_points(r.place) and r.place.kind != "labels"]
+    labels = [r for r in served.values() if _is_of_points(r.place) and r.place.kind == "labels"]
     if len(scores) + len(labels) != len(places) or len(scores) > 1 or len(labels) > 1:
-        if all(place.kind in _TENSOR_KINDS for place in places.values()):
-            for key, place in zip(_tensor_names(places), places.values(), strict=True):
+        if all(place.kind in _TENSOR_KINDS for place in places):
+            if len(places) > LIMITS["kMaxTensors"]:
+                raise LimitError(
+                    f"the module returns {len(places)} results; at most {LIMITS['kMaxTensors']} are served"
+                )
+            for key, place in zip(_tensor_names(served), places, strict=True):
                 network.output("TENSOR", place.node, key)
-        return
-    for place in scores:
-        network.voxel_to_point("point_scores", place.node, INPUT)
-    best = labels[0].node if labels else network.argmax("best", scores[0].node)
+        return 0
+    num_classes = (labels or scores)[0].channels
+    if num_classes > LIMITS["kMaxClasses"]:
+        raise LimitError(f"the network has {num_classes} classes; at most {LIMITS['kMaxClasses']} are served")
+    for result in scores:
+        network.voxel_to_point("point_scores", result.place.node, INPUT)
+    best = labels[0].place.node if labels else network.argmax("best", scores[0].place.node)
     network.voxel_to_point("point_labels", best, INPUT)
     network.output("LABELS", "point_labels")
     if scores:
         network.output("SCORES", "point_scores")
+    return num_classes
 
 
 def _tensor_names(keys: Iterable[str]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from voxserve.arrays import array_of
 from voxserve.export.tracing import attention, images, layouts, row_functions
 from voxserve.export.tracing.graph import Graph, Place, Values, constant
 from voxserve.export.tracing.refusal import RefusalError
@@ -59,7 +60,10 @@ def same(call: Call) -> Any:
 
 def _dropout(call: Call) -> Any:
     if call.get(2, "training", True):
-        raise RefusalError("a dropout is in training mode: call module.eval() before")
+        raise RefusalError(
+            f"'{call.name}' drops features in evaluation too, as its own argument `training` is true: write "
+            f"F.{call.name}(x, p, training=self.training), or use torch.nn.Dropout"
+        )
     return call.get(0, "input")
 
 
@@ -84,12 +88,19 @@ def _matmul(call: Call) -> Place:
 
 def _batch_norm(call: Call) -> Place:
     x = call.source()
-    if call.get(5, "training", False):
-        raise RefusalError("a batch norm is in training mode: call module.eval() before")
     mean, variance = call.get(1, "running_mean"), call.get(2, "running_var")
     weight, bias = call.get(3, "weight"), call.get(4, "bias")
     if mean is None or variance is None:
-        raise RefusalError("a batch norm without running statistics is not in the model format")
+        raise RefusalError(
+            "a batch norm without running statistics (track_running_stats=False) normalises by those of each batch, "
+            "in evaluation too: the model format has norms with stored statistics. Train it with them, or use an "
+            "instance norm of the library, which is of each cloud"
+        )
+    if call.get(5, "training", False):
+        raise RefusalError(
+            "a batch norm normalises by the batch in evaluation too, as its own argument `training` is true: write "
+            "F.batch_norm(..., training=self.training), or use torch.nn.BatchNorm1d"
+        )
     channels = len(mean)
     return batch_norm(
         call.graph,
@@ -108,7 +119,7 @@ def batch_norm(graph: Graph, x: Place, tensors: dict[str, Values], epsilon: floa
     if x.kind not in (*_ROWS, "image"):
         raise RefusalError(f"a batch norm of {x.kind} is not in the model format")
     name = graph.node("batch_norm", [x.node], lambda network, n: network.batch_norm(n, x.node, tensors, epsilon))
-    return replace(x, node=name, is_view=False)
+    return replace(x, node=name)
 
 
 def affine(graph: Graph, x: Place, scale: Values, shift: Values) -> Place:
@@ -124,7 +135,7 @@ def _per_channel(call: Call, value: Any, tensor: Any) -> Values:
     if isinstance(value, (int, float)):
         return np.full(channels, value, np.float32)
     call.graph.check_stored(value)
-    values = value.detach().cpu().numpy()
+    values = array_of(value)
     is_image = len(tensor.shape) == 4
     expected = (channels, 1, 1) if is_image else (channels,)
     shape = values.shape[1:] if values.ndim > len(expected) and values.shape[0] == 1 else values.shape
@@ -160,7 +171,7 @@ def add(call: Call, a: Place, b: Place) -> Place:
         return _spread(call, a, b, "ADD")
     _check_same_rows(call, [a, b])
     name = call.graph.node("add", [a.node, b.node], lambda network, n: network.add(n, [a.node, b.node]))
-    return replace(a, node=name, is_view=False)
+    return replace(a, node=name)
 
 
 def _check_same_rows(call: Call, places: list[Place]) -> None:
@@ -202,7 +213,7 @@ def _product(call: Call, a: Place, b: Place) -> Place:
     if call.get(0, "input").shape[1] != call.get(1, "other").shape[1]:
         raise RefusalError(f"'{call.name}' of tensors with other channels is not in the model format")
     name = call.graph.node("multiply", [a.node, b.node], lambda network, n: network.multiply(n, a.node, b.node))
-    return replace(a, node=name, is_view=False)
+    return replace(a, node=name)
 
 
 def _negative(call: Call) -> Place:
@@ -222,7 +233,7 @@ def _concat(call: Call) -> Place:
     _check_same_rows(call, places)
     nodes = [p.node for p in places]
     name = call.graph.node("concat", nodes, lambda network, n: network.concat(n, nodes))
-    return replace(places[0], node=name, is_view=False)
+    return replace(places[0], node=name)
 
 
 def _spread(call: Call, a: Place, b: Place, function: str) -> Place:
@@ -235,7 +246,7 @@ def _spread(call: Call, a: Place, b: Place, function: str) -> Place:
 def broadcast(graph: Graph, x: Place, samples: str, function: str) -> Place:
     needs = [x.node, samples]
     name = graph.node("broadcast", needs, lambda network, n: network.broadcast(n, x.node, samples, function))
-    return replace(x, node=name, is_view=False)
+    return replace(x, node=name)
 
 
 def _get_item(call: Call) -> Any:
@@ -252,7 +263,7 @@ def _get_item(call: Call) -> Any:
     if isinstance(index, tuple) and len(index) == 1:
         index = index[0]
     if isinstance(index, torch.Tensor) and call.place_of(index) is None and index.ndim == 1:
-        values = index.detach().cpu().numpy()
+        values = array_of(index)
         if values.dtype.kind in "iu":
             return _indexed(x, values)
         raise RefusalError("a choice of rows by a mask is not in the model format (MinkowskiPruning is)")
@@ -261,9 +272,9 @@ def _get_item(call: Call) -> Any:
 
 def _channels(call: Call, x: Place, num_channels: int, index: Any) -> Place:
     if num_channels == 1 and index in (0, -1):
-        return replace(x, is_flat=True, is_view=True)
+        return replace(x, is_flat=True)
     if isinstance(index, int):  # a column, which only an embedding can use
-        return replace(x, kind="column", index=index % num_channels, is_view=True, column_of=x.kind)
+        return replace(x, kind="column", index=index % num_channels, column_of=x.kind)
     if not isinstance(index, (slice, list)):
         raise RefusalError(f"channels chosen by {type(index).__name__} are not in the model format")
     return call.graph.channels(x, np.arange(num_channels)[index], num_channels)
@@ -275,7 +286,7 @@ def _indexed(x: Place, index: Values) -> Place:
     if x.kind == "sites" and x.on_level().key == ("voxels",):
         return replace(x, kind="points", level=None, index=index)
     if x.kind == "sites" and np.array_equal(index, np.arange(len(x.on_level().sites()))):
-        return replace(x, is_view=True)  # the rows of the only sample
+        return x  # the rows of the only sample
     raise RefusalError(
         "rows chosen by an index are in the model format for the voxels (their points) and for samples alone; if they "
         "are those of one sample, trace with an example of one sample"
@@ -285,7 +296,7 @@ def _indexed(x: Place, index: Values) -> Place:
 def _index_select(call: Call) -> Any:
     if call.get(1, "dim") != 0:
         raise RefusalError("'index_select' along another dimension than 0 is not in the model format")
-    return _indexed(call.rows(), call.get(2, "index").detach().cpu().numpy())
+    return _indexed(call.rows(), array_of(call.get(2, "index")))
 
 
 def _squeeze(call: Call) -> Any:
@@ -295,9 +306,9 @@ def _squeeze(call: Call) -> Any:
     if x.kind in layouts.KINDS:
         return layouts.squeezed(call, x)
     if x.kind == "mask":
-        return replace(x, is_view=True)
+        return x
     if len(tensor.shape) == 2 and tensor.shape[1] == 1 and call.get(1, "dim", -1) in (1, -1):
-        return replace(x, is_flat=True, is_view=True)
+        return replace(x, is_flat=True)
     raise RefusalError(f"'{call.name}' of {x.kind} is not in the model format")
 
 
@@ -305,7 +316,7 @@ def _above(call: Call) -> Place:
     x, threshold = call.source(), call.get(1, "other")
     if x.kind != "sites" or (call.args[0].shape[-1] != 1 and not x.is_flat) or not isinstance(threshold, (int, float)):
         raise RefusalError("a mask is in the model format for one channel above a number alone")
-    return replace(x, kind="mask", threshold=float(threshold), is_view=False)
+    return replace(x, kind="mask", threshold=float(threshold))
 
 
 def _argmax(call: Call) -> Place:
@@ -313,7 +324,7 @@ def _argmax(call: Call) -> Place:
     if dim not in (1, -1) or call.get(2, "keepdim", False):
         raise RefusalError("'argmax' is in the model format along the channels alone")
     name = call.graph.node("argmax", [x.node], lambda network, n: network.argmax(n, x.node))
-    return replace(x, kind="labels", node=name, is_view=False)
+    return replace(x, kind="labels", node=name)
 
 
 def _cast(call: Call) -> Any:

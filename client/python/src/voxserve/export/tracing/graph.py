@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from google.protobuf import text_format
 
+from voxserve import wire
+from voxserve.arrays import array_of
+from voxserve.export import limits
 from voxserve.export.model_folder import Network
-from voxserve.export.tracing.refusal import RefusalError
+from voxserve.export.tracing import sizes
+from voxserve.export.tracing.refusal import LimitError, Line, RefusalError, line_of_user
 from voxserve.verify import sites as site_maths
 
 Values = npt.NDArray[Any]
@@ -58,7 +64,6 @@ class Place:
     index: Any = None
     column_of: str = ""  # for column: the kind of the rows
     padding: tuple[int, int] = (0, 0)  # for image: rows and columns of zeros that the next convolution has to add
-    is_view: bool = False  # whether the tensor shares memory with another one
     is_flat: bool = False  # whether the tensor is [N], the only channel of the rows
     layout: tuple[str | int, ...] = ()  # for laid, scores and weights: see layouts.py
     rows_kind: str = ""  # for laid: the kind of the rows
@@ -70,9 +75,15 @@ class Place:
 
 
 @dataclass(frozen=True)
-class _Step:
+class Step:
+    """A node of a trace, with what it needs, and how it is added to a network."""
+
+    name: str
     needs: tuple[str, ...]
     emit: Callable[[Network], Any]
+    text: str  # the node in model.textproto
+    tensors: dict[str, Values]  # by their names in weights.safetensors
+    line: Line | None  # the user's line of Python that asked for it
 
 
 @dataclass
@@ -92,7 +103,10 @@ class Graph:
     # Node -> how it was made, for nodes that may be parts of a generalised mean: ("clamp", source, least), ("power",
     # source, exponent) or ("average", source).
     made_by: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    _steps: dict[str, _Step] = field(default_factory=dict)
+    branches: list[sizes.Comparison] = field(default_factory=list)  # what the user's code compared sizes with
+    truths: list[tuple[Line, bool]] = field(default_factory=list)  # where it asked whether a tensor is true
+    _steps: dict[str, Step] = field(default_factory=dict)
+    _memory: dict[int, list[weakref.ref[Any]]] = field(default_factory=dict)  # address -> the tensors that lie there
     _linears: dict[str, tuple[str, Values, Values | None]] = field(default_factory=dict)  # node -> input, weight, bias
 
     def __post_init__(self) -> None:
@@ -110,25 +124,40 @@ class Graph:
         while name in self._steps or name == INPUT:
             number += 1
             name = f"{base}.{number}"
-        self._steps[name] = _Step(tuple(needs), lambda network: emit(network, name))
+        alone = Network("", dimension=len(self.axes))
+        emit(alone, name)
+        text = alone.text_of(name)
+        shapes = {key.removeprefix(f"{name}."): values.shape for key, values in alone.tensors.items()}
+        node = text_format.Parse(text, wire.Model()).nodes[0]
+        for problem in limits.problems(node, shapes, len(self.axes)):
+            raise LimitError(f"the server cannot run '{name}': {problem}")
+        step = Step(name, tuple(needs), lambda network: emit(network, name), text, alone.tensors, line_of_user())
+        self._steps[name] = step
         return name
 
     def linear(self, x: Place, weight: Values, bias: Values | None = None) -> Place:
         """Adds a linear layer of rows [N, in]. weight: [out, in]."""
         name = self.node("linear", [x.node], lambda network, n: network.linear(n, x.node, weight, bias))
         self._linears[name] = (x.node, weight, bias)
-        return replace(x, node=name, is_view=False)
+        return replace(x, node=name)
 
     def channels(self, x: Place, chosen: Values, num_channels: int) -> Place:
         """Adds a node that selects channels of rows [N, num_channels], and returns its place. If the rows are the
         result of a linear layer, the node is a smaller linear layer that computes only these channels.
         """
         if np.array_equal(chosen, np.arange(num_channels)):
-            return replace(x, is_view=True)
+            return x
         source, weight, bias = self._linears.get(x.node, (x.node, np.eye(num_channels, dtype=np.float32), None))
         part = None if bias is None else bias[chosen]
-        made = self.linear(replace(x, node=source), np.ascontiguousarray(weight[chosen]), part)
-        return replace(made, is_view=True)
+        return self.linear(replace(x, node=source), np.ascontiguousarray(weight[chosen]), part)
+
+    def shares_memory(self, tensor: Any, address: int) -> bool:
+        """Returns whether another tensor of the trace that is still in use lies in the memory of `tensor`."""
+        return any(ref() is not None and ref() is not tensor for ref in self._memory.get(address, ()))
+
+    def note_memory(self, tensor: Any, address: int) -> None:
+        alive = [ref for ref in self._memory.get(address, ()) if ref() is not None]
+        self._memory[address] = [*alive, weakref.ref(tensor)]
 
     def axes_of(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Returns a library's values, one per axis, in the model's order of axes."""
@@ -138,7 +167,7 @@ class Graph:
         """Returns the sites of a library's coordinates [N, 1 + D], the sample first, in the model's order of axes.
         unit: what the coordinates are divided by, one value per axis in the library's order; empty: 1.
         """
-        values = coordinates.detach().cpu().numpy().astype(np.int64)
+        values = array_of(coordinates).astype(np.int64)
         if unit:
             values[:, 1:] //= np.asarray(unit, np.int64)
         sites: site_maths.Sites = values[:, [0, *(1 + a for a in self.axes)]]
@@ -179,23 +208,26 @@ class Graph:
         if text not in self.warnings:
             self.warnings.append(text)
 
-    def write(self, network: Network, wanted: Sequence[str]) -> None:
-        """Adds the wanted nodes, and those that they need, to the network, in the order in which they ran."""
+    def steps(self, wanted: Sequence[str]) -> list[Step]:
+        """Returns the wanted nodes, and those that they need, in the order in which they ran."""
         needed, todo = set(), [name for name in wanted if name != INPUT]
         while todo:
             name = todo.pop()
             if name not in needed:
                 needed.add(name)
                 todo += [n for n in self._steps[name].needs if n != INPUT]
-        for name, step in self._steps.items():
-            if name in needed:
-                step.emit(network)
+        return [step for name, step in self._steps.items() if name in needed]
+
+    def write(self, network: Network, wanted: Sequence[str]) -> None:
+        """Adds the wanted nodes, and those that they need, to the network."""
+        for step in self.steps(wanted):
+            step.emit(network)
         network.share_equal_weights()
 
 
 def constant(value: Any) -> Values:
     """Returns a parameter's or a buffer's values as they are stored."""
-    values: Values = np.ascontiguousarray(value.detach().cpu().numpy())
+    values: Values = np.ascontiguousarray(array_of(value))
     if values.dtype not in (np.float16, np.float32):
         values = values.astype(np.float32)
     if not np.isfinite(values).all():

@@ -88,7 +88,7 @@ def _pad(call: Call) -> Place:
     left, right, top, bottom = (*pad, 0, 0) if len(pad) == 2 else pad
     if left != right or top != bottom or min(pad) < 0:
         raise RefusalError(f"padding {pad}, which is not the same on both sides, is not in the model format")
-    return replace(x, padding=(x.padding[0] + top, x.padding[1] + left), is_view=True)
+    return replace(x, padding=(x.padding[0] + top, x.padding[1] + left))
 
 
 def _reshape(call: Call) -> Any:
@@ -103,13 +103,13 @@ def _reshape(call: Call) -> Any:
     if x.kind in layouts.KINDS:
         return layouts.reshaped(call, x, wanted)
     if x.kind == "mask" or x.is_flat:
-        return replace(x, is_view=True)
+        return x
     if x.kind == "cells" and len(tensor.shape) == 5:
         batch, channels, depth, rows, columns = tensor.shape
         if wanted == (batch, channels * depth, rows, columns):
             return from_above(call, x)
     if x.kind == "sites" and tensor.shape[1] == 1 and len(wanted) == 1:
-        return replace(x, is_flat=True, is_view=True)
+        return replace(x, is_flat=True)
     if x.kind in ("sites", "points", "samples"):
         return layouts.reshaped(call, x, wanted)
     raise RefusalError(f"'{call.name}' of {x.kind} {list(tensor.shape)} to {list(wanted)} is not in the model format")
@@ -143,7 +143,7 @@ def from_above(call: Call, x: Place) -> Place:
     if call.graph.axes != (2, 1, 0):
         raise RefusalError("the first axis is folded into the channels, which is z in the model format: say axes='zyx'")
     name = call.graph.node("to_bev", [x.node], lambda network, n: network.to_bev(n, x.node))
-    return Place("image", name, is_view=True)
+    return Place("image", name)
 
 
 HANDLERS: dict[str, Any] = {

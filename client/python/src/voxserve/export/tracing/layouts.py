@@ -75,7 +75,7 @@ def refuse(call: Call, shape: Sequence[int]) -> RefusalError:
 def _permuted(call: Call, order: Sequence[int]) -> Place:
     x = call.source()
     layout = layout_of(call, x)
-    return replace(laid(x, tuple(layout[i] for i in order)), is_view=True)
+    return laid(x, tuple(layout[i] for i in order))
 
 
 def _transpose(call: Call) -> Place:
@@ -100,7 +100,7 @@ def _permute(call: Call) -> Place:
 def _unsqueeze(call: Call) -> Place:
     x, at = call.source(), axis_of(call.get(1, "dim"), len(call.args[0].shape) + 1)
     layout = layout_of(call, x)
-    return replace(laid(x, (*layout[:at], "one", *layout[at:])), is_view=True)
+    return laid(x, (*layout[:at], "one", *layout[at:]))
 
 
 def squeezed(call: Call, x: Place) -> Any:
@@ -109,13 +109,13 @@ def squeezed(call: Call, x: Place) -> Any:
     if dim is None:
         if any(n == 1 and d != "one" for n, d in zip(tensor.shape, layout, strict=True)):
             raise refuse(call, tensor.shape)
-        return replace(laid(x, without_ones(layout)), is_view=True)
+        return laid(x, without_ones(layout))
     at = axis_of(dim, len(layout))
     if tensor.shape[at] != 1:
         return tensor
     if layout[at] != "one":
         raise refuse(call, tensor.shape)
-    return replace(laid(x, (*layout[:at], *layout[at + 1 :])), is_view=True)
+    return laid(x, (*layout[:at], *layout[at + 1 :]))
 
 
 def reshaped(call: Call, x: Place, wanted: Sequence[int]) -> Place:
@@ -153,7 +153,7 @@ def reshaped(call: Call, x: Place, wanted: Sequence[int]) -> Place:
             raise refuse(call, wanted)
     if left:
         raise refuse(call, wanted)
-    return replace(laid(x, _numbered(made)), is_view=True)
+    return laid(x, _numbered(made))
 
 
 def _numbered(made: Sequence[str | list[int]]) -> Layout:
@@ -192,13 +192,13 @@ def indexed(call: Call, x: Place, tensor: Any, index: Any) -> Any:
     for entry in entries:
         layout = layout_of(call, place)
         if entry is None:
-            place = replace(laid(place, (*layout[:at], "one", *layout[at:])), is_view=True)
+            place = laid(place, (*layout[:at], "one", *layout[at:]))
             shape.insert(at, 1)
             at += 1
         elif is_all(entry, shape[at]):
             at += 1
         elif isinstance(entry, int) and layout[at] == "one":
-            place = replace(laid(place, (*layout[:at], *layout[at + 1 :])), is_view=True)
+            place = laid(place, (*layout[:at], *layout[at + 1 :]))
             shape.pop(at)
         elif isinstance(entry, (int, slice)) and isinstance(layout[at], int) and place.kind not in KINDS[1:]:
             place = chosen(call, place, shape, at, entry)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import linecache
-import traceback
+import sys
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from voxserve.export.networks.tensors import ExportError
@@ -13,11 +15,29 @@ _PACKAGE = str(Path(__file__).resolve().parents[1])
 _LIBRARIES = ("torch", "spconv", "torchsparse", "MinkowskiEngine")
 
 
-class RefusalError(ExportError):
-    """The model format does not have an operation of the module. The message shows the user's line of Python."""
+@dataclass(frozen=True)
+class Line:
+    """A line of Python: "file:number: code" as text."""
 
-    def __init__(self, problem: str) -> None:
-        line = _line_of_user()
+    file: str
+    number: int
+
+    @property
+    def code(self) -> str:
+        return linecache.getline(self.file, self.number).strip()
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.number}: {self.code}"
+
+
+class RefusalError(ExportError):
+    """The model format does not have an operation of the module. The message shows the user's line of Python.
+
+    line: the line; None stands for the one that is running.
+    """
+
+    def __init__(self, problem: str, line: Line | None = None) -> None:
+        line = line or line_of_user()
         super().__init__([f"{problem}\n    at {line}" if line else problem])
 
     def offering(self, module: str) -> ExportError:
@@ -28,12 +48,23 @@ class RefusalError(ExportError):
         return ExportError([*self.problems, offer])
 
 
-def _line_of_user() -> str:
-    """Returns the innermost line of the user's code on the call stack as "file:number: code"; "" if there is none."""
-    for frame in reversed(traceback.extract_stack()):
-        path = Path(frame.filename)
-        is_ours = frame.filename.startswith(_PACKAGE)
-        if not is_ours and not any(library in path.parts for library in _LIBRARIES) and path.name != "contextlib.py":
-            code = linecache.getline(frame.filename, frame.lineno or 0).strip()
-            return f"{frame.filename}:{frame.lineno}: {code}"
-    return ""
+class LimitError(RefusalError):
+    """The server would refuse the network, however large the cloud is."""
+
+
+@cache
+def is_of_user(file: str) -> bool:
+    """Returns whether a file of Python is the user's code: not voxserve's, torch's or a sparse library's."""
+    path = Path(file)
+    is_library = file.startswith(_PACKAGE) or any(library in path.parts for library in _LIBRARIES)
+    return not is_library and path.name != "contextlib.py"
+
+
+def line_of_user() -> Line | None:
+    """Returns the innermost line of the user's code on the call stack; None if there is none."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if is_of_user(frame.f_code.co_filename):
+            return Line(frame.f_code.co_filename, frame.f_lineno)
+        frame = frame.f_back  # type: ignore[assignment]
+    return None

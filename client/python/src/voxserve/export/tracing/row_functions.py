@@ -37,7 +37,7 @@ def activated(call: Call, function: str, x: Place | None = None, **parameters: f
         [x.node],
         lambda network, n: network.activation(n, x.node, function, **parameters),
     )
-    return replace(x, node=name, is_view=False)
+    return replace(x, node=name)
 
 
 def _activation(function: str) -> Callable[[Call], Place]:
@@ -55,7 +55,10 @@ def _leaky_relu(call: Call) -> Place:
 
 def _rrelu(call: Call) -> Place:
     if call.get(3, "training", False):
-        raise RefusalError("'rrelu' is in training mode: call module.eval() before")
+        raise RefusalError(
+            "'rrelu' is random in evaluation too, as its own argument `training` is true: write "
+            "F.rrelu(x, training=self.training), or use torch.nn.RReLU"
+        )
     slope = (float(call.get(1, "lower", 1 / 8)) + float(call.get(2, "upper", 1 / 3))) / 2
     return activated(call, "LEAKY_RELU", negative_slope=slope)
 
@@ -156,7 +159,7 @@ def _generalised_mean(graph: Graph, x: Place, root: float) -> Place | None:
         [source],
         lambda network, n: network.global_pool(n, source, "GENERALISED_MEAN", exponent=exponent, epsilon=epsilon),
     )
-    return replace(x, node=name, is_view=False)
+    return replace(x, node=name)
 
 
 def _check_channels(call: Call, x: Place, dim: Any) -> None:
@@ -175,7 +178,7 @@ def _softmax(call: Call) -> Place:
     x, dim = call.source(), call.get(1, "dim")
     _check_channels(call, x, 1 if dim is None else dim)
     name = call.graph.node("softmax", [x.node], lambda network, n: network.softmax(n, x.node))
-    return replace(x, node=name, is_view=False)
+    return replace(x, node=name)
 
 
 def _layer_norm(call: Call) -> Place:
@@ -189,7 +192,7 @@ def _layer_norm(call: Call) -> Place:
         tensors["weight"] = np.ones(channels, np.float32) if weight is None else constant(weight)
         tensors["bias"] = np.zeros(channels, np.float32) if bias is None else constant(bias)
     name = call.graph.node("layer_norm", [x.node], lambda network, n: network.layer_norm(n, x.node, tensors, epsilon))
-    return replace(x, node=name, is_view=False)
+    return replace(x, node=name)
 
 
 def _normalize(call: Call) -> Place:
@@ -199,7 +202,7 @@ def _normalize(call: Call) -> Place:
     _check_channels(call, x, call.get(2, "dim", 1))
     epsilon = float(call.get(3, "eps", 1e-12))
     name = call.graph.node("l2_norm", [x.node], lambda network, n: network.l2_norm(n, x.node, epsilon))
-    return replace(x, node=name, is_view=False)
+    return replace(x, node=name)
 
 
 def _prelu(call: Call) -> Place:
@@ -209,7 +212,7 @@ def _prelu(call: Call) -> Place:
     call.graph.check_stored(weight)
     slopes = constant(weight).reshape(-1)
     name = call.graph.node("prelu", [x.node], lambda network, n: network.prelu(n, x.node, slopes))
-    return replace(x, node=name, is_view=False)
+    return replace(x, node=name)
 
 
 def _whole(call: Call) -> Any:
@@ -221,7 +224,7 @@ def _whole(call: Call) -> Any:
         )
     if not bool((values == values.round()).all()):
         raise RefusalError(f"'{call.name}' of features that are no whole numbers in this example")
-    return replace(x, is_view=True)
+    return x
 
 
 def _embedding(call: Call) -> Place:
@@ -234,7 +237,7 @@ def _embedding(call: Call) -> Place:
     table, channel = constant(weight), int(x.index) if x.kind == "column" else 0
     name = call.graph.node("embedding", [x.node], lambda network, n: network.embedding(n, x.node, table, channel))
     kind = "sites" if x.level is not None else x.column_of or x.kind
-    return replace(x, kind=kind, node=name, index=None, is_flat=False, is_view=False)
+    return replace(x, kind=kind, node=name, index=None, is_flat=False)
 
 
 _BY_HANDLER: dict[Callable[[Call], Any], str] = {

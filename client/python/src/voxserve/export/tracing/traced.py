@@ -27,7 +27,6 @@ class Traced(torch.Tensor):
 
     place: Place
     graph: Graph
-    has_views = False  # true if other tensors share its memory
 
     @classmethod
     def __torch_function__(
@@ -53,18 +52,18 @@ class Traced(torch.Tensor):
         handler = functions.HANDLERS.get(name)
         if handler is None:
             raise RefusalError(f"'{name}' is not in the model format")
+        if kwargs.get("out") is not None:
+            raise RefusalError(f"'{name}' with out= is not in the model format")
         if (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") or kwargs.get("inplace"):
             return _in_place(graph, handler, name, func, args, kwargs)
         place = _handled(handler, Call(graph, name, args, kwargs, place_of))
         # The values are computed after the place, so that an error about the function is a RefusalError that names it.
         result = func(*plain_args, **plain_kwargs)
-        if isinstance(place, Traced):
-            return place
+        if isinstance(place, Traced):  # the function leaves the values as they are, or copies them
+            return place if _address(result) == _address(unwrapped(place)) else _copied(place)
         if isinstance(place, list):
             pairs = zip(result, place, strict=True)
             return tuple(wrap(r, p, graph) if isinstance(r, torch.Tensor) else r for r, p in pairs)
-        if place.is_view and isinstance(args[0], Traced):
-            args[0].has_views = True
         return wrap(result, place, graph)
 
 
@@ -83,7 +82,7 @@ def _in_place(graph: Graph, handler: Any, name: str, func: Any, args: Any, kwarg
     target = args[0]
     if not isinstance(target, Traced):
         raise RefusalError(f"'{name}' writes features into a tensor that is not traced")
-    if target.place.is_view or target.has_views:
+    if graph.shares_memory(target, _address(unwrapped(target))):
         raise RefusalError(f"'{name}' changes a view of another tensor, or a tensor that has views")
     place = _handled(handler, Call(graph, name, args, kwargs, place_of))
     func(*unwrapped(args), **unwrapped(kwargs))
@@ -95,7 +94,17 @@ def _in_place(graph: Graph, handler: Any, name: str, func: Any, args: Any, kwarg
 def wrap(values: Any, place: Place, graph: Graph) -> Traced:
     made: Traced = torch.Tensor._make_subclass(Traced, values.detach())  # type: ignore[arg-type]
     made.place, made.graph = place, graph
+    graph.note_memory(made, _address(values))
     return made
+
+
+def _copied(tensor: Traced) -> Traced:
+    return wrap(unwrapped(tensor).clone(), tensor.place, tensor.graph)
+
+
+def _address(values: Any) -> int:
+    """Returns the address of a tensor's memory, which its views share."""
+    return int(values.untyped_storage().data_ptr())
 
 
 def place_of(value: Any) -> Place | None:

@@ -1,0 +1,186 @@
+"""Makes a second, smaller example of a module's input: some of the rows of one sample.
+
+What a trace of it has otherwise than that of the example depends on the example, and is no network for other clouds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from voxserve.arrays import array_of
+from voxserve.export.tracing.graph import Graph, Values
+from voxserve.verify.sparse_tensors import coordinates_of, features_of, kind_of
+
+_MOST_ROWS = 509
+_LEAST_ROWS = 2
+
+
+def smaller(example: Any, features: str = "") -> Iterator[Callable[[], Any]]:
+    """Yields functions that make smaller examples, with other numbers of rows; nothing for an example of two rows or
+    less. The numbers are primes, which channels rarely are: code that reshapes is followed by its sizes.
+
+    features: the key of the features, if the example is a dict of several tensors.
+    """
+    found = list(_features(example, features))
+    if len(found) != 1:
+        return
+    samples = _samples(example, found[0])
+    candidates = np.flatnonzero(samples == samples.min(initial=0))
+    if len(candidates) <= _LEAST_ROWS:
+        candidates = np.arange(len(samples))
+    count = min(len(candidates) // 2 + 1, _MOST_ROWS)
+    for number in range(2):
+        while count > _LEAST_ROWS and any(count % d == 0 for d in range(2, count)):
+            count -= 1
+        if not _LEAST_ROWS <= count < len(candidates):
+            return
+        begin = number * (len(candidates) // count // 2)
+        rows = candidates[begin + np.arange(count) * (len(candidates) // count)]
+        yield partial(_Thinned(samples, rows).of, example)
+        count -= 1
+
+
+def is_features(value: Any, key: str, features: str) -> bool:
+    """Returns whether a tensor in an example, with a key or "", is that of the features. features: their key, or ""."""
+    return getattr(value, "ndim", 0) == 2 and value.is_floating_point() and key == (features or key)
+
+
+def check_coordinates(graph: Graph, example: Any) -> None:
+    """Adds a warning if the module computes the coordinates of its first sparse tensor, and no tensor of the example
+    has them.
+    """
+    sites = graph.input_level.coordinates
+    if sites is None or any(kind_of(found) for found in _features(example, "")):
+        return
+    coordinates = sites[:, [1 + graph.axes.index(a) for a in range(len(graph.axes))]]
+    for tensor in _tensors(example):
+        values = array_of(tensor)
+        if values.ndim == 2 and np.array_equal(values[:, -coordinates.shape[1] :], coordinates):
+            return
+    graph.warn(
+        "the module computes the coordinates of its first sparse tensor, and they are in no tensor of the example: the "
+        "served network's voxels have those of the sparse tensor"
+    )
+
+
+def _features(value: Any, features: str, key: str = "") -> Iterator[Any]:
+    """Yields the sparse tensors, or the tensors of features, in an example."""
+    if kind_of(value):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for entry in value:
+            yield from _features(entry, features)
+    elif isinstance(value, dict):
+        for name, entry in value.items():
+            yield from _features(entry, features, str(name))
+    elif is_features(value, key, features):
+        yield value
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    """Yields the tensors in an example."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for entry in value:
+            yield from _tensors(entry)
+    elif hasattr(value, "detach"):
+        yield value
+
+
+def _integers(value: Any) -> Iterator[Values]:
+    return (array_of(t) for t in _tensors(value) if not t.is_floating_point() and not t.is_complex())
+
+
+def _samples(example: Any, table: Any) -> Values:
+    """Returns the sample of each row of features: [N]."""
+    if kind_of(table):
+        return coordinates_of(table)[:, 0]
+    length = len(table)
+    for values in _integers(example):
+        if values.ndim == 1 and _are_ends(values, length):
+            return np.searchsorted(values, np.arange(length), side="right")
+        if values.ndim == 2 and len(values) == length and values.shape[1] > 3:
+            return values[:, 0].astype(np.int64)
+    return np.zeros(length, np.int64)
+
+
+def _are_ends(values: Values, length: int) -> bool:
+    """Returns whether values are the ends of the samples in a list of rows: ascending, the last one all rows."""
+    return 0 < len(values) < length and int(values[-1]) == length and bool((np.diff(values) > 0).all())
+
+
+class _Thinned:
+    """Takes rows of everything in an example that has a row per row of features. rows: the rows to take."""
+
+    def __init__(self, samples: Values, rows: Values) -> None:
+        self._samples, self._rows = samples, rows
+        self._num_samples = int(samples.max()) + 1
+        self._num_left = int(samples[rows].max()) + 1
+        self._place = np.full(len(samples), -1)  # row -> its place among the rows that are taken; -1: none
+        self._place[rows] = np.arange(len(rows))
+
+    def of(self, value: Any, key: str = "") -> Any:
+        kind = kind_of(value)
+        if kind:
+            return self._sparse(value, kind)
+        if isinstance(value, dict):
+            return self._dict(value)
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(self.of, value))
+        if hasattr(value, "detach") and value.ndim > 0:
+            return self._tensor(value)
+        is_count = isinstance(value, int) and "batch" in key and value == self._num_samples
+        return self._num_left if is_count else value
+
+    def _sparse(self, value: Any, kind: str) -> Any:
+        features = _taken(features_of(value), self._rows)
+        if kind == "spconv":
+            indices = _taken(value.indices, self._rows)
+            return type(value)(features, indices, value.spatial_shape, self._num_left)
+        coordinates = _taken(value.C, self._rows)
+        if kind == "MinkowskiEngine":
+            return type(value)(features, coordinates=coordinates)
+        limits = value.spatial_range
+        return type(value)(features, coordinates, value.stride, limits and (self._num_left, *limits[1:]))
+
+    def _dict(self, value: dict[Any, Any]) -> dict[Any, Any]:
+        """Takes rows of the entries, and those points of which a tensor of integers says that they are in these rows
+        (the voxel of each point).
+        """
+        length = len(self._samples)
+        of_points = None
+        for values in _integers(value):
+            is_ranked = values.ndim == 1 and len(values) != length and values.min(initial=0) == 0
+            if is_ranked and values.max(initial=0) == length - 1:
+                of_points = values
+        if of_points is None:
+            return {k: self.of(v, str(k)) for k, v in value.items()}
+        places = self._place[of_points]
+        kept = np.flatnonzero(places >= 0)
+        made = {}
+        for key, entry in value.items():
+            if getattr(entry, "shape", ())[:1] != of_points.shape:
+                made[key] = self.of(entry, str(key))
+            elif not entry.is_floating_point() and np.array_equal(array_of(entry), of_points):
+                made[key] = entry.new_tensor(places[kept])
+            else:
+                made[key] = _taken(entry, kept)
+        return made
+
+    def _tensor(self, value: Any) -> Any:
+        if len(value) == len(self._samples):
+            return _taken(value, self._rows)
+        if value.ndim == 1 and not value.is_floating_point() and _are_ends(array_of(value), len(self._samples)):
+            return value.new_tensor(np.cumsum(np.bincount(self._samples[self._rows])))
+        return value
+
+
+def _taken(tensor: Any, rows: Values) -> Any:
+    import torch
+
+    return tensor[torch.from_numpy(rows).to(tensor.device)]
