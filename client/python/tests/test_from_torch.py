@@ -14,7 +14,7 @@ from google.protobuf import text_format
 
 import voxserve
 from voxserve import wire
-from voxserve.export import ExportError, PointFeature, Points, from_torch
+from voxserve.export import ExportError, PointFeature, Points, from_torch, stand_ins
 from voxserve.verify.__main__ import main as verify
 from voxserve.verify.compare import Comparison, Model
 
@@ -56,6 +56,14 @@ def test_the_server_computes_the_same(tmp_path: Path) -> None:
 
 def test_stand_ins_have_the_versions_that_they_stand_in_for() -> None:
     assert [load(n).__version__ for n in ("spconv", "torchsparse", "MinkowskiEngine")] == ["2.3.8", "2.1.0", "0.5.4"]
+
+
+def test_a_clone_of_a_librarys_repository_is_not_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("a_clone/tests", "a_library"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "a_library" / "__init__.py").touch()
+    assert [stand_ins._is_installed(n) for n in ("a_clone", "a_library", "no_such_library")] == [False, True, False]
 
 
 def test_nodes_have_the_modules_names() -> None:

@@ -252,10 +252,10 @@ def _rows_of(small: Any, coordinates: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c * torch.tensor([1, 2, 2, 2], dtype=torch.int32), "on coordinates that are not those of"),
-        (lambda c: c + torch.tensor([0, 1, 0, 0], dtype=torch.int32), "on coordinates that are not those of"),
-        (lambda c: c[:, [0, 3, 2, 1]], "on coordinates that are not those of"),
-        (lambda c: c.flip(0), "on coordinates in another order than those of"),
+        (lambda c: c * torch.tensor([1, 2, 2, 2], dtype=torch.int32), "that are not those of"),
+        (lambda c: c + torch.tensor([0, 1, 0, 0], dtype=torch.int32), "that are not those of"),
+        (lambda c: c[:, [0, 3, 2, 1]], "that are not those of"),
+        (lambda c: c.flip(0), "in another order than those of"),
     ],
 )
 @pytest.mark.parametrize("library", ["spconv", "torchsparse", "minkowski"])
@@ -263,38 +263,71 @@ def test_a_sparse_tensor_on_other_coordinates_is_refused(library: str, change: A
     spconv, torchsparse, engine = load("spconv.pytorch"), load("torchsparse"), load("MinkowskiEngine")
     rebuilt: dict[str, Callable[[Any], Any]] = {
         "spconv": lambda x: spconv.SparseConvTensor(
-            x.features, change(x.indices).contiguous(), x.spatial_shape, x.batch_size
+            x.features * 2, change(x.indices).contiguous(), x.spatial_shape, x.batch_size
         ),
-        "torchsparse": lambda x: torchsparse.SparseTensor(x.F, change(x.C).contiguous(), x.s),
-        "minkowski": lambda x: engine.SparseTensor(x.F, change(x.C).contiguous()),
+        "torchsparse": lambda x: torchsparse.SparseTensor(x.F * 2, change(x.C).contiguous(), x.s),
+        "minkowski": lambda x: engine.SparseTensor(x.F * 2, change(x.C).contiguous()),
     }
     example = getattr(networks, f"{library}_example")(
         {"spconv": spconv, "torchsparse": torchsparse}.get(library, engine)
     )
 
+    layers = {
+        "spconv": spconv.SubMConv3d(4, 5, 3),
+        "torchsparse": load("torchsparse.nn").Conv3d(4, 5, 3),
+        "minkowski": engine.MinkowskiConvolution(4, 5, kernel_size=3, dimension=3),
+    }
+
     class Moved(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self, layer: Any) -> None:
+            super().__init__()
+            self.layer = layer
+
         def forward(self, x: Any) -> Any:
-            return rebuilt[library](x)
+            return self.layer(rebuilt[library](x))
 
     options = {"axes": "zyx"} if library == "spconv" else {}
-    with pytest.raises(ExportError, match=f"a sparse tensor is made of features {message}") as caught:
-        from_torch(Moved().eval(), example, **options)
-    assert Path(__file__).name in str(caught.value)
+    for layer in (layers[library], torch.nn.Identity()):  # what reads the sites, and what answers them
+        with pytest.raises(ExportError, match=f"a sparse tensor has coordinates {message}") as caught:
+            from_torch(networks.randomize(Moved(layer)), example, **options)
+        assert Path(__file__).name in str(caught.value)
 
 
 def test_a_sparse_tensor_with_another_stride_or_shape_is_refused() -> None:
     spconv, engine = load("spconv.pytorch"), load("MinkowskiEngine")
     module, example = made(lambda y, x: spconv.SparseConvTensor(y.features, y.indices, [20, 20, 20], 2))
-    with pytest.raises(ExportError, match=r"with the spatial shape \[20, 20, 20\] of features in \[11, 9, 10\]"):
+    with pytest.raises(
+        ExportError, match=r"has the spatial shape \[20, 20, 20\], and its features' sites \[11, 9, 10\]"
+    ):
         from_torch(module, example, axes="zyx")
 
     class Doubled(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:
             coordinates = x.C * torch.tensor([1, 2, 2, 2], dtype=torch.int32)
-            return engine.SparseTensor(x.F, coordinates, tensor_stride=2)
+            return engine.SparseTensor(x.F * 2, coordinates, tensor_stride=2)
 
-    with pytest.raises(ExportError, match=r"is made with the stride \[2, 2, 2\] of features of \[1, 1, 1\]"):
+    with pytest.raises(ExportError, match=r"has the stride \[2, 2, 2\], and its features' sites \[1, 1, 1\]"):
         from_torch(Doubled().eval(), networks.minkowski_example(engine))
+
+
+def test_other_coordinates_do_not_matter_to_what_reads_samples_alone(tmp_path: Path) -> None:
+    """MinkLoc3D makes a sparse tensor of a coarse level's coordinates without their stride, and pools it."""
+    engine = load("MinkowskiEngine")
+
+    class Pooled(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self, order: Any) -> None:
+            super().__init__()
+            self.down = engine.MinkowskiConvolution(4, 5, kernel_size=2, stride=2, dimension=3)
+            self.pool, self.order = engine.MinkowskiGlobalAvgPooling(), order
+
+        def forward(self, x: Any) -> Any:
+            y = self.down(x)
+            return self.pool(engine.SparseTensor(y.F.clamp(min=0.1), coordinates=self.order(y.C))).F
+
+    module = networks.randomize(Pooled(lambda c: c))
+    networks.round_trip(tmp_path, module, networks.minkowski_example(engine))
+    with pytest.raises(ExportError, match=r"in another order than|that are not those of"):
+        from_torch(networks.randomize(Pooled(lambda c: c.flip(0))), networks.minkowski_example(engine))
 
 
 def test_a_sparse_tensor_rebuilt_as_it_was_is_served(tmp_path: Path) -> None:

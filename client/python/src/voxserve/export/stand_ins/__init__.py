@@ -52,7 +52,7 @@ def install() -> list[str]:
         if library in sys.modules:
             if isinstance(sys.modules[library], _StandIn):
                 stood_in.append(library)
-        elif importlib.util.find_spec(library) is None:
+        elif not _is_installed(library):
             for name, source in modules.items():
                 sys.modules[name] = _StandIn(name, importlib.import_module(f"{__name__}.{source}"))
             sys.modules[library].__version__ = _VERSIONS[library]  # type: ignore[attr-defined]
@@ -62,6 +62,14 @@ def install() -> list[str]:
                     setattr(sys.modules[parent], child, sys.modules[name])
             stood_in.append(library)
     return stood_in
+
+
+def _is_installed(library: str) -> bool:
+    """Returns whether Python finds the library. A folder of its name without code, such as a clone of its repository,
+    is no library.
+    """
+    spec = importlib.util.find_spec(library)
+    return spec is not None and spec.origin is not None
 
 
 def remove() -> None:

@@ -14,7 +14,8 @@ from voxserve.export import kernel_order
 from voxserve.export.tracing import functions
 from voxserve.export.tracing.graph import Graph, Level, Place, check_sites, constant
 from voxserve.export.tracing.refusal import RefusalError
-from voxserve.export.tracing.traced import place_of, sparse_place, unwrapped, wrap
+from voxserve.export.tracing.sparse_places import sparse_place
+from voxserve.export.tracing.traced import place_of, unwrapped, wrap
 from voxserve.verify import sites as site_maths
 
 
@@ -244,7 +245,7 @@ def _global_pool(reduce: str) -> Any:
         mode = str(getattr(module, "pooling_mode", ""))  # such as PoolingMode.GLOBAL_MAX_POOLING_KERNEL
         names = {"_SUM_": "SUM", "_AVG_": "AVERAGE", "_MAX_": "MAX"}
         kind = next((value for part, value in names.items() if part in mode), reduce)
-        here, result = sparse_place(args[0]), call(_plain(args[0]))
+        here, result = sparse_place(args[0], needs_sites=False), call(_plain(args[0]))
         name = graph.node("global_pool", [here.node], lambda network, n: network.global_pool(n, here.node, kind))
         if kind == "AVERAGE":
             graph.made_by[name] = ("average", here.node)
@@ -256,7 +257,7 @@ def _global_pool(reduce: str) -> Any:
 def _broadcast(function: str) -> Any:
     def layer(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         x, samples = args
-        here, result = sparse_place(x), call(_plain(x), _plain(samples))
+        here, result = sparse_place(x, needs_sites=False), call(_plain(x), _plain(samples))
         place = functions.broadcast(graph, here, sparse_place(samples, "samples").node, function)
         return _finished(graph, result, place)
 
@@ -265,7 +266,7 @@ def _broadcast(function: str) -> Any:
 
 def _instance_norm(epsilon: float) -> Any:
     def layer(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        here, result = sparse_place(args[0]), call(_plain(args[0]))
+        here, result = sparse_place(args[0], needs_sites=False), call(_plain(args[0]))
         tensors = {part: constant(getattr(module, part)).reshape(-1) for part in ("weight", "bias")}
         name = graph.node(
             "instance_norm", [here.node], lambda network, n: network.instance_norm(n, here.node, tensors, epsilon)

@@ -11,15 +11,12 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
-import numpy as np
 import torch
 
-from voxserve.export.limits import LIMITS
-from voxserve.export.tracing import layers, layouts, minkowski_layers, sizes, spconv_layers
-from voxserve.export.tracing.graph import Graph, Level
-from voxserve.export.tracing.refusal import LimitError, Line, RefusalError, is_of_user
-from voxserve.export.tracing.traced import Traced, place_of
-from voxserve.verify import sites as site_maths
+from voxserve.export.tracing import layers, layouts, minkowski_layers, sizes, sparse_places, spconv_layers
+from voxserve.export.tracing.graph import Graph
+from voxserve.export.tracing.refusal import Line, RefusalError, is_of_user
+from voxserve.export.tracing.traced import place_of
 from voxserve.verify.sparse_tensors import features_of, kind_of
 
 _SPARSE_TENSORS = {  # library -> its class of sparse tensors
@@ -109,81 +106,16 @@ def _traced_call(graph: Graph, paths: dict[int, str], cut: str, original: Callab
 
 def _noting(graph: Graph, original: Callable[..., Any]) -> Any:
     """Returns a constructor for sparse tensors that also notes the voxels' coordinates, from the first sparse tensor
-    that the module makes of the example's features. It checks those of later ones.
+    that the module makes of the example's features.
     """
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         original(self, *args, **kwargs)
         if kind_of(self) == "spconv":
             self.batch_size = sizes.of(self.batch_size, graph.branches)
-        features = features_of(self)
-        if not isinstance(features, Traced) or features.place.kind != "sites":
-            return
-        level = features.place.on_level()
-        if level.coordinates is None:
-            _note(graph, level, self)
-        else:
-            _check(graph, level, self)
+        sparse_places.note(self)
 
     return __init__
-
-
-def _note(graph: Graph, level: Level, tensor: Any) -> None:
-    """Notes the voxels' coordinates and spatial shape."""
-    coordinates = tensor.indices if kind_of(tensor) == "spconv" else tensor.C
-    dimension = int(coordinates.shape[1]) - 1
-    if dimension > LIMITS["kMaxDimension"]:
-        raise LimitError(f"the sparse tensor has {dimension} axes; the server has at most {LIMITS['kMaxDimension']}")
-    if not graph.axes:
-        graph.axes = tuple(range(dimension))
-    if len(graph.axes) != dimension:
-        raise RefusalError(f"axes has {len(graph.axes)} names, the sparse tensor {dimension} axes")
-    unit = _unit(graph, tensor)
-    if any(s != 1 for s in unit):
-        raise RefusalError(f"the example's tensor stride is {list(unit)}, not 1")
-    level.coordinates = graph.sites_of(coordinates)
-    level.stride = (1,) * dimension
-    level.shape = _shape(graph, tensor)
-
-
-def _check(graph: Graph, level: Level, tensor: Any) -> None:
-    """Raises RefusalError if a sparse tensor has features whose rows, in the network, are on other sites."""
-    is_spconv = kind_of(tensor) == "spconv"
-    unit, shape = _unit(graph, tensor), _shape(graph, tensor)
-    divisor = tensor.tensor_stride if kind_of(tensor) == "MinkowskiEngine" else ()
-    sites = graph.sites_of(tensor.indices if is_spconv else tensor.C, divisor)
-    known = level.sites()
-    if not np.array_equal(sites, known):
-        if sites.shape == known.shape and np.array_equal(site_maths.unique(sites), site_maths.unique(known)):
-            what = "in another order than"
-        else:
-            what = "that are not"
-        raise RefusalError(
-            f"a sparse tensor is made of features on coordinates {what} those of the features' own sites: coordinates "
-            "that the module computes (scaled, moved, permuted) are not in the model format. Make the coordinates "
-            "before the example, or keep those of the sparse tensor"
-        )
-    if unit and unit != level.stride:
-        raise RefusalError(f"a sparse tensor is made with the stride {list(unit)} of features of {list(level.stride)}")
-    if is_spconv and shape != level.shape:
-        raise RefusalError(
-            f"a sparse tensor is made with the spatial shape {list(shape)} of features in {list(level.shape)}"
-        )
-
-
-def _unit(graph: Graph, tensor: Any) -> tuple[int, ...]:
-    """Returns the tensor stride on each axis; empty for spconv, which has none."""
-    if kind_of(tensor) == "spconv":
-        return ()
-    return tuple(map(int, graph.axes_of(tensor.tensor_stride if hasattr(tensor, "tensor_stride") else tensor.stride)))
-
-
-def _shape(graph: Graph, tensor: Any) -> tuple[int, ...]:
-    """Returns the number of cells on each axis; empty if the sites are not limited."""
-    if kind_of(tensor) == "spconv":
-        return tuple(map(int, graph.axes_of(tensor.spatial_shape)))
-    limits = getattr(tensor, "spatial_range", None)
-    return () if limits is None else tuple(map(int, graph.axes_of(tuple(limits)[1:])))  # the samples are first
 
 
 def _sizes(graph: Graph) -> dict[str, Any]:

@@ -117,6 +117,7 @@ def _traced_example(graph: Graph, example: Any, features: str) -> Any:
 
 
 def _results(graph: Graph, returned: Any) -> Trace:
+    from voxserve.export.tracing.sparse_places import sparse_place
     from voxserve.export.tracing.traced import place_of
 
     results, others = {}, []
@@ -124,6 +125,8 @@ def _results(graph: Graph, returned: Any) -> Trace:
         tensor = features_of(value)
         place = place_of(tensor)
         if place is not None and place.node != INPUT:
+            if kind_of(value) and place.kind == "sites":
+                sparse_place(value)
             results[name] = Result(place, _channels(tuple(tensor.shape), place))
         elif hasattr(tensor, "detach"):
             others.append(name)

@@ -11,7 +11,8 @@ import numpy as np
 from voxserve.export import kernel_order
 from voxserve.export.tracing.graph import Graph, Place, check_sites, constant
 from voxserve.export.tracing.refusal import RefusalError
-from voxserve.export.tracing.traced import sparse_place, unwrapped, wrap
+from voxserve.export.tracing.sparse_places import sparse_place
+from voxserve.export.tracing.traced import unwrapped, wrap
 from voxserve.verify import sites as site_maths
 
 
@@ -163,7 +164,7 @@ def _pool(reduce: str) -> Any:
 
 
 def _global_max(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    here, result = sparse_place(args[0]), _run(call, args[0])
+    here, result = sparse_place(args[0], needs_sites=False), _run(call, args[0])
     name = graph.node("global_pool", [here.node], lambda network, n: network.global_pool(n, here.node, "MAX"))
     return wrap(result, Place("samples", name), graph)
 

@@ -14,7 +14,8 @@ import numpy as np
 from voxserve.export import kernel_order
 from voxserve.export.tracing.graph import Graph, Level, Place, check_sites, constant
 from voxserve.export.tracing.refusal import RefusalError
-from voxserve.export.tracing.traced import sparse_place, unwrapped, wrap
+from voxserve.export.tracing.sparse_places import sparse_place
+from voxserve.export.tracing.traced import unwrapped, wrap
 from voxserve.verify import sites as site_maths
 
 _Axes = tuple[int, ...]
@@ -165,7 +166,7 @@ def _inverse(graph: Graph, module: Any, here: Place, weight: Any, bias: Any, x: 
 
 def _group_norm(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     (x,) = args
-    here, result = sparse_place(x), _run(call, x)
+    here, result = sparse_place(x, needs_sites=False), _run(call, x)
     tensors = {} if module.weight is None else {"weight": constant(module.weight), "bias": constant(module.bias)}
     name = graph.node(
         "group_norm",
@@ -182,7 +183,7 @@ def _instance_norm(*_unused: Any) -> Any:
 
 def _global_pool(reduce: str) -> Any:
     def layer(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        here, result = sparse_place(args[0]), _run(call, args[0])
+        here, result = sparse_place(args[0], needs_sites=False), _run(call, args[0])
         name = graph.node("global_pool", [here.node], lambda network, n: network.global_pool(n, here.node, reduce))
         if reduce == "AVERAGE":
             graph.made_by[name] = ("average", here.node)

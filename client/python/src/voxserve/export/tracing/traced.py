@@ -11,7 +11,6 @@ from voxserve.export.tracing import attention, functions
 from voxserve.export.tracing.functions import Call
 from voxserve.export.tracing.graph import Graph, Place
 from voxserve.export.tracing.refusal import RefusalError
-from voxserve.verify.sparse_tensors import features_of
 
 # Functions that return a tensor's shape and none of its values, or make constants of its size.
 _SHAPES = ("size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "element_size", "__len__")
@@ -109,14 +108,6 @@ def _address(values: Any) -> int:
 
 def place_of(value: Any) -> Place | None:
     return value.place if isinstance(value, Traced) else None
-
-
-def sparse_place(tensor: Any, kind: str = "sites") -> Place:
-    """Returns the place of a sparse tensor's features."""
-    place = place_of(features_of(tensor))
-    if place is None or place.kind != kind:
-        raise RefusalError(f"a sparse tensor whose features are not {kind} that come from the example's")
-    return place
 
 
 def unwrapped(value: Any) -> Any:
