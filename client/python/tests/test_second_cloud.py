@@ -358,6 +358,17 @@ def test_coordinates_that_the_module_makes_are_told() -> None:
         from_torch(Shifting(3).eval(), arguments, axes="zyx")
 
 
+def test_torchsparse_coordinates_of_version_1_are_told() -> None:
+    library, spnn = load("torchsparse"), load("torchsparse.nn")
+    module = networks.randomize(torch.nn.Sequential(spnn.Conv3d(4, 5, 3)))
+    coordinates = torch.tensor([[0, 3, 2, 1], [0, 4, 1, 2], [0, 5, 1, 3], [1, 2, 1, 1]], dtype=torch.int32)
+    first = library.SparseTensor(networks.features(coordinates), coordinates)
+    assert from_torch(module, first).warnings == ()
+    last = library.SparseTensor(first.F, coordinates[:, [1, 2, 3, 0]].contiguous())
+    with pytest.warns(UserWarning, match=r"like those of torchsparse 1.x, which has the sample last"):
+        from_torch(module, last)
+
+
 # Results
 
 

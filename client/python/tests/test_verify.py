@@ -107,13 +107,39 @@ def test_features_of_each_sample(
 
     module = networks.randomize(Decomposed())
     from_torch(module, example(1)).write(tmp_path / "model")
-    recorded = voxserve.record(module, example(samples), tmp_path / "reference.npz")
-    assert [rows.sample for rows in recorded.outputs.values()] == ([None] if samples == 1 else [0, 1])
+    recorded = voxserve.record(module, example(samples), tmp_path / "reference.npz", intermediates=False)
+    assert len(recorded.outputs) == samples
     assert verify(tmp_path) == 0
     out = capsys.readouterr().out
     assert "output.0 (node 'down'): largest deviation" in out
     assert ("not compared, since the model does not serve them: output.1" in out) == (samples == 2)
     change(tmp_path, "down.weight")
+    assert verify(tmp_path) == 1
+
+
+def test_scores_of_points(stand_in_libraries: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import torch
+    import traced_networks as networks
+
+    spconv = networks.load("spconv.pytorch")
+    module, example, options = networks.made("spconv-zyx")
+    inverse = torch.randint(len(example.indices), (50,), generator=torch.Generator().manual_seed(1))
+
+    class OfPoints(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = module
+
+        def forward(self, features: Any, indices: Any, inverse: Any) -> Any:
+            return self.network(spconv.SparseConvTensor(features, indices, example.spatial_shape, 2))[inverse]
+
+    arguments = (example.features, example.indices, inverse)
+    from_torch(OfPoints().eval(), arguments, **options).write(tmp_path / "model")
+    for intermediates in (True, False):
+        voxserve.record(OfPoints().eval(), arguments, tmp_path / "reference.npz", intermediates=intermediates)
+        assert verify(tmp_path) == 0
+        assert "output (node 'network.head.3'): largest deviation" in capsys.readouterr().out
+    change(tmp_path, "network.head.0.weight")
     assert verify(tmp_path) == 1
 
 
@@ -173,16 +199,6 @@ def test_scores_of_other_sites_are_not_held_against_a_server(
     write_reference(tmp_path, "relu", np.maximum(FEATURES, 0), elsewhere)
     assert verify(tmp_path, "--address", "localhost:1") == 1
     assert "the reference's output lacks 1 of the input's 3 sites" in capsys.readouterr().err
-
-
-def test_the_rows_of_one_sample(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_model(tmp_path)
-    for length, sample, is_equal in ((2, 0, True), (2, None, False), (1, 0, False), (2, 1, False)):
-        rows = Rows(np.maximum(FEATURES, 0)[:length], COORDINATES[:length], sample)
-        Reference(Rows(FEATURES, COORDINATES), {"relu": rows}).write(tmp_path / "reference.npz")
-        assert reference.read(tmp_path / "reference.npz").outputs["relu"].sample == sample
-        assert verify(tmp_path) == (0 if is_equal else 1)
-    assert "has other sites" in capsys.readouterr().out
 
 
 def test_files_that_are_no_references(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

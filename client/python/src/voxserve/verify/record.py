@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,7 @@ def record(module: Any, inputs: Any, path: str | Path = "reference.npz", *, inte
     for value in inputs if isinstance(inputs, tuple) else (inputs,):
         recorder.see(value)
     hooks = [part.register_forward_pre_hook(recorder.before) for part in module.modules()]
-    if intermediates:
-        hooks += [part.register_forward_hook(recorder.after(name)) for name, part in module.named_modules() if name]
+    hooks += [part.register_forward_hook(recorder.after(name)) for name, part in module.named_modules() if name]
     try:
         with torch.no_grad():
             result = module(*inputs) if isinstance(inputs, tuple) else module(inputs)
@@ -44,10 +43,10 @@ def record(module: Any, inputs: Any, path: str | Path = "reference.npz", *, inte
             hook.remove()
     if recorder.input is None:
         raise ValueError("the inputs have no sparse tensor, and the module's parts are given none")
-    outputs = {name: rows for name, value in named(result) if (rows := recorder.placed_rows(value)) is not None}
+    outputs = {name: rows for name, value in named(result) if (rows := recorder.result_rows(value)) is not None}
     if not outputs:
         raise ValueError("the module returns no tensor")
-    reference = Reference(recorder.input, outputs, recorder.modules)
+    reference = Reference(recorder.input, outputs, recorder.modules if intermediates else {})
     reference.write(path)
     return reference
 
@@ -105,19 +104,31 @@ class _Recorder:
             return None
         return Rows(_values(features), self._coordinates.get(id(features)))
 
-    def placed_rows(self, value: Any) -> Rows | None:
-        """Does the same as rows(), and finds the sites of a tensor that is a copy of a sparse tensor's features, or of
-        the features of one sample, as MinkowskiEngine's decomposed_features are.
+    def result_rows(self, value: Any) -> Rows | None:
+        """Returns the rows of a result. A tensor whose rows are copies of those of known sites is recorded with the
+        rows of all these sites: for example the voxels' scores for each point, `scores[inverse]`, or the features of
+        one sample, as MinkowskiEngine's decomposed_features are.
         """
         rows = self.rows(value)
-        if rows is None or rows.coordinates is not None or rows.values.ndim != 2:
+        if rows is None or rows.coordinates is not None or rows.values.ndim != 2 or not len(rows.values):
             return rows
-        for features, coordinates in reversed(self._known):
-            for sample in (None, *np.unique(coordinates[:, 0]).tolist()):
-                at = np.ones(len(coordinates), bool) if sample is None else coordinates[:, 0] == sample
-                if int(at.sum()) == len(rows.values) and np.array_equal(_values(features)[at], rows.values):
-                    return replace(rows, coordinates=coordinates[at], sample=sample)
-        return rows
+        known = (Rows(_values(features), coordinates) for features, coordinates in reversed(self._known))
+        # A part's result without known sites counts as one on the input's, as for voxserve.verify.
+        of_input = (part for part in reversed(self.modules.values()) if len(part.values) == self._num_voxels)
+        return next((source for source in chain(known, of_input) if _has_rows(source.values, rows.values)), rows)
+
+    @property
+    def _num_voxels(self) -> int:
+        return 0 if self.input is None else len(self.input.values)
+
+
+def _has_rows(source: Any, rows: Any) -> bool:
+    """Returns whether each row is one of the rows of `source`."""
+    if source.ndim != 2 or source.shape[1] != rows.shape[1] or source.dtype != rows.dtype:
+        return False
+    if not (source == rows[0]).all(axis=1).any():  # soon said of most
+        return False
+    return {row.tobytes() for row in rows} <= {row.tobytes() for row in source}
 
 
 def _values(tensor: Any) -> Any:

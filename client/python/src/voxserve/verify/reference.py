@@ -5,11 +5,10 @@ Its arrays are:
 format                          "voxserve reference 1"
 input/features                  float32 [N, C]
 input/coordinates               int32 [N, 1 + D]: the sample, then the coordinates in the library's order of axes
-output/NAME                     a result of the module
+output/NAME                     a result of the module; the rows of all sites for one that has copies of some of them
 module/PATH                     the result of a part of the module
 module/PATH/KEY                 one of several results of a part
 .../coordinates                 the coordinates of a result on sites, in steps of the sites' stride
-.../sample                      the sample of a result that has the sites of one sample alone
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import numpy.typing as npt
 from voxserve.new_file import new_file
 
 _FORMAT = "voxserve reference 1"
-_COORDINATES, _SAMPLE = "/coordinates", "/sample"
+_COORDINATES = "/coordinates"
 Values = npt.NDArray[Any]
 
 
@@ -35,7 +34,6 @@ class Rows:
 
     values: Values  # [N, C] if there are coordinates, else of any shape
     coordinates: Values | None = None  # [N, 1 + D]: the sample, then the coordinates, in steps of the sites' stride
-    sample: int | None = None  # the only sample whose sites these are; None: the sites of all samples
 
 
 def part_name(path: str, key: str) -> str:
@@ -61,8 +59,6 @@ class Reference:
                 if rows.coordinates is not None:
                     where = group if group == "input" else f"{group}/{name}"
                     arrays[where + _COORDINATES] = rows.coordinates.astype(np.int32)
-                if rows.sample is not None:
-                    arrays[f"{group}/{name}{_SAMPLE}"] = np.array(rows.sample)
         with new_file(path) as file:
             np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
@@ -81,7 +77,6 @@ def read(path: str | Path) -> Reference:
     groups: dict[str, dict[str, Rows]] = {"output": {}, "module": {}}
     for key, values in arrays.items():
         group, _, name = key.partition("/")
-        if group in groups and not name.endswith((_COORDINATES, _SAMPLE)):
-            sample = arrays.get(key + _SAMPLE)
-            groups[group][name] = Rows(values, arrays.get(key + _COORDINATES), None if sample is None else int(sample))
+        if group in groups and not name.endswith(_COORDINATES):
+            groups[group][name] = Rows(values, arrays.get(key + _COORDINATES))
     return Reference(Rows(arrays["input/features"], arrays["input/coordinates"]), groups["output"], groups["module"])

@@ -108,9 +108,6 @@ def _of_tensor(
     """
     where, rows = np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
     values = expected.values.reshape(len(expected.values), -1)
-    if expected.sample is not None:
-        is_of_sample = where[:, 0] == expected.sample
-        where, rows = where[is_of_sample], rows[is_of_sample]
     if where.shape[1] == 1:  # rows of samples
         return compared(key, rows, values)
     if dense.is_dense(expected, len(model.axes)):

@@ -40,7 +40,7 @@ def smaller(example: Any, features: str = "") -> Iterator[Callable[[], Any]]:
             return
         begin = number * (len(candidates) // count // 2)
         rows = candidates[begin + np.arange(count) * (len(candidates) // count)]
-        yield partial(_Thinned(samples, rows).of, example)
+        yield partial(_Thinned(example, samples, rows).of, example)
         count -= 1
 
 
@@ -114,22 +114,33 @@ def _are_ends(values: Values, length: int) -> bool:
     return 0 < len(values) < length and int(values[-1]) == length and bool((np.diff(values) > 0).all())
 
 
-class _Thinned:
-    """Takes rows of everything in an example that has a row per row of features. rows: the rows to take."""
+def _are_rows(values: Values, length: int) -> bool:
+    """Returns whether values are numbers of rows, for another number of things. Labels are smaller numbers."""
+    is_of_others = values.ndim == 1 and len(values) != length and values.min(initial=0) >= 0
+    return bool(is_of_others and length // 2 <= values.max(initial=-1) < length)
 
-    def __init__(self, samples: Values, rows: Values) -> None:
+
+class _Thinned:
+    """Takes rows of everything in an example that has a row per row of features, and those points of which a tensor of
+    integers says that they are in these rows (the voxel of each point). rows: the rows to take.
+    """
+
+    def __init__(self, example: Any, samples: Values, rows: Values) -> None:
         self._samples, self._rows = samples, rows
         self._num_samples = int(samples.max()) + 1
         self._num_left = int(samples[rows].max()) + 1
-        self._place = np.full(len(samples), -1)  # row -> its place among the rows that are taken; -1: none
-        self._place[rows] = np.arange(len(rows))
+        place = np.full(len(samples), -1)  # row -> its place among the rows that are taken; -1: none
+        place[rows] = np.arange(len(rows))
+        self._voxel_of_point = next((v for v in _integers(example) if _are_rows(v, len(samples))), np.zeros(0))
+        self._places = place[self._voxel_of_point.astype(np.int64)]
+        self._points = np.flatnonzero(self._places >= 0)
 
     def of(self, value: Any, key: str = "") -> Any:
         kind = kind_of(value)
         if kind:
             return self._sparse(value, kind)
         if isinstance(value, dict):
-            return self._dict(value)
+            return {k: self.of(v, str(k)) for k, v in value.items()}
         if isinstance(value, (list, tuple)):
             return type(value)(map(self.of, value))
         if hasattr(value, "detach") and value.ndim > 0:
@@ -148,34 +159,15 @@ class _Thinned:
         limits = value.spatial_range
         return type(value)(features, coordinates, value.stride, limits and (self._num_left, *limits[1:]))
 
-    def _dict(self, value: dict[Any, Any]) -> dict[Any, Any]:
-        """Takes rows of the entries, and those points of which a tensor of integers says that they are in these rows
-        (the voxel of each point).
-        """
-        length = len(self._samples)
-        of_points = None
-        for values in _integers(value):
-            is_ranked = values.ndim == 1 and len(values) != length and values.min(initial=0) == 0
-            if is_ranked and values.max(initial=0) == length - 1:
-                of_points = values
-        if of_points is None:
-            return {k: self.of(v, str(k)) for k, v in value.items()}
-        places = self._place[of_points]
-        kept = np.flatnonzero(places >= 0)
-        made = {}
-        for key, entry in value.items():
-            if getattr(entry, "shape", ())[:1] != of_points.shape:
-                made[key] = self.of(entry, str(key))
-            elif not entry.is_floating_point() and np.array_equal(array_of(entry), of_points):
-                made[key] = entry.new_tensor(places[kept])
-            else:
-                made[key] = _taken(entry, kept)
-        return made
-
     def _tensor(self, value: Any) -> Any:
         if len(value) == len(self._samples):
             return _taken(value, self._rows)
-        if value.ndim == 1 and not value.is_floating_point() and _are_ends(array_of(value), len(self._samples)):
+        values = array_of(value)
+        if np.array_equal(values, self._voxel_of_point):
+            return value.new_tensor(self._places[self._points])
+        if len(value) == len(self._voxel_of_point):
+            return _taken(value, self._points)
+        if value.ndim == 1 and not value.is_floating_point() and _are_ends(values, len(self._samples)):
             return value.new_tensor(np.cumsum(np.bincount(self._samples[self._rows])))
         return value
 

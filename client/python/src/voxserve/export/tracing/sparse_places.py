@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from voxserve.arrays import array_of
 from voxserve.export.limits import LIMITS
-from voxserve.export.tracing.graph import Graph, Level, Place
+from voxserve.export.tracing.graph import Graph, Level, Place, Values
 from voxserve.export.tracing.refusal import LimitError, RefusalError
 from voxserve.export.tracing.traced import Traced, place_of
 from voxserve.verify import sites as site_maths
@@ -51,6 +52,18 @@ def note(tensor: Any) -> None:
     level.coordinates = graph.sites_of(coordinates)
     level.stride = (1,) * dimension
     level.shape = _shape(graph, tensor)
+    if kind_of(tensor) == "torchsparse" and _has_the_sample_last(array_of(coordinates)):
+        graph.warn(
+            "the coordinates look like those of torchsparse 1.x, which has the sample last; in 2.1, whose networks are "
+            "served, it is the first column"
+        )
+
+
+def _has_the_sample_last(coordinates: Values) -> bool:
+    """Returns whether the last column counts the samples, in blocks from 0 on, and the first one does not."""
+    steps = [np.diff(column, prepend=0) for column in (coordinates[:, 0], coordinates[:, -1])]
+    first, last = (bool(((step == 0) | (step == 1)).all()) for step in steps)
+    return last and not first
 
 
 def _check(graph: Graph, level: Level, tensor: Any, needs_sites: bool) -> None:
