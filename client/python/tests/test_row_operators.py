@@ -62,6 +62,11 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "softplus": (lambda y, a, b: a(y) + b(y), nn.Softplus(beta=2), nn.Mish()),
     "gelu_tanh": (lambda y, part: part(y), nn.GELU(approximate="tanh")),
     "rrelu": (lambda y, part: part(y), nn.RReLU()),
+    "eca": (lambda y, conv: y * conv(y.unsqueeze(1)).squeeze(1).sigmoid(), nn.Conv1d(1, 1, 5, padding=2)),
+    "eca_wide": (lambda y, conv: y * conv(y[:, None])[:, 0], nn.Conv1d(1, 1, 15, padding="same", bias=False)),
+    "lengths": (lambda y: y / y.norm(dim=1, keepdim=True) + y / torch.norm(y, 2, 1, True).clamp(min=2.0),),
+    "length_of_linalg": (lambda y: y / torch.linalg.norm(y, dim=-1, keepdim=True),),
+    "length_of_vector": (lambda y: y / torch.linalg.vector_norm(y, dim=1, keepdim=True),),
 }
 
 

@@ -249,14 +249,38 @@ def _multi_head(call: Call) -> list[Any]:
 
 
 def _conv1d(call: Call) -> Place:
-    """Handles a conv1d with kernel size 1 of rows that are rearranged to [1, C, N] or [C, N]. It is a linear layer."""
+    """Handles a conv1d of rows [1, C, N] or [C, N] with kernel size 1, and one of the channels of rows [N, 1, C], as in
+    efficient channel attention (ECA). Both are linear layers.
+    """
     x, weight, bias = call.source(), call.get(1, "weight"), call.get(2, "bias")
-    plain = call.get(3, "stride", 1) in (1, (1,)) and call.get(4, "padding", 0) in (0, (0,), "valid", "same")
-    if layout_of(call, x)[-2:] != (0, "rows") or weight.shape[2] != 1 or call.get(6, "groups", 1) != 1 or not plain:
-        raise RefusalError("'conv1d' is in the model format with a kernel of one, along rows laid out as [1, C, N]")
-    call.graph.check_stored(weight)
+    layout, size = layout_of(call, x), int(weight.shape[2])
+    padding = call.get(4, "padding", 0)
+    padding = int(padding[0]) if isinstance(padding, tuple) else padding
+    plain = call.get(3, "stride", 1) in (1, (1,)) and call.get(6, "groups", 1) == 1
     values = None if bias is None else constant(bias)
-    return laid(call.graph.linear(base(x), np.ascontiguousarray(constant(weight)[:, :, 0]), values), x.layout)
+    if plain and layout[-2:] == (0, "rows") and size == 1 and padding in (0, "valid", "same"):
+        matrix = constant(weight)[:, :, 0]
+    elif plain and layout == ("rows", "one", 0) and weight.shape[:2] == (1, 1) and padding in ("same", size // 2):
+        matrix = _banded(call, constant(weight)[0, 0])
+        values = None if values is None else np.full(len(matrix), values[0])
+    else:
+        raise RefusalError(
+            "'conv1d' is in the model format with a kernel of one, along rows laid out as [1, C, N], and with an odd "
+            "kernel that is padded, along the channels of rows laid out as [N, 1, C]"
+        )
+    call.graph.check_stored(weight)
+    return laid(call.graph.linear(base(x), np.ascontiguousarray(matrix), values), x.layout)
+
+
+def _banded(call: Call, kernel: Values) -> Values:
+    """Returns the matrix [C, C] that convolves C channels with a kernel of one axis, padded by zeros."""
+    channels, half, dilation = call.get(0, "input").shape[-1], len(kernel) // 2, call.get(5, "dilation", 1)
+    if len(kernel) % 2 == 0 or dilation not in (1, (1,)):
+        raise RefusalError("'conv1d' along the channels with an even kernel or a dilation is not in the model format")
+    matrix = np.zeros((channels, channels), kernel.dtype)
+    for at, value in enumerate(kernel):
+        matrix += np.diag(np.full(max(channels - abs(at - half), 0), value), at - half)[:channels, :channels]
+    return matrix
 
 
 def _stack(call: Call) -> Place:

@@ -191,6 +191,8 @@ def _multiply(call: Call) -> Place:
         kinds = {places[0].kind, places[1].kind}
         if not is_division and "spread" in kinds and "sites" in kinds:
             return _spread(call, places[0], places[1], "MULTIPLY")
+        if is_division and places[1].kind == "length":
+            return row_functions.divided_by_length(call, call.source(a), call.source(b))
         if is_division:
             raise RefusalError(f"'{call.name}' of two traced tensors is not in the model format (a product is)")
         return _product(call, call.source(a), call.source(b))
@@ -254,6 +256,8 @@ def _get_item(call: Call) -> Any:
     x = call.source()
     first = index[0] if isinstance(index, tuple) and index else index
     is_rows = x.kind in _ROWS and not x.is_flat
+    if is_rows and isinstance(index, tuple) and any(entry is None for entry in index):
+        return layouts.indexed(call, x, tensor, index)
     if is_rows and isinstance(index, tuple) and len(index) == 2 and layouts.is_all(first, len(tensor)):
         index = (slice(None), index[1])
     elif x.kind in layouts.KINDS or (is_rows and layouts.is_choice(first, len(tensor))):

@@ -51,15 +51,15 @@ class Place:
     correspond to the node's rows.
 
     kind: sites [N, C], points [P, C], samples [B, C], cells [B, C, ...] (dense sites), image [B, C, H, W], mask [N]
-        (which of the node's rows are above a threshold), spread [N, C] (each site's row of its sample), column [N] (one
-        channel), labels [N], laid (rows whose dimensions are rearranged, layouts.py), scores or weights (of attention;
-        the node is that of the queries).
+        (which of the node's rows are above a threshold), length [N, 1] (of the node's rows, at least a threshold),
+        spread [N, C] (each site's row of its sample), column [N] (one channel), labels [N], laid (rows whose dimensions
+        are rearranged, layouts.py), scores or weights (of attention; the node is that of the queries).
     """
 
     kind: str
     node: str
     level: Level | None = None  # for sites: the level of the rows
-    threshold: float = 0.0  # for mask
+    threshold: float = 0.0  # for mask and length
     # For spread: the sample of each row. For column: the channel. For scores and weights: attention.Scores.
     index: Any = None
     column_of: str = ""  # for column: the kind of the rows

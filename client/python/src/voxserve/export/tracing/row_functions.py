@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _ROWS = ("sites", "points", "samples")
 # The least threshold of a softplus that has no effect: for larger x, log(1 + exp(x)) and x are the same float32 value.
 _LEAST_THRESHOLD = 15.0
+_LEAST_LENGTH = 1e-12  # by which a shorter row is divided
 
 
 def activated(call: Call, function: str, x: Place | None = None, **parameters: float) -> Place:
@@ -99,6 +100,8 @@ def _clamp(call: Call) -> Place:
 
 def _clamped(call: Call, low: float | None, high: float | None) -> Place:
     x = call.source()
+    if x.kind == "length" and low is not None and low > 0 and high is None:
+        return replace(x, threshold=low)
     if low == 0 and high is None:
         made = activated(call, "RELU")
     else:
@@ -205,6 +208,23 @@ def _normalize(call: Call) -> Place:
     return replace(x, node=name)
 
 
+def _norm(call: Call) -> Place:
+    """Handles the length of each row, by which features may be divided."""
+    x, p, dim = call.rows(), call.get(1, "p", call.kwargs.get("ord")), call.get(2, "dim")
+    if p not in (None, 2, "fro") or not call.get(3, "keepdim", False):
+        raise RefusalError(f"'{call.name}' is in the model format as x / x.norm(dim=1, keepdim=True) alone")
+    _check_channels(call, x, dim[0] if isinstance(dim, (list, tuple)) and len(dim) == 1 else dim)
+    return replace(x, kind="length", threshold=_LEAST_LENGTH)
+
+
+def divided_by_length(call: Call, x: Place, length: Place) -> Place:
+    """Adds the node for x / |x|. A row of zeros stays one, where torch has NaN."""
+    if x.node != length.node or x.kind not in _ROWS:
+        raise RefusalError(f"'{call.name}' by the lengths of other rows is not in the model format")
+    name = call.graph.node("l2_norm", [x.node], lambda network, n: network.l2_norm(n, x.node, length.threshold))
+    return replace(x, node=name)
+
+
 def _prelu(call: Call) -> Place:
     x, weight = call.source(), call.get(1, "weight")
     if x.is_flat or x.kind not in (*_ROWS, "image"):
@@ -257,6 +277,7 @@ _BY_HANDLER: dict[Callable[[Call], Any], str] = {
     _softmax: "softmax",
     _layer_norm: "layer_norm",
     _normalize: "normalize",
+    _norm: "norm linalg_norm linalg_vector_norm",
     _prelu: "prelu",
     _embedding: "embedding",
     _whole: "long int",
