@@ -179,7 +179,7 @@ def test_the_second_example_of_the_user_is_compared() -> None:
     smaller = spconv.SparseConvTensor(example.features[:30], example.indices[:30], example.spatial_shape, 2)
     with pytest.raises(ExportError, match=r"has the value 0\.00\d+, and 0\.0333333 for a smaller cloud"):
         from_torch(module, example, axes="zyx", other=smaller)
-    with pytest.raises(AttributeError):
+    with pytest.raises(ExportError, match="a layer of sparse tensors is called with a Tensor"):
         from_torch(module, example, axes="zyx", other=torch.ones(3, 4))
 
 

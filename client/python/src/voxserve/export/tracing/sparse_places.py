@@ -22,6 +22,9 @@ def sparse_place(tensor: Any, kind: str = "sites", *, needs_sites: bool = True) 
     needs_sites: False for what reads the sample of each row alone, such as a global pool.
     """
     features = features_of(tensor)
+    if not kind_of(tensor):
+        given = "Tensor" if isinstance(tensor, Traced) else type(tensor).__name__
+        raise RefusalError(f"a layer of sparse tensors is called with a {given}")
     place = place_of(features)
     if place is None or place.kind != kind:
         raise RefusalError(f"a sparse tensor whose features are not {kind} that come from the example's")
@@ -67,9 +70,13 @@ def _has_the_sample_last(coordinates: Values) -> bool:
 
 
 def _check(graph: Graph, level: Level, tensor: Any, needs_sites: bool) -> None:
-    kind = kind_of(tensor)
-    divisor = tensor.tensor_stride if kind == "MinkowskiEngine" else ()
-    sites, known = graph.sites_of(tensor.indices if kind == "spconv" else tensor.C, divisor), level.sites()
+    unit, known = _unit(graph, tensor), level.sites()
+    if 0 in unit:  # MinkowskiEngine says so of a result on coordinates that were given to a layer
+        unit = level.stride
+    coordinates = tensor.indices if kind_of(tensor) == "spconv" else tensor.C
+    sites = graph.sites_of(coordinates)
+    if kind_of(tensor) == "MinkowskiEngine":
+        sites[:, 1:] //= np.asarray(unit)
     if not needs_sites:
         sites, known = sites[:, :1], known[:, :1]
     if not np.array_equal(sites, known):
@@ -81,10 +88,10 @@ def _check(graph: Graph, level: Level, tensor: Any, needs_sites: bool) -> None:
         )
     if not needs_sites:
         return
-    unit, shape = _unit(graph, tensor), _shape(graph, tensor)
+    shape = _shape(graph, tensor)
     if unit and unit != level.stride:
         raise RefusalError(f"a sparse tensor has the stride {list(unit)}, and its features' sites {list(level.stride)}")
-    if kind == "spconv" and shape != level.shape:
+    if kind_of(tensor) == "spconv" and shape != level.shape:
         raise RefusalError(
             f"a sparse tensor has the spatial shape {list(shape)}, and its features' sites {list(level.shape)}"
         )
