@@ -21,6 +21,7 @@ FILES = {
     "kMaxClasses": "engine/model/graph.h",
     "kMaxTensors": "engine/tensor/output_tensor.h",
     "kMaxKernelOffsets": "engine/model/checks/sparse_conv_parameters.cc",
+    "kMaxSpreadWeights": "engine/model/sparse_conv_weight.h",
     "kMaxListedCells": "kernels/coordinates/conv_geometry.h",
     "kCoordinateMargin": "kernels/coordinates/coordinate_key.h",
     "kMaxConv2dKernelSize": "kernels/image/conv2d.h",
@@ -62,6 +63,8 @@ def test_features_are_the_columns_that_are_no_axes() -> None:
         ("sparse_conv { offsets: [0, 0, 0, 0, 0, 90] dilation: [1, 1, 2] }", "reaches 180 sites"),
         ("sparse_conv { offsets: [0, 0, -64, 0, 0, 64] }", "span 129 sites"),
         ("sparse_conv { kind: KIND_INVERSE paired_with: 'a' out_channels: 65537 }", "out_channels is 65537"),
+        ("sparse_conv { kernel_size: [3, 3, 3] groups: 2 }", ""),
+        ("sparse_conv { kernel_size: [3, 3, 3] groups: 8 }", "groups spread, is 536870944; at most 268435456"),
         ("pool { kernel_size: [17, 17, 17] }", "has 4913 cells"),
         ("linear { out_channels: 70000 }", "out_channels is 70000; at most 65536"),
         ("conv2d { out_channels: 4 kernel_size: [9] }", "kernel_size is 9; at most 7"),
@@ -104,6 +107,20 @@ def test_a_trace_refuses_before_it_computes_the_example(tmp_path: Path) -> None:
     layer = engine.MinkowskiConvolution(2, 4, kernel_size=3, dimension=5)
     with pytest.raises(ExportError, match="the sparse tensor has 5 axes; the server has at most 4"):
         from_torch(torch.nn.Sequential(layer).eval(), five)
+    flat = spconv.SparseSequential(spconv.SubMConv3d(4, 60000, 1, bias=False), spconv.ToDense())
+
+    class FromAbove(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.flat = flat
+
+        def forward(self, x: Any) -> Any:
+            y = self.flat(x)
+            return y.view(y.shape[0], -1, y.shape[3], y.shape[4])
+
+    few = spconv.SparseConvTensor(torch.ones(3, 4), coordinates[:, :4].contiguous(), [4, 1, 1], 1)
+    with pytest.raises(ExportError, match="an image of 60000 channels at 4 heights; at most 65536 channels"):
+        from_torch(FromAbove().eval(), few, axes="zyx")
     wide = spconv.SparseConvTensor(torch.ones(3, 37), coordinates[:, :4].contiguous(), [9, 9, 9], 1)
     with pytest.raises(ExportError, match="the example has 37 features; the server has at most 36"):
         from_torch(spconv.SparseSequential(spconv.SubMConv3d(37, 4, 3)).eval(), wide, axes="zyx")

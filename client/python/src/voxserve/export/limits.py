@@ -17,6 +17,7 @@ LIMITS = {
     "kMaxClasses": 65535,
     "kMaxTensors": 64,  # outputs of kind TENSOR
     "kMaxKernelOffsets": 4096,  # cells of a sparse kernel that is a box
+    "kMaxSpreadWeights": 1 << 28,  # values of a sparse kernel with groups, once zeros fill what they leave out
     "kMaxListedCells": 343,  # cells of a sparse kernel that is a cross or a list
     "kCoordinateMargin": 128,  # sites of a sparse kernel's size, stride, dilation, padding and reach, on an axis
     "kMaxConv2dKernelSize": 7,
@@ -38,6 +39,9 @@ def problems(node: Any, shapes: dict[str, tuple[int, ...]], dimension: int) -> I
     op = getattr(node, kind)
     if kind in ("sparse_conv", "pool"):
         yield from _of_sparse_kernel(op, dimension)
+        if getattr(op, "groups", 0) > 1:
+            spread = math.prod(shapes["weight"]) * op.groups
+            yield from _above("its weight's number of values, groups spread,", [spread], LIMITS["kMaxSpreadWeights"])
     elif kind in ("conv2d", "conv_transpose2d", "max_pool2d"):
         most = LIMITS["kMaxPool2dKernelSize" if kind == "max_pool2d" else "kMaxConv2dKernelSize"]
         yield from _above("kernel_size", op.kernel_size, most)

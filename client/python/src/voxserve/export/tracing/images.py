@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from voxserve.export.limits import LIMITS
 from voxserve.export.tracing import layouts
 from voxserve.export.tracing.graph import Place, Values, constant
-from voxserve.export.tracing.refusal import RefusalError
+from voxserve.export.tracing.refusal import LimitError, RefusalError
 
 if TYPE_CHECKING:
     from voxserve.export.tracing.functions import Call
@@ -142,6 +143,10 @@ def from_above(call: Call, x: Place) -> Place:
     """Adds the view from above of cells [B, C, D, H, W], which the module reshapes to [B, C * D, H, W]."""
     if call.graph.axes != (2, 1, 0):
         raise RefusalError("the first axis is folded into the channels, which is z in the model format: say axes='zyx'")
+    channels, heights = call.args[0].shape[1:3]
+    if channels * heights > LIMITS["kMaxChannels"]:
+        most = LIMITS["kMaxChannels"]
+        raise LimitError(f"an image of {channels} channels at {heights} heights; at most {most} channels are possible")
     name = call.graph.node("to_bev", [x.node], lambda network, n: network.to_bev(n, x.node))
     return Place("image", name)
 
