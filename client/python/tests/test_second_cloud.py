@@ -14,6 +14,7 @@ import pytest
 
 import voxserve
 from voxserve.export import ExportError, from_torch
+from voxserve.export.tracing import sizes
 from voxserve.verify.compare import Comparison, Model
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -244,6 +245,21 @@ def test_a_dict_of_voxels_and_points_is_thinned() -> None:
 def _rows_of(small: Any, coordinates: Any) -> Any:
     known = {tuple(c): i for i, c in enumerate(coordinates.tolist())}
     return [known[tuple(c)] for c in small["coords"].tolist()]
+
+
+def test_sizes_count_as_the_numbers_that_they_are() -> None:
+    noted: list[sizes.Comparison] = []
+    n = sizes.of(120, noted)
+    assert (n + 1, 1 + n, n - 1, 7 % n, -n, abs(n), divmod(n, 7)) == (121, 121, 119, 7, -120, 120, (17, 1))
+    assert (n / 7, n // 7, n**2, 2 ** sizes.of(3, noted), pow(n, 2, 7)) == (120 / 7, 17, 14400, 8, 1)
+    assert (math.ceil(n / 7), round(n / 7, 1), math.sqrt(n), int(n), f"{n:4d}") == (18, 17.1, 120**0.5, 120, " 120")
+    assert isinstance(math.floor(n * 0.5), sizes.Size)
+    assert (list(range(n))[-1], "abc"[sizes.of(1, noted)], {120: 1}[n], hash(n)) == (119, "b", 1, hash(120))
+    assert sizes.of(True, noted) is True
+    assert sizes.of("text", noted) == "text"
+    assert noted  # of this file, in which `n` is compared
+    with pytest.raises(TypeError):
+        n + "text"
 
 
 # Coordinates

@@ -103,8 +103,9 @@ def _comparison(name: str) -> Callable[[Any, Any], Any]:
 
 
 for _name in _ARITHMETIC.split():
-    setattr(_Size, f"__{_name}__", _arithmetic(getattr(operator, _name)))
-    setattr(_Size, f"__r{_name}__", _arithmetic(getattr(operator, _name), is_swapped=True))
+    _function = pow if _name == "pow" else getattr(operator, _name)
+    setattr(_Size, f"__{_name}__", _arithmetic(_function))
+    setattr(_Size, f"__r{_name}__", _arithmetic(_function, is_swapped=True))
 for _name in _UNARY.split():
     setattr(_Size, f"__{_name}__", _arithmetic(getattr(operator, _name)))
 for _name in ("floor", "ceil", "trunc"):
