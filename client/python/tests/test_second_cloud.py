@@ -450,3 +450,17 @@ def test_weights_of_other_types(tmp_path: Path, kind: Any) -> None:
     example.features.requires_grad_()
     _, comparison = networks.round_trip(tmp_path, module, example, axes="zyx")
     assert comparison.outputs()["output"].magnitude > 0.1
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_autocast_is_told(is_on: bool) -> None:
+    def function(y: Any, x: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_on):
+            return torch.nn.functional.linear(y.features, module.weight)
+
+    module, example = made(function)
+    module.weight = torch.nn.Parameter(torch.ones(3, 6))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        from_torch(module, example, axes="zyx")
+    assert [str(w.message)[:38] for w in caught] == is_on * ["features are cast to half precision in"]

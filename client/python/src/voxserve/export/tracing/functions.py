@@ -331,9 +331,13 @@ def _argmax(call: Call) -> Place:
     return replace(x, kind="labels", node=name)
 
 
+def warn_of_half(graph: Graph) -> None:
+    graph.warn("features are cast to half precision in the module; the server chooses its own precision")
+
+
 def _cast(call: Call) -> Any:
     if call.name in ("half", "bfloat16") or any(a in (torch.float16, torch.bfloat16) for a in call.args[1:]):
-        call.graph.warn("features are cast to half precision in the module; the server chooses its own precision")
+        warn_of_half(call.graph)
     return call.args[0]
 
 

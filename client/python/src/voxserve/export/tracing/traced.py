@@ -48,6 +48,8 @@ class Traced(torch.Tensor):
         if name in _ABOUT:
             return func(*plain_args, **plain_kwargs)
         graph = next(t.graph for t in _leaves((args, kwargs)) if isinstance(t, Traced))
+        if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+            functions.warn_of_half(graph)
         handler = functions.HANDLERS.get(name)
         if handler is None:
             raise RefusalError(f"'{name}' is not in the model format")
