@@ -363,6 +363,42 @@ def test_channels_take_turns(server: FakeServer, points: Points) -> None:
             assert len(client.segment("m", points)) == 10
 
 
+@pytest.mark.parametrize("method", ["segment", "load_model"])
+def test_an_aio_client_serves_one_loop_after_the_other(server: FakeServer, points: Points, method: str) -> None:
+    client = voxserve.aio.Client(server.address, admin_address=server.address)
+    arguments = ("minkunet", points) if method == "segment" else ("minkunet",)
+
+    async def run() -> Any:
+        return await getattr(client, method)(*arguments)
+
+    first, second = asyncio.run(run()), asyncio.run(run())
+    np.testing.assert_array_equal(first, second)
+
+    async def stream() -> Any:
+        async with client.stream("minkunet") as frames:
+            frames.close_sends()
+            return [result async for result in frames]
+
+    assert asyncio.run(stream()) == []
+    asyncio.run(client.close())
+    np.testing.assert_array_equal(asyncio.run(run()), first)  # a closed client connects anew
+    asyncio.run(client.close())
+
+
+def test_an_aio_client_refuses_two_loops_at_once(server: FakeServer, points: Points) -> None:
+    client = voxserve.aio.Client(server.address)
+
+    async def run() -> None:
+        await client.segment("minkunet", points)
+        with futures.ThreadPoolExecutor(1) as pool:
+            other = pool.submit(asyncio.run, client.segment("minkunet", points))
+            with pytest.raises(RuntimeError, match="in use in another event loop, which still runs"):
+                await asyncio.wrap_future(other)
+        await client.close()
+
+    asyncio.run(run())
+
+
 def test_aio_calls_overlap(server: FakeServer, points: Points) -> None:
     async def run() -> list[Any]:
         async with voxserve.aio.Client(server.address) as client:

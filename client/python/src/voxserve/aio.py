@@ -3,11 +3,12 @@
     async with voxserve.aio.Client("localhost:8500") as client:
         labels = await client.segment("minkunet", points)
 
-A client belongs to the event loop in which its first call was made.
+A client serves one event loop at a time: a later loop, such as that of a second asyncio.run(), gets new connections.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable
 from types import TracebackType
@@ -41,6 +42,7 @@ class Client(ClientBase[grpc.aio.Channel]):
     """A connection to a voxserve server; voxserve.Client documents the arguments and errors, which are the same."""
 
     _grpc: ClassVar[Any] = grpc.aio
+    _loop: asyncio.AbstractEventLoop | None = None  # the event loop of the channels
 
     segment = awaited(client.Client.segment)
     infer = awaited(client.Client.infer)
@@ -56,6 +58,7 @@ class Client(ClientBase[grpc.aio.Channel]):
 
     async def close(self) -> None:
         """Closes the connections. Calls and streams in flight are cancelled."""
+        self._enter_loop()
         while self._channels:
             await self._channels.popitem()[1].close()
 
@@ -80,6 +83,26 @@ class Client(ClientBase[grpc.aio.Channel]):
             finally:
                 updates.cancel()
         return protocol.found(plan)
+
+    def _channel_of(self, method: str) -> grpc.aio.Channel:
+        self._enter_loop()
+        return super()._channel_of(method)
+
+    def _next_channel(self) -> grpc.aio.Channel:
+        self._enter_loop()
+        return super()._next_channel()
+
+    def _enter_loop(self) -> None:
+        """Forgets the channels of an event loop that has ended: they cannot be used in another one. RuntimeError if
+        that loop still runs.
+        """
+        loop = asyncio.get_running_loop()
+        if self._loop is not None and self._loop is not loop:
+            if self._loop.is_running():
+                raise RuntimeError("this aio.Client is in use in another event loop, which still runs; make one a loop")
+            with self._lock:
+                self._channels.clear()
+        self._loop = loop
 
     def _open(self, config: StreamConfig, timeout: float | None) -> Stream:
         return Stream(self._next_channel(), config, self._options, timeout)
