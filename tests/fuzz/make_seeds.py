@@ -107,12 +107,21 @@ def scans() -> dict[str, bytes]:
         b" 1.0\ncomment x\nelement sensor 1\nproperty list uchar int id\nelement vertex 2\nproperty float x\n"
         b"property float y\nproperty double z\nproperty uchar scalar_Intensity\nend_header\n"
     )
+    lists = (
+        b" 1.0\nelement vertex 2\nproperty float x\nproperty list uint float64 d\nproperty float y\nend_header\n"
+    )
+    vertex = struct.pack("<fIdf", 1, 1, 2, 3)
     return {
         "npy/table": npy.getvalue(),
         "npy/structured": structured.getvalue(),
         "pcd/ascii": pcd + b"DATA ascii\n" + b"1 -2.5 3e2 1 2 3 7 8\n" * 8,
         "pcd/binary": pcd + b"DATA binary\n" + b"a" * (8 * 19),
         "pcd/compressed": pcd + b"DATA binary_compressed\n" + struct.pack("<II", len(packed), 152) + packed,
+        "pcd/sparse_header": b"FIELDS x y z b\nSIZE 4 4 8 1\nTYPE F F F B\nCOUNT 1 1 0 1\nPOINTS 2\nDATA ascii\n"
+        b"-nan(ind) 1.#INF00 1\n2 -1.#IND 0\n",
+        "pcd/no_size": b"FIELDS x y z\nWIDTH 2\nDATA binary\n" + b"a" * 24,
+        "ply/list_ascii": b"ply\nformat ascii" + lists + b"1 2 3 4 5\n6 0 7\n",
+        "ply/list_binary": b"ply\nformat binary_little_endian" + lists + vertex + vertex,
         "ply/ascii": b"ply\nformat ascii" + ply + b"2 1 2\n1 2.5 nan 3\n4 5 6 7\n",
         "ply/little_endian": b"ply\nformat binary_little_endian" + ply + b"\x01" + b"a" * 4 + b"b" * 34,
         "ply/big_endian": b"ply\nformat binary_big_endian" + ply + b"\x01" + b"a" * 4 + b"b" * 34,

@@ -2,6 +2,7 @@
 
 #include <lzf.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -62,10 +63,12 @@ absl::StatusOr<PcdHeader> ReadPcdHeader(LineReader* lines) {
   return BadPcd("the header has no DATA line");
 }
 
-absl::StatusOr<uint64_t> ReadCount(const PcdHeader& header, const std::string& keyword) {
+// Returns the number of a line of the header; nullopt if the header lacks the line.
+absl::StatusOr<std::optional<uint64_t>> ReadCount(const PcdHeader& header, const std::string& keyword) {
   const auto entry = header.entries.find(keyword);
   uint64_t value = 0;
-  if (entry == header.entries.end() || entry->second.size() != 1 || !absl::SimpleAtoi(entry->second[0], &value)) {
+  if (entry == header.entries.end()) return std::nullopt;
+  if (entry->second.size() != 1 || !absl::SimpleAtoi(entry->second[0], &value)) {
     return BadPcd(absl::StrCat(keyword, " needs one whole number"));
   }
   return value;
@@ -77,6 +80,7 @@ PointFieldType PcdTypeOf(char kind, uint64_t size) {
            : size == 8 ? v1::POINT_FIELD_TYPE_FLOAT64
                        : v1::POINT_FIELD_TYPE_UNSPECIFIED;
   }
+  if (kind == 'B') return v1::POINT_FIELD_TYPE_UINT8;  // a byte that is 0 or 1
   const bool is_signed = kind == 'I';
   switch (size) {
     case 1:
@@ -90,14 +94,41 @@ PointFieldType PcdTypeOf(char kind, uint64_t size) {
   }
 }
 
+// Sets the number of points and rows. As PCL's reader does (io/src/pcd_io.cpp, PCDReader::readHeader), a cloud without
+// HEIGHT is one row, and without WIDTH its width follows from POINTS.
+absl::Status ReadExtent(const PcdHeader& header, Layout* layout) {
+  const absl::StatusOr<std::optional<uint64_t>> points = ReadCount(header, "POINTS");
+  const absl::StatusOr<std::optional<uint64_t>> rows = ReadCount(header, "HEIGHT");
+  absl::StatusOr<std::optional<uint64_t>> width = ReadCount(header, "WIDTH");
+  if (!points.ok()) return points.status();
+  if (!rows.ok()) return rows.status();
+  if (!width.ok()) return width.status();
+  const uint64_t height = rows->value_or(1);
+  const bool has_width = width->has_value() && (**width > 0 || rows->has_value());
+  if (!has_width && points->has_value()) *width = **points / std::max<uint64_t>(1, height);
+  if (!width->has_value()) return BadPcd("the header has neither WIDTH nor POINTS");
+  if (**width > UINT32_MAX || height > UINT32_MAX) {
+    return BadPcd(absl::StrCat("WIDTH ", **width, " x HEIGHT ", height, " is not a scan's size"));
+  }
+  layout->num_points = **width * height;
+  layout->height = height;
+  if (points->value_or(layout->num_points) == layout->num_points) return absl::OkStatus();
+  return BadPcd(
+      absl::StrCat("POINTS ", **points, ", but WIDTH ", **width, " x HEIGHT ", height, " = ", layout->num_points));
+}
+
 absl::StatusOr<Layout> ReadLayout(const PcdHeader& header) {
   const auto words_of = [&](const std::string& keyword) {
     const auto entry = header.entries.find(keyword);
     return entry == header.entries.end() ? PcdWords() : entry->second;
   };
-  const PcdWords names = words_of("FIELDS"), sizes = words_of("SIZE"), types = words_of("TYPE");
-  PcdWords counts = words_of("COUNT");
+  const PcdWords names = words_of("FIELDS");
+  PcdWords sizes = words_of("SIZE"), types = words_of("TYPE"), counts = words_of("COUNT");
   if (counts.empty()) counts.assign(names.size(), "1");
+  if (sizes.empty() && types.empty()) {  // older files, whose fields are all float32
+    sizes.assign(names.size(), "4");
+    types.assign(names.size(), "F");
+  }
   if (names.empty()) return BadPcd("the header has no FIELDS");
   if (sizes.size() != names.size() || types.size() != names.size() || counts.size() != names.size()) {
     return BadPcd(absl::StrCat(names.size(), " FIELDS, but ", sizes.size(), " SIZE, ", types.size(), " TYPE and ",
@@ -109,13 +140,16 @@ absl::StatusOr<Layout> ReadLayout(const PcdHeader& header) {
     uint64_t size = 0, count = 0;
     const char kind = types[i].size() == 1 ? absl::ascii_toupper(static_cast<unsigned char>(types[i][0])) : '?';
     if (!absl::SimpleAtoi(sizes[i], &size) || (size != 1 && size != 2 && size != 4 && size != 8) ||
-        (kind != 'F' && kind != 'I' && kind != 'U') || (kind == 'F' && size < 4)) {
+        (kind != 'F' && kind != 'I' && kind != 'U' && kind != 'B') || (kind == 'F' && size < 4) ||
+        (kind == 'B' && size != 1)) {
       return BadPcd(absl::StrCat("field '", names[i], "' has TYPE ", types[i], " SIZE ", sizes[i],
-                                 "; there are F 4 and 8, I and U 1, 2, 4 and 8"));
+                                 "; there are F 4 and 8, I and U 1, 2, 4 and 8, B 1"));
     }
-    if (!absl::SimpleAtoi(counts[i], &count) || count == 0 || count > kMaxPointBytes) {
-      return BadPcd(absl::StrCat("field '", names[i], "' has COUNT ", counts[i], ", must be 1 to ", kMaxPointBytes));
+    if (!absl::SimpleAtoi(counts[i], &count) || count > kMaxPointBytes) {
+      return BadPcd(absl::StrCat("field '", names[i], "' has COUNT ", counts[i], ", must be 1 to ", kMaxPointBytes,
+                                 ", or 0 for none"));
     }
+    if (count == 0) continue;
     Layout::Column column;
     column.field.set_name(names[i]);
     column.field.set_type(PcdTypeOf(kind, size));
@@ -132,23 +166,8 @@ absl::StatusOr<Layout> ReadLayout(const PcdHeader& header) {
       return BadPcd(absl::StrCat("a point takes more than ", kMaxPointBytes, " bytes"));
     }
   }
-  const absl::StatusOr<uint64_t> width = ReadCount(header, "WIDTH");
-  const absl::StatusOr<uint64_t> height = ReadCount(header, "HEIGHT");
-  if (!width.ok()) return width.status();
-  if (!height.ok()) return height.status();
-  if (*width > UINT32_MAX || *height > UINT32_MAX) {
-    return BadPcd(absl::StrCat("WIDTH ", *width, " x HEIGHT ", *height, " is not a scan's size"));
-  }
-  layout.num_points = *width * *height;
-  layout.height = *height;
-  if (header.entries.count("POINTS") > 0) {
-    const absl::StatusOr<uint64_t> points = ReadCount(header, "POINTS");
-    if (!points.ok()) return points.status();
-    if (*points != layout.num_points) {
-      return BadPcd(
-          absl::StrCat("POINTS ", *points, ", but WIDTH ", *width, " x HEIGHT ", *height, " = ", layout.num_points));
-    }
-  }
+  if (layout.columns.empty()) return BadPcd("all FIELDS have COUNT 0");
+  if (absl::Status status = ReadExtent(header, &layout); !status.ok()) return status;
   return layout;
 }
 
@@ -189,13 +208,14 @@ void DropSkippedColumns(Layout* layout) {
 }
 
 absl::StatusOr<std::string> ParseAsciiPcd(LineReader* lines, Layout* layout) {
-  std::vector<PointFieldType> types;
+  std::vector<AsciiColumn> columns;
   for (const Layout::Column& column : layout->columns) {
     const uint32_t count = column.field.count() > 0 ? column.field.count() : 1;
-    types.insert(types.end(), count, column.skipped ? v1::POINT_FIELD_TYPE_UNSPECIFIED : column.field.type());
+    columns.insert(columns.end(), count,
+                   {.type = column.skipped ? v1::POINT_FIELD_TYPE_UNSPECIFIED : column.field.type()});
   }
   std::string packed;
-  if (absl::Status status = ParseAsciiPoints(layout->num_points, types, lines, &packed); !status.ok()) {
+  if (absl::Status status = ParseAsciiPoints(layout->num_points, columns, 0, lines, &packed); !status.ok()) {
     return BadPcd(status.message());
   }
   DropSkippedColumns(layout);

@@ -1,6 +1,10 @@
 #include "client/cpp/io/ply_reader.h"
 
+#include <algorithm>
+#include <cstring>
+#include <iterator>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -19,18 +23,27 @@ constexpr size_t kMaxProperties = 1024;
 
 using PlyWords = std::vector<absl::string_view>;
 
+// A property of an element: one value, or a list, which is a number and so many values.
+struct Property {
+  PointFieldType type = v1::POINT_FIELD_TYPE_UNSPECIFIED;
+  PointFieldType count_type = v1::POINT_FIELD_TYPE_UNSPECIFIED;  // of a list's number; UNSPECIFIED: no list
+  bool is_list() const { return count_type != v1::POINT_FIELD_TYPE_UNSPECIFIED; }
+};
+
 struct Element {
   std::string name;
   uint64_t count = 0;
-  std::vector<PointField> properties;  // packed
-  uint64_t step = 0;                   // bytes of one element in a binary file
-  std::string list;                    // name of a list property, which has no fixed size; "" if there is none
+  std::vector<Property> properties;
+  std::vector<PointField> fields;  // the properties that are no lists, packed
+  uint64_t step = 0;               // bytes of one element in a binary file, without its lists
+  bool has_lists() const { return fields.size() < properties.size(); }
 };
 
 struct PlyHeader {
   std::string format;
   std::vector<Element> before;  // the elements before the vertices
   Element vertex;
+  uint64_t num_behind = 0;  // elements behind the vertices, at most UINT64_MAX
 };
 
 absl::Status BadPly(absl::string_view why) { return absl::InvalidArgumentError(absl::StrCat("PLY: ", why)); }
@@ -53,27 +66,38 @@ std::string FieldName(absl::string_view property) {
   return absl::AsciiStrToLower(property.substr(kCloudCompare.size()));
 }
 
+bool IsCountType(PointFieldType type) {
+  return type != v1::POINT_FIELD_TYPE_UNSPECIFIED && type != v1::POINT_FIELD_TYPE_FLOAT32 &&
+         type != v1::POINT_FIELD_TYPE_FLOAT64;
+}
+
 absl::Status AddProperty(const PlyWords& words, Element* element) {
+  if (element->properties.size() == kMaxProperties) {
+    return BadPly(absl::StrCat("element '", element->name, "' has more than ", kMaxProperties, " properties"));
+  }
   if (words.size() == 5 && words[1] == "list") {
-    element->list = std::string(words[4]);
+    const Property list = {.type = PlyTypeOf(words[3]), .count_type = PlyTypeOf(words[2])};
+    if (!IsCountType(list.count_type) || list.type == v1::POINT_FIELD_TYPE_UNSPECIFIED) {
+      return BadPly(absl::StrCat("list '", Shown(words[4]), "' of element '", element->name,
+                                 "' is not 'property list COUNT TYPE NAME'"));
+    }
+    element->properties.push_back(list);
     return absl::OkStatus();
   }
   const PointFieldType type = words.size() == 3 ? PlyTypeOf(words[1]) : v1::POINT_FIELD_TYPE_UNSPECIFIED;
   if (type == v1::POINT_FIELD_TYPE_UNSPECIFIED) {
     return BadPly(absl::StrCat("a property of element '", element->name, "' is not 'property TYPE NAME'"));
   }
-  if (element->properties.size() == kMaxProperties) {
-    return BadPly(absl::StrCat("element '", element->name, "' has more than ", kMaxProperties, " properties"));
-  }
   PointField field;
   field.set_name(FieldName(words[2]));
   field.set_type(type);
   field.set_offset(static_cast<uint32_t>(element->step));
-  for (const PointField& other : element->properties) {
+  for (const PointField& other : element->fields) {
     if (other.name() == field.name()) return BadPly(absl::StrCat("the property '", field.name(), "' occurs twice"));
   }
   element->step += static_cast<uint64_t>(SizeOf(type));
-  element->properties.push_back(std::move(field));
+  element->fields.push_back(std::move(field));
+  element->properties.push_back({.type = type});
   return absl::OkStatus();
 }
 
@@ -96,14 +120,15 @@ absl::StatusOr<PlyHeader> ReadPlyHeader(LineReader* lines) {
     } else if (words[0] == "property" && !elements.empty()) {
       if (absl::Status status = AddProperty(words, &elements.back()); !status.ok()) return status;
     } else if (words[0] == "end_header") {
-      for (Element& element : elements) {
-        if (element.name == "vertex") {
-          header.vertex = std::move(element);
-          return header;
-        }
-        header.before.push_back(std::move(element));
+      const auto vertex =
+          std::find_if(elements.begin(), elements.end(), [](const Element& e) { return e.name == "vertex"; });
+      if (vertex == elements.end()) return BadPly("there is no element 'vertex'");
+      header.vertex = std::move(*vertex);
+      for (auto behind = vertex + 1; behind != elements.end(); ++behind) {
+        header.num_behind += std::min(behind->count, UINT64_MAX - header.num_behind);
       }
-      return BadPly("there is no element 'vertex'");
+      header.before.assign(std::make_move_iterator(elements.begin()), std::make_move_iterator(vertex));
+      return header;
     } else {
       return BadPly(absl::StrCat("header line ", lines->num_lines(), " begins with '", Shown(words[0]), "'"));
     }
@@ -117,20 +142,71 @@ absl::StatusOr<std::string> ParseAsciiPly(const PlyHeader& header, LineReader* l
       if (!lines->Next()) return BadPly(absl::StrCat("the file ends within element '", element.name, "'"));
     }
   }
-  std::vector<PointFieldType> types;
-  for (const PointField& property : header.vertex.properties) types.push_back(property.type());
+  std::vector<AsciiColumn> columns;
+  for (const Property& property : header.vertex.properties) {
+    columns.push_back(
+        {.type = property.is_list() ? v1::POINT_FIELD_TYPE_UNSPECIFIED : property.type, .is_list = property.is_list()});
+  }
   std::string packed;
-  if (absl::Status status = ParseAsciiPoints(header.vertex.count, types, lines, &packed); !status.ok()) {
+  if (absl::Status status = ParseAsciiPoints(header.vertex.count, columns, header.num_behind, lines, &packed);
+      !status.ok()) {
     return BadPly(status.message());
   }
   return packed;
 }
 
+// Returns the number at the beginning of `bytes`, which has at least SizeOf(type) bytes.
+int64_t LoadCount(absl::string_view bytes, PointFieldType type, bool is_bigendian) {
+  const auto size = static_cast<size_t>(SizeOf(type));
+  std::string value(bytes.substr(0, size));
+  if (is_bigendian) std::reverse(value.begin(), value.end());
+  return VisitPointFieldType(type, [&](auto as) -> int64_t {
+    if constexpr (std::is_integral_v<decltype(as)>) {
+      std::memcpy(&as, value.data(), size);
+      return static_cast<int64_t>(as);
+    }
+    return 0;
+  });
+}
+
+// Reads elements with lists, which have no fixed size. Moves *begin behind them, and appends their bytes without the
+// lists to *packed unless it is null.
+absl::Status WalkElements(const Element& element, bool is_bigendian, absl::string_view contents, size_t* begin,
+                          std::string* packed) {
+  for (uint64_t i = 0; i < element.count; ++i) {
+    const auto ends = [&] {
+      return BadPly(
+          absl::StrCat("the file ends within element ", i, " of the ", element.count, " of '", element.name, "'"));
+    };
+    for (const Property& property : element.properties) {
+      const auto size = static_cast<uint64_t>(SizeOf(property.type));
+      if (!property.is_list()) {
+        if (size > contents.size() - *begin) return ends();
+        if (packed != nullptr) packed->append(contents.data() + *begin, size);
+        *begin += size;
+        continue;
+      }
+      const auto count_size = static_cast<size_t>(SizeOf(property.count_type));
+      if (count_size > contents.size() - *begin) return ends();
+      const int64_t count = LoadCount(contents.substr(*begin), property.count_type, is_bigendian);
+      *begin += count_size;
+      if (count < 0) {
+        return BadPly(absl::StrCat("a list of element ", i, " of '", element.name, "' has ", count, " values"));
+      }
+      if (static_cast<uint64_t>(count) > (contents.size() - *begin) / size) return ends();
+      *begin += static_cast<uint64_t>(count) * size;
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> TakeBinaryPly(const PlyHeader& header, size_t begin, std::string contents) {
+  const bool is_bigendian = header.format == "binary_big_endian";
   for (const Element& element : header.before) {
-    if (!element.list.empty()) {
-      return BadPly(absl::StrCat("element '", element.name, "' before the vertices has the list '", element.list,
-                                 "', whose size is not known"));
+    if (element.has_lists()) {
+      absl::Status status = WalkElements(element, is_bigendian, contents, &begin, nullptr);
+      if (!status.ok()) return status;
+      continue;
     }
     const uint64_t left = contents.size() - begin;
     if (element.step > 0 && element.count > left / element.step) {
@@ -140,6 +216,12 @@ absl::StatusOr<std::string> TakeBinaryPly(const PlyHeader& header, size_t begin,
     begin += element.count * element.step;
   }
   const Element& vertex = header.vertex;
+  if (vertex.has_lists()) {
+    std::string packed;
+    absl::Status status = WalkElements(vertex, is_bigendian, contents, &begin, &packed);
+    if (!status.ok()) return status;
+    return packed;
+  }
   const uint64_t left = contents.size() - begin;
   if (vertex.count > left / vertex.step) {
     return BadPly(absl::StrCat("the header promises ", vertex.count, " vertices of ", vertex.step, " bytes, but ", left,
@@ -157,8 +239,7 @@ absl::StatusOr<PointCloud> ReadPly(std::string contents, const FieldSpec* spec) 
   absl::StatusOr<PlyHeader> header = ReadPlyHeader(&lines);
   if (!header.ok()) return header.status();
   const Element& vertex = header->vertex;
-  if (!vertex.list.empty()) return BadPly(absl::StrCat("the vertices have the list '", vertex.list, "'"));
-  if (vertex.properties.empty()) return BadPly("the vertices have no properties");
+  if (vertex.fields.empty()) return BadPly("the vertices have no properties");
 
   absl::StatusOr<std::string> data;
   if (header->format == "ascii") {
@@ -174,7 +255,7 @@ absl::StatusOr<PointCloud> ReadPly(std::string contents, const FieldSpec* spec) 
   PointCloud cloud;
   cloud.set_num_points(vertex.count);
   cloud.set_point_step(static_cast<uint32_t>(vertex.step));
-  cloud.mutable_fields()->Add(vertex.properties.begin(), vertex.properties.end());
+  cloud.mutable_fields()->Add(vertex.fields.begin(), vertex.fields.end());
   cloud.set_is_bigendian(header->format == "binary_big_endian");
   cloud.set_data(*std::move(data));
   if (spec != nullptr) {

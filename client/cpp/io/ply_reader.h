@@ -14,8 +14,8 @@
 
 namespace voxserve::client {
 
-// Skips the elements before "vertex", whose properties become the fields. A name like "scalar_Intensity" (from
-// CloudCompare) becomes "intensity".
+// Skips the elements before "vertex", whose properties become the fields, and lists among its properties. A name like
+// "scalar_Intensity" (from CloudCompare) becomes "intensity".
 absl::StatusOr<PointCloud> ReadPly(std::string contents, const FieldSpec* spec);
 
 }  // namespace voxserve::client

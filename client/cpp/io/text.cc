@@ -1,5 +1,6 @@
 #include "client/cpp/io/text.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -8,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "engine/base/cut_text.h"
 
 namespace voxserve::client {
@@ -40,7 +42,64 @@ bool AppendValueAs(PointFieldType type, double value, std::string* packed) {
   });
 }
 
+// Returns true if the rest of a NaN's text is nothing, or letters and digits in brackets.
+bool IsNanTail(absl::string_view tail) {
+  if (tail.empty()) return true;
+  if (!absl::ConsumePrefix(&tail, "(") || !absl::ConsumeSuffix(&tail, ")")) return false;
+  return std::all_of(tail.begin(), tail.end(), [](unsigned char c) { return absl::ascii_isalnum(c) || c == '_'; });
+}
+
+// Splits a line into words. Of a list it keeps the first word, the number of its values. Returns INVALID_ARGUMENT
+// without the line's number if the line ends within a list.
+absl::Status SplitPoint(absl::string_view line, const std::vector<AsciiColumn>& columns,
+                        std::vector<absl::string_view>* words) {
+  words->clear();
+  uint64_t to_drop = 0;
+  for (const absl::string_view word : absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty())) {
+    if (to_drop > 0) {
+      --to_drop;
+      continue;
+    }
+    if (words->size() < columns.size() && columns[words->size()].is_list && !absl::SimpleAtoi(word, &to_drop)) {
+      return absl::InvalidArgumentError(absl::StrCat("'", Shown(word), "' is not a list's number of values"));
+    }
+    words->push_back(word);
+  }
+  if (to_drop > 0) return absl::InvalidArgumentError(absl::StrCat("a list lacks ", to_drop, " of its values"));
+  return absl::OkStatus();
+}
+
+// Returns INVALID_ARGUMENT if more than max_lines lines follow that are not blank.
+absl::Status CheckEnd(uint64_t num_points, uint64_t max_lines, LineReader* lines) {
+  while (const std::optional<absl::string_view> line = lines->Next()) {
+    if (line->find_first_not_of(" \t") == absl::string_view::npos || max_lines-- > 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat("the header promises ", num_points,
+                                                   " points, but more follow in line ", lines->num_lines(),
+                                                   "; the header's count is wrong, or two files were joined"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+bool ParseNumber(absl::string_view word, double* value) {
+  if (absl::SimpleAtod(word, value)) return true;
+  const bool is_negative = absl::ConsumePrefix(&word, "-");
+  if (!is_negative) absl::ConsumePrefix(&word, "+");
+  const std::string lower = absl::AsciiStrToLower(word);
+  absl::string_view rest = lower;
+  if (absl::ConsumePrefix(&rest, "1.#")) {
+    while (absl::ConsumeSuffix(&rest, "0")) continue;
+    if (rest != "ind" && rest != "qnan" && rest != "snan" && rest != "inf") return false;
+    *value = rest == "inf" ? HUGE_VAL : std::nan("");
+  } else if (absl::ConsumePrefix(&rest, "nan") && IsNanTail(rest)) {
+    *value = std::nan("");
+  } else {
+    return false;
+  }
+  if (is_negative) *value = -*value;
+  return true;
+}
 
 absl::string_view Shown(absl::string_view text) { return CutAtCharacter(text, 32); }
 
@@ -54,15 +113,15 @@ std::optional<absl::string_view> LineReader::Next() {
   return line;
 }
 
-absl::Status ParseAsciiPoints(uint64_t num_points, const std::vector<PointFieldType>& columns, LineReader* lines,
-                              std::string* packed) {
+absl::Status ParseAsciiPoints(uint64_t num_points, const std::vector<AsciiColumn>& columns, uint64_t max_lines_behind,
+                              LineReader* lines, std::string* packed) {
   // A value takes at least a digit and a separator. Larger counts are refused before memory is reserved.
   if (columns.empty() || num_points > lines->remaining() / (2 * columns.size()) + 1) {
     return absl::InvalidArgumentError(absl::StrCat("the header promises ", num_points, " points of ", columns.size(),
                                                    " values, but only ", lines->remaining(), " bytes follow"));
   }
   size_t step = 0;
-  for (const PointFieldType type : columns) step += static_cast<size_t>(SizeOf(type));
+  for (const AsciiColumn& column : columns) step += static_cast<size_t>(SizeOf(column.type));
   packed->reserve(num_points * step);
   std::vector<absl::string_view> tokens;
   for (uint64_t i = 0; i < num_points;) {
@@ -70,9 +129,8 @@ absl::Status ParseAsciiPoints(uint64_t num_points, const std::vector<PointFieldT
     if (!line) {
       return absl::InvalidArgumentError(absl::StrCat("the file ends after ", i, " of ", num_points, " points"));
     }
-    tokens.clear();
-    for (const absl::string_view token : absl::StrSplit(*line, absl::ByAnyChar(" \t"), absl::SkipEmpty())) {
-      tokens.push_back(token);
+    if (const absl::Status status = SplitPoint(*line, columns, &tokens); !status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("line ", lines->num_lines(), ": ", status.message()));
     }
     if (tokens.empty()) continue;
     if (tokens.size() != columns.size()) {
@@ -81,15 +139,16 @@ absl::Status ParseAsciiPoints(uint64_t num_points, const std::vector<PointFieldT
     }
     for (size_t c = 0; c < columns.size(); ++c) {
       double value = 0;
-      if (columns[c] == v1::POINT_FIELD_TYPE_UNSPECIFIED) continue;
-      if (!absl::SimpleAtod(tokens[c], &value) || !AppendValueAs(columns[c], value, packed)) {
-        return absl::InvalidArgumentError(absl::StrCat("line ", lines->num_lines(), ": '", Shown(tokens[c]),
-                                                       "' is not a ", NameOf(columns[c]), " value"));
+      const PointFieldType type = columns[c].type;
+      if (type == v1::POINT_FIELD_TYPE_UNSPECIFIED) continue;
+      if (!ParseNumber(tokens[c], &value) || !AppendValueAs(type, value, packed)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("line ", lines->num_lines(), ": '", Shown(tokens[c]), "' is not a ", NameOf(type), " value"));
       }
     }
     ++i;
   }
-  return absl::OkStatus();
+  return CheckEnd(num_points, max_lines_behind, lines);
 }
 
 }  // namespace voxserve::client

@@ -35,10 +35,21 @@ class LineReader {
   size_t num_lines_ = 0;
 };
 
-// Reads num_points lines of columns.size() numbers each, and appends them to *packed as little-endian values of the
-// types in `columns`; a column of type UNSPECIFIED is dropped. Skips blank lines. Returns INVALID_ARGUMENT if lines are
-// missing, or if a line, which the message names, has a wrong number of values or a value that does not fit its type.
-absl::Status ParseAsciiPoints(uint64_t num_points, const std::vector<PointFieldType>& columns, LineReader* lines,
-                              std::string* packed);
+// Sets *value to the number that a word is: a decimal number, or NaN or infinity as C libraries print them: nan,
+// -nan(ind), inf, Infinity, and 1.#IND, 1.#QNAN0, -1.#INF00 of older ones of Windows. Returns false for other words.
+bool ParseNumber(absl::string_view word, double* value);
+
+// A value of each line.
+struct AsciiColumn {
+  PointFieldType type = v1::POINT_FIELD_TYPE_UNSPECIFIED;  // UNSPECIFIED: the value is dropped
+  bool is_list = false;  // the value is the number of values that follow, which are dropped with it
+};
+
+// Reads num_points lines of columns.size() numbers each, and appends them to *packed as little-endian values of their
+// types. Skips blank lines. max_lines_behind: the most lines that may follow the points. Returns INVALID_ARGUMENT if
+// there are fewer or more lines, or if a line, which the message names, has a wrong number of values or a value that
+// does not fit its type.
+absl::Status ParseAsciiPoints(uint64_t num_points, const std::vector<AsciiColumn>& columns, uint64_t max_lines_behind,
+                              LineReader* lines, std::string* packed);
 
 }  // namespace voxserve::client

@@ -175,6 +175,53 @@ def test_integer_intensities_are_shares_of_their_largest_value(
         np.testing.assert_allclose(voxserve.read(path, spec).values(name), expected, rtol=1e-6)
 
 
+NANS = ("NaN", "-nan", "-nan(ind)", "nan(snan)", "NAN(0x8000)", "-1.#IND", "1.#QNAN0", "1.#IND00")
+INFINITIES = ("inf", "+Inf", "INFINITY", "1.#INF", "1.#INF00")
+
+
+@pytest.mark.parametrize(("words", "value"), [(NANS, np.nan), (INFINITIES, np.inf)])
+def test_every_spelling_of_nan_and_infinity(write: Write, words: tuple[str, ...], value: float) -> None:
+    rows = "".join(f"{word} -1.#INF00 3 0.5\n" for word in words)
+    cloud = voxserve.read(write("a.pcd", pcd_header("ascii", len(words)) + rows))
+    np.testing.assert_array_equal(cloud.values("x"), [value] * len(words))
+    np.testing.assert_array_equal(cloud.values("y"), [-np.inf] * len(words))
+
+
+@pytest.mark.parametrize("word", ["nano", "nan(", "nan(-)", "1.#", "1.#IN", "--inf", "1.#NAN", "infinit", "1.#inf1"])
+def test_words_that_only_look_like_nan_or_infinity(write: Write, word: str) -> None:
+    with pytest.raises(ValueError, match="is not a number"):
+        voxserve.read(write("a.pcd", pcd_header("ascii", 1) + f"{word} 2 3 4\n"))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"WIDTH": "", "HEIGHT": ""},
+        {"WIDTH": "", "HEIGHT": "3"},
+        {"HEIGHT": "", "POINTS": ""},
+        {"WIDTH": "0", "HEIGHT": ""},
+        {"SIZE": "", "TYPE": "", "COUNT": ""},
+        {"FIELDS": "x y gone z intensity", "SIZE": "4 4 8 4 4", "TYPE": "F F F F F", "COUNT": "1 1 0 1 1"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["ascii", "binary"])
+def test_pcd_headers_as_pcl_reads_them(write: Write, header: dict[str, str], kind: str) -> None:
+    """What PCL 1.15 does: io/src/pcd_io.cpp, PCDReader::readHeader."""
+    body = b"1.5 -2.25 3 0.5\n4 5 -6.75 0.25\n7 8 9 1\n" if kind == "ascii" else POINTS.tobytes()
+    cloud = voxserve.read(write("a.pcd", pcd_header(kind, **header).encode() + body))
+    np.testing.assert_array_equal(table(cloud), POINTS)
+
+
+@pytest.mark.parametrize("kind", ["ascii", "binary"])
+def test_pcd_bools_are_bytes(write: Write, kind: str) -> None:
+    header = pcd_header(kind, 2, FIELDS="x valid", SIZE="4 1", TYPE="F B", COUNT="1 1").encode()
+    body = b"1 0\n2 1\n" if kind == "ascii" else struct.pack("<f?f?", 1, False, 2, True)
+    cloud = voxserve.read(write("a.pcd", header + body))
+    assert [(f.name, f.type) for f in cloud.fields] == [("x", "f32"), ("valid", "u8")]
+    assert table(cloud, "x", "valid").tolist() == [[1, 0], [2, 1]]
+
+
 def test_pcd_scale_by_name(write: Write) -> None:
     path = write("a.pcd", pcd_header("binary").encode() + POINTS.tobytes())
     assert voxserve.read(path, "intensity:f32*2+1").values("intensity").tolist() == [2, 1.5, 3]
@@ -195,11 +242,19 @@ def test_pcd_scale_by_name(write: Write) -> None:
         (pcd_header("ascii", SIZE="4 4 4"), "4 FIELDS, but 3 SIZE"),
         (pcd_header("ascii", SIZE="4 4 4 3"), "TYPE F SIZE 3"),
         (pcd_header("ascii", TYPE="F F F X"), "TYPE X SIZE 4"),
-        (pcd_header("ascii", COUNT="1 1 1 0"), "COUNT 0"),
+        (pcd_header("ascii", TYPE="F F F B"), "TYPE B SIZE 4"),
+        (pcd_header("ascii", COUNT="0 0 0 0"), "all FIELDS have COUNT 0"),
+        (pcd_header("ascii", COUNT="1 1 1 -1"), "COUNT -1"),
+        (pcd_header("ascii", SIZE=""), "4 FIELDS, but 0 SIZE, 4 TYPE"),
         (pcd_header("ascii", COUNT="1 1 1 99999999"), "COUNT 99999999"),
         (pcd_header("ascii", COUNT="1 1 1 1048576"), "more than 1048576 bytes"),
         (pcd_header("ascii", FIELDS="x y z x"), "'x' appears twice"),
-        (pcd_header("ascii", WIDTH=""), "WIDTH needs one whole number"),
+        (pcd_header("ascii", WIDTH="", POINTS=""), "neither WIDTH nor POINTS"),
+        (pcd_header("ascii", WIDTH="", HEIGHT="2"), "POINTS 3, but WIDTH 1 x HEIGHT 2 = 2"),
+        (pcd_header("ascii", WIDTH="0"), "POINTS 3, but WIDTH 0 x HEIGHT 1 = 0"),
+        (pcd_header("ascii", HEIGHT="1 1"), "HEIGHT needs one whole number"),
+        (pcd_header("ascii", 1) + "1 2 3 4\n\n1 2 3 4\n", "promises 1 points, but more follow in line 14"),
+        (pcd_header("ascii", 0) + "junk", "promises 0 points, but more follow in line 12"),
         (pcd_header("ascii", WIDTH="-1"), "WIDTH needs one whole number"),
         (pcd_header("ascii", POINTS="4"), "POINTS 4, but WIDTH 3 x HEIGHT 1 = 3"),
         (pcd_header("ascii") + "1 2 3 4\n", "promises 3 points, but 1 lines"),
@@ -266,6 +321,37 @@ def test_ply_with_other_elements_around(write: Write) -> None:
     np.testing.assert_array_equal(table(voxserve.read(write("a.ply", contents))), POINTS)
 
 
+def ply_with_lists(kind: str) -> bytes:
+    """Returns POINTS with lists before the vertices, among their values (CloudCompare#1455) and behind them."""
+    header = (
+        f"ply\nformat {kind} 1.0\nelement tag 2\nproperty list uchar short a\nelement vertex 3\n"
+        "property list uint float64 b\nproperty float x\nproperty float y\nproperty list char uchar c\n"
+        "property float z\nproperty float intensity\nelement face 1\nproperty list uchar int d\nend_header\n"
+    ).encode()
+    lists: list[tuple[tuple[float, ...], tuple[int, ...]]] = [((0.5, 1.5), ()), ((), (7,)), ((9.5,), (1, 2, 3))]
+    if kind == "ascii":
+        rows = ["2 5 6", "0"]
+        for (x, y, z, i), (b, c) in zip(POINTS.tolist(), lists, strict=True):
+            rows.append(" ".join(map(str, [len(b), *b, x, y, len(c), *c, z, i])))
+        return header + "".join(f"{row}\n" for row in [*rows, "3 0 1 2"]).encode()
+    order = "<" if kind == "binary_little_endian" else ">"
+    body = struct.pack(order + "BhhB", 2, 5, 6, 0)
+    for (x, y, z, i), (b, c) in zip(POINTS.tolist(), lists, strict=True):
+        body += struct.pack(f"{order}I{len(b)}dffb{len(c)}Bff", len(b), *b, x, y, len(c), *c, z, i)
+    return header + body + struct.pack(order + "Biii", 3, 0, 1, 2)
+
+
+@pytest.mark.parametrize("kind", ["ascii", "binary_little_endian", "binary_big_endian"])
+def test_ply_with_lists(write: Write, kind: str) -> None:
+    contents = ply_with_lists(kind)
+    cloud = voxserve.read(write("a.ply", contents))
+    assert [f.name for f in cloud.fields] == ["x", "y", "z", "intensity"]
+    np.testing.assert_array_equal(table(cloud), POINTS)
+    if kind != "ascii":
+        with pytest.raises(ValueError, match="the file ends within element 2 of the 3 of 'vertex'"):
+            voxserve.read(write("a.ply", contents[:-14]))
+
+
 @pytest.mark.parametrize(
     ("contents", "message"),
     [
@@ -280,11 +366,31 @@ def test_ply_with_other_elements_around(write: Write) -> None:
         (ply_header("text"), "format 'text' is none of"),
         (ply_header("ascii", "property float x"), "'x' appears twice"),
         (ply_header("ascii", *(f"property float a{i}" for i in range(1021))), "more than 1024 properties"),
-        (ply_header("ascii", "property list uchar int n"), "vertices have the list 'n'"),
+        (ply_header("ascii", "property list float int n"), "list 'n' of element 'vertex' is not"),
+        (ply_header("ascii", "property list int quad n"), "list 'n' of element 'vertex' is not"),
+        (ply_header("ascii", "property list uchar int n") + b"1 2 3 4 2 5\n", "a list of '2' values, but 1 follow"),
+        (ply_header("ascii", "property list uchar int n") + b"1 2 3 4 -1 5\n", "a list of '-1' values"),
+        (ply_header("ascii", "property list uchar int n") + b"1 2 3 4\n", "line 11 ends after 4 values"),
+        (ply_header("ascii", "property list uchar int n") + b"1 2 3 4 1 5 6\n", "has 6 values, not 5"),
+        (
+            ply_header("binary_little_endian", "property list int char n", count=1) + POINTS[0].tobytes() + b"\xff" * 4,
+            "a list of element 0 of 'vertex' has -1 values",
+        ),
+        (
+            ply_header("binary_big_endian", "property list uint double n", count=10**15)
+            + POINTS.tobytes()
+            + b"\xff" * 4,
+            "the file ends within element 0 of the 1000000000000000 of 'vertex'",
+        ),
+        (ply_header("ascii", count=1) + b"1 2 3 4\n5 6 7 8\n", "promises 1 points, but more follow in line 11"),
+        (ply_header("ascii", "element face 1", "property int a", count=1) + b"1 2 3 4\n5\n6\n", "follow in line 14"),
         (ply_header("ascii", count=10**15), "1000000000000000 points, but 0 lines"),
         (ply_header("binary_little_endian", count=10**15), "1000000000000000 vertices of 16 bytes, but 0"),
         (ply_header("binary_little_endian", before="element a 9\nproperty int b\n"), "'a' needs 9 x 4 bytes, but 0"),
-        (ply_header("binary_little_endian", before="element a 9\nproperty list int int b\n"), "has the list 'b'"),
+        (
+            ply_header("binary_little_endian", before="element a 9\nproperty list int int b\n"),
+            "element 0 of the 9 of 'a'",
+        ),
         (ply_header("ascii", before="element a 9\nproperty int b\n"), "ends within element 'a'"),
     ],
 )
@@ -434,6 +540,9 @@ def test_damaged_files_never_do_worse_than_valueerror(write: Write) -> None:
         "a.pcd": pcd_header("binary_compressed").encode() + struct.pack("<II", len(columns), POINTS.nbytes) + columns,
         "b.pcd": pcd_header("ascii").encode() + b"1 2 3 4\n" * 3,
         "a.ply": ply_header("binary_little_endian") + POINTS.tobytes(),
+        "b.ply": ply_with_lists("binary_big_endian"),
+        "c.ply": ply_with_lists("ascii"),
+        "c.pcd": pcd_header("ascii", WIDTH="", HEIGHT="").encode() + b"1 -nan(ind) 1.#INF 4\n" * 3,
         "a.npy": npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4)}", POINTS.tobytes()),
         "b.npy": table_of("[('x', '<f4'), ('', '|V2'), ('z', '<i2', (3,))]", bytes(48)),
     }

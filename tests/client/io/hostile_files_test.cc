@@ -52,6 +52,15 @@ std::vector<Specimen> Specimens() {
        pcd_header + "DATA binary_compressed\n" + Bytes(uint32_t{5}) + Bytes(uint32_t{152}) + packed},
       {"ply ascii", ply, "ply\nformat ascii" + ply_header + ascii_vertices},
       {"ply binary", ply, "ply\nformat binary_big_endian" + ply_header + std::string(4 + 8 * 16, 'a')},
+      {"pcd without width", pcd,
+       "FIELDS x y b\nSIZE 4 8 1\nTYPE F F B\nCOUNT 1 0 2\nPOINTS 8\nDATA binary\n" + std::string(8 * 6, 'a')},
+      {"ply lists", ply,
+       "ply\nformat binary_little_endian 1.0\nelement a 1\nproperty list uchar short b\nelement vertex 8\nproperty "
+       "float x\nproperty list ushort char c\nend_header\n\x01zz" +
+           std::string(8 * 6, '\0')},
+      {"ply ascii lists", ply,
+       "ply\nformat ascii 1.0\nelement vertex 8\nproperty list uchar int c\nproperty float x\nend_header\n"
+       "0 1\n1 5 2\n0 -nan(ind)\n0 4\n2 1 2 5\n0 6\n0 7\n0 8\n"},
       {"npy structured", npy, magic + Bytes(static_cast<uint16_t>(dict.size())) + dict + std::string(8 * 18, 'a')},
       {"npy table", npy, magic + Bytes(static_cast<uint16_t>(table.size())) + table + std::string(8 * 6, 'a')},
   };

@@ -66,6 +66,56 @@ TEST(PcdReaderTest, ReadsNanInAscii) {
   EXPECT_TRUE(std::isinf(FieldValues(*cloud, "y")->front()));
 }
 
+TEST(PcdReaderTest, ReadsEverySpellingOfNanAndInfinity) {
+  for (const char* word : {"NaN", "-nan", "-nan(ind)", "nan(snan)", "NAN(0x8000)", "-1.#IND", "1.#QNAN0", "1.#IND00"}) {
+    const auto cloud = ReadPcd(Header(1, "ascii") + word + " 2 3 7\n", nullptr);
+    ASSERT_TRUE(cloud.ok()) << cloud.status();
+    EXPECT_TRUE(std::isnan(FieldValues(*cloud, "x")->front())) << word;
+  }
+  for (const char* word : {"inf", "+Inf", "INFINITY", "1.#INF", "1.#INF00"}) {
+    const auto cloud = ReadPcd(Header(1, "ascii") + word + " -1.#INF00 3 7\n", nullptr);
+    ASSERT_TRUE(cloud.ok()) << cloud.status();
+    EXPECT_EQ(FieldValues(*cloud, "x")->front(), HUGE_VALF) << word;
+    EXPECT_EQ(FieldValues(*cloud, "y")->front(), -HUGE_VALF);
+  }
+  for (const char* word : {"nano", "nan(", "nan(-)", "1.#", "1.#IN", "--inf", "1.#NAN", "infinit"}) {
+    EXPECT_THAT(MessageOf(Header(1, "ascii") + word + " 2 3 7\n"), HasSubstr("is not a f32 value")) << word;
+  }
+}
+
+// What PCL 1.15 does: io/src/pcd_io.cpp, PCDReader::readHeader.
+TEST(PcdReaderTest, ReadsWhatOlderAndSparserHeadersSay) {
+  const std::string fields = "FIELDS x y z intensity\nSIZE 4 4 4 1\nTYPE F F F U\n",
+                    data = std::string("DATA ascii\n") + kRows;
+  ExpectTwoPoints(ReadPcd(fields + "POINTS 2\n" + data, nullptr));
+  ExpectTwoPoints(ReadPcd(fields + "WIDTH 2\n" + data, nullptr));
+  ExpectTwoPoints(ReadPcd(fields + "WIDTH 0\nPOINTS 2\n" + data, nullptr));
+  ExpectTwoPoints(ReadPcd(fields + "HEIGHT 2\nPOINTS 2\n" + data, nullptr));
+  ExpectTwoPoints(ReadPcd(
+      "FIELDS x gone y z intensity\nSIZE 4 8 4 4 1\nTYPE F F F F U\nCOUNT 1 0 1 1 1\nPOINTS 2\n" + data, nullptr));
+  const auto floats = ReadPcd("COLUMNS x y z\nPOINTS 1\nDATA binary\n" + BytesOf<float>({1, 2, 3}), nullptr);
+  ASSERT_TRUE(floats.ok()) << floats.status();
+  EXPECT_THAT(*FieldValues(*floats, "z"), ElementsAre(3));
+  EXPECT_THAT(MessageOf(fields + data), HasSubstr("neither WIDTH nor POINTS"));
+  EXPECT_THAT(MessageOf(fields + "HEIGHT 2\nPOINTS 3\n" + data), HasSubstr("POINTS 3, but WIDTH 1 x HEIGHT 2 = 2"));
+  EXPECT_THAT(MessageOf(fields + "WIDTH 0\nHEIGHT 1\nPOINTS 2\n" + data), HasSubstr("POINTS 2, but WIDTH 0"));
+  EXPECT_THAT(MessageOf("FIELDS x\nSIZE 4\nPOINTS 1\nDATA ascii\n1\n"), HasSubstr("1 SIZE, 0 TYPE"));
+  EXPECT_THAT(MessageOf("FIELDS x\nCOUNT 0\nPOINTS 1\nDATA binary\n1\n"), HasSubstr("all FIELDS have COUNT 0"));
+}
+
+TEST(PcdReaderTest, ReadsABoolAsAByte) {
+  const std::string header = "FIELDS x valid\nSIZE 4 1\nTYPE F B\nWIDTH 2\nDATA ";
+  for (const auto& cloud :
+       {ReadPcd(header + "ascii\n1 0\n2 1\n", nullptr),
+        ReadPcd(header + "binary\n" + BytesOf<float>({1}) + std::string(1, '\0') + BytesOf<float>({2}) + "\1",
+                nullptr)}) {
+    ASSERT_TRUE(cloud.ok()) << cloud.status();
+    EXPECT_EQ(FindField(*cloud, "valid")->type(), v1::POINT_FIELD_TYPE_UINT8);
+    EXPECT_THAT(*FieldValues(*cloud, "valid"), ElementsAre(0, 1));
+  }
+  EXPECT_THAT(MessageOf("FIELDS x\nSIZE 4\nTYPE B\nWIDTH 1\nDATA ascii\n1\n"), HasSubstr("TYPE B SIZE 4"));
+}
+
 TEST(PcdReaderTest, ReadsBinary) {
   ExpectTwoPoints(ReadPcd(
       Header(2, "binary") + BytesOf<float>({1.5, 2, 3}) + "\x07" + BytesOf<float>({-4, 5, 6.25}) + "\xff", nullptr));
@@ -160,6 +210,8 @@ TEST(PcdReaderTest, SaysWhatIsWrong) {
   EXPECT_THAT(MessageOf(""), HasSubstr("no DATA line"));
   EXPECT_THAT(MessageOf(Header(2, "zip")), HasSubstr("zip"));
   EXPECT_THAT(MessageOf(Header(3, "ascii") + kRows), HasSubstr("2 of 3 points"));
+  EXPECT_THAT(MessageOf(Header(1, "ascii") + kRows),
+              HasSubstr("promises 1 points, but more follow in line 13; the header's count is wrong"));
   EXPECT_THAT(MessageOf(Header(1, "ascii") + "1 2 3\n"), HasSubstr("3 values"));
   EXPECT_THAT(MessageOf(Header(1, "ascii") + "1 2 x 4\n"), HasSubstr("'x'"));
   EXPECT_THAT(MessageOf(Header(1, "ascii") + "1 2 3 256\n"), HasSubstr("'256' is not a u8"));

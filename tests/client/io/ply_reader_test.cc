@@ -61,6 +61,49 @@ TEST(PlyReaderTest, PassesOverElementsBeforeTheVertices) {
   ExpectTwoPoints(ReadPly(Header("binary_little_endian", sensor) + std::string(12, 'q') + LittleEndianRows(), nullptr));
 }
 
+// Returns a header whose vertices have the lists of CloudCompare#1455, between and behind their values.
+std::string HeaderWithLists(const std::string& format) {
+  return "ply\nformat " + format +
+         " 1.0\nelement tag 2\nproperty list uchar short names\nelement vertex 2\nproperty list int double first\n"
+         "property float x\nproperty double y\nproperty float z\nproperty list uint8 float64 middle\n"
+         "property uchar scalar_Intensity\nelement face 1\nproperty list uchar int vertex_indices\nend_header\n";
+}
+
+TEST(PlyReaderTest, PassesOverLists) {
+  ExpectTwoPoints(
+      ReadPly(HeaderWithLists("ascii") + "2 8 9\n0\n1 0.5 1.5 2 3 0 7\n0 -4 5 6.25 3 1 2 nan 255\n3 0 1 0\n", nullptr));
+  const std::string little = Bytes(uint8_t{1}) + Bytes(int16_t{9}) + Bytes(uint8_t{0}) +  //
+                             Bytes(int32_t{1}) + Bytes(0.5) + Bytes(1.5f) + Bytes(2.0) + Bytes(3.0f) +
+                             Bytes(uint8_t{0}) + "\x07" +  //
+                             Bytes(int32_t{0}) + Bytes(-4.0f) + Bytes(5.0) + Bytes(6.25f) + Bytes(uint8_t{2}) +
+                             Bytes(1.0) + Bytes(2.0) + "\xff";
+  ExpectTwoPoints(ReadPly(HeaderWithLists("binary_little_endian") + little + std::string(kFace, 13), nullptr));
+  const std::string big = Bytes(uint8_t{1}) + BigEndianBytes(int16_t{9}) + Bytes(uint8_t{0}) +  //
+                          BigEndianBytes(int32_t{1}) + BigEndianBytes(0.5) + BigEndianBytes(1.5f) +
+                          BigEndianBytes(2.0) + BigEndianBytes(3.0f) + Bytes(uint8_t{0}) + "\x07" +  //
+                          BigEndianBytes(int32_t{0}) + BigEndianBytes(-4.0f) + BigEndianBytes(5.0) +
+                          BigEndianBytes(6.25f) + Bytes(uint8_t{0}) + "\xff";
+  ExpectTwoPoints(ReadPly(HeaderWithLists("binary_big_endian") + big, nullptr));
+  for (size_t size = 0; size < little.size(); ++size) {
+    EXPECT_THAT(MessageOf(HeaderWithLists("binary_little_endian") + little.substr(0, size)),
+                HasSubstr("the file ends within element "));
+  }
+}
+
+TEST(PlyReaderTest, RefusesListsThatAreWrong) {
+  const std::string vertices = "ply\nformat binary_little_endian 1.0\nelement vertex 1\nproperty float x\n";
+  EXPECT_THAT(MessageOf(vertices + "property list float int n\nend_header\n"), HasSubstr("list 'n' of element"));
+  EXPECT_THAT(MessageOf(vertices + "property list int quad n\nend_header\n"), HasSubstr("list COUNT TYPE NAME"));
+  EXPECT_THAT(MessageOf(vertices + "property list char int n\nend_header\n" + Bytes(1.0f) + "\xff"),
+              HasSubstr("has -1 values"));
+  EXPECT_THAT(MessageOf(vertices + "property list uint double n\nend_header\n" + Bytes(1.0f) + "\xff\xff\xff\xff"),
+              HasSubstr("ends within element 0 of the 1 of 'vertex'"));
+  EXPECT_THAT(MessageOf(HeaderWithLists("ascii") + "0\n0\n9 1 2 3\n\n\n\n\n\n\n\n\n\n\n\n\n1\n"),
+              HasSubstr("a list lacks 6 of its values"));
+  EXPECT_THAT(MessageOf(HeaderWithLists("ascii") + "0\n0\n-1 1 2 3 0 4\n\n\n\n"),
+              HasSubstr("'-1' is not a list's number"));
+}
+
 TEST(PlyReaderTest, ReadsNoVertices) {
   for (const char* format : {"ascii", "binary_little_endian"}) {
     const auto cloud = ReadPly(Header(format, "", 0), nullptr);
@@ -85,7 +128,9 @@ TEST(PlyReaderTest, SaysWhatIsWrong) {
   EXPECT_THAT(MessageOf("ply\nelement vertex 1\nproperty vector x\nend_header\n"), HasSubstr("property TYPE NAME"));
   EXPECT_THAT(MessageOf("ply\nelement vertex 1\nproperty float x\nproperty float x\nend_header\n"), HasSubstr("twice"));
   EXPECT_THAT(MessageOf("ply\nformat ascii 1.0\nelement vertex 1\nproperty list uchar int x\nend_header\n"),
-              HasSubstr("list 'x'"));
+              HasSubstr("no properties"));
+  EXPECT_THAT(MessageOf(Header("ascii") + "1 2 3 4\n1 2 3 4\n3 0 1 0\n1 2 3 4\n"),
+              HasSubstr("promises 2 points, but more follow in line 15"));
   EXPECT_THAT(MessageOf("ply\nformat ascii 1.0\nelement vertex 1\nend_header\n"), HasSubstr("no properties"));
   EXPECT_THAT(MessageOf(Header("binary")), HasSubstr("'binary'"));
   EXPECT_THAT(MessageOf(Header("binary_little_endian") + "short"),

@@ -1,6 +1,9 @@
-"""Reads PCD 0.7 (https://pointclouds.org/documentation/tutorials/pcd_file_format.html).
+"""Reads PCD 0.7 and older (https://pointclouds.org/documentation/tutorials/pcd_file_format.html).
 
-It skips fields of 8-byte integers and padding, which are fields named _, and ignores the viewpoint.
+It skips fields of 8-byte integers and padding, which are fields named _, and ignores the viewpoint. Where the page says
+nothing, it does as PCL's reader (io/src/pcd_io.cpp, PCDReader::readHeader): a field of COUNT 0 is none; without SIZE
+and TYPE all fields are float32; without HEIGHT the cloud is one row; without WIDTH its width follows from POINTS; a
+bool (TYPE B) is a byte.
 """
 
 from __future__ import annotations
@@ -12,12 +15,12 @@ import numpy as np
 from voxserve.field_spec import NUMPY_CODES, Field, FieldSpec
 from voxserve.point_cloud import PointCloud
 from voxserve.readers import lzf
-from voxserve.readers.text import MAX_HEADER_BYTES, LineReader, parse_points, split_words, whole_number
+from voxserve.readers.text import MAX_HEADER_BYTES, LineReader, Skipped, parse_points, split_words, whole_number
 
 _MAX_POINT_BYTES = 1 << 20
 _MAX_EXTENT = (1 << 32) - 1  # the largest WIDTH (points in a row), and the largest HEIGHT (rows)
 _TYPES = {("F", 4): "f32", ("F", 8): "f64", ("I", 1): "i8", ("I", 2): "i16", ("I", 4): "i32", ("U", 1): "u8",
-          ("U", 2): "u16", ("U", 4): "u32", ("I", 8): None, ("U", 8): None}  # fmt: skip
+          ("U", 2): "u16", ("U", 4): "u32", ("I", 8): None, ("U", 8): None, ("B", 1): "u8"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -50,12 +53,8 @@ def _read(contents: bytes) -> PointCloud:
     entries = _header(lines)
     columns = _columns(entries)
     point_step = sum(column.num_bytes for column in columns)
-    width, height = _count(entries, "WIDTH"), _count(entries, "HEIGHT")
-    if max(width, height) > _MAX_EXTENT:
-        raise ValueError(f"WIDTH {width} x HEIGHT {height} is not a scan's size")
+    width, height = _extent(entries)
     num_points = width * height
-    if "POINTS" in entries and _count(entries, "POINTS") != num_points:
-        raise ValueError(f"POINTS {entries['POINTS'][0]}, but WIDTH {width} x HEIGHT {height} = {num_points}")
     body = memoryview(contents)[lines.position :]
     kind = entries["DATA"][0].lower() if len(entries["DATA"]) == 1 else ""
     if kind == "ascii":
@@ -100,9 +99,27 @@ def _count(entries: dict[str, list[str]], keyword: str) -> int:
     return value
 
 
+def _extent(entries: dict[str, list[str]]) -> tuple[int, int]:
+    """Returns the points in a row, and the rows."""
+    points = _count(entries, "POINTS") if "POINTS" in entries else None
+    height = _count(entries, "HEIGHT") if "HEIGHT" in entries else 1
+    width = _count(entries, "WIDTH") if "WIDTH" in entries else None
+    if points is not None and (width is None or (width == 0 and "HEIGHT" not in entries)):
+        width = points // max(1, height)
+    if width is None:
+        raise ValueError("the header has neither WIDTH nor POINTS")
+    if max(width, height) > _MAX_EXTENT:
+        raise ValueError(f"WIDTH {width} x HEIGHT {height} is not a scan's size")
+    if points is not None and points != width * height:
+        raise ValueError(f"POINTS {points}, but WIDTH {width} x HEIGHT {height} = {width * height}")
+    return width, height
+
+
 def _columns(entries: dict[str, list[str]]) -> list[_Column]:
     names, sizes, kinds = (entries.get(keyword, []) for keyword in ("FIELDS", "SIZE", "TYPE"))
     counts = entries.get("COUNT") or ["1"] * len(names)
+    if not sizes and not kinds:
+        sizes, kinds = ["4"] * len(names), ["F"] * len(names)
     if not names:
         raise ValueError("the header has no FIELDS")
     if not len(names) == len(sizes) == len(kinds) == len(counts):
@@ -116,10 +133,12 @@ def _columns(entries: dict[str, list[str]]) -> list[_Column]:
         size, count = whole_number(size_text), whole_number(count_text)
         if size is None or (kind.upper(), size) not in _TYPES:
             raise ValueError(
-                f"field '{name}' has TYPE {kind} SIZE {size_text}; there are F 4 and 8, I and U 1, 2, 4 and 8"
+                f"field '{name}' has TYPE {kind} SIZE {size_text}; there are F 4 and 8, I and U 1, 2, 4 and 8, B 1"
             )
-        if count is None or not 1 <= count <= _MAX_POINT_BYTES:
-            raise ValueError(f"field '{name}' has COUNT {count_text}, must be 1 to {_MAX_POINT_BYTES}")
+        if count is None or count > _MAX_POINT_BYTES:
+            raise ValueError(f"field '{name}' has COUNT {count_text}, must be 1 to {_MAX_POINT_BYTES}, or 0 for none")
+        if count == 0:
+            continue
         column = _Column(name, _TYPES[kind.upper(), size], count, size * count, offset)
         if not column.skipped and name in seen:
             raise ValueError(f"the field '{name}' appears twice")
@@ -128,12 +147,14 @@ def _columns(entries: dict[str, list[str]]) -> list[_Column]:
         offset += column.num_bytes
         if offset > _MAX_POINT_BYTES:
             raise ValueError(f"a point takes more than {_MAX_POINT_BYTES} bytes")
+    if not columns:
+        raise ValueError("all FIELDS have COUNT 0")
     return columns
 
 
 def _ascii(lines: LineReader, columns: list[_Column], num_points: int) -> bytes:
     dtypes = [
-        None if column.skipped or column.type is None else "<" + NUMPY_CODES[column.type]
+        Skipped() if column.skipped or column.type is None else "<" + NUMPY_CODES[column.type]
         for column in columns
         for _ in range(column.count)
     ]
