@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstddef>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -118,19 +121,67 @@ absl::Status CheckSweeps(const VoxelizeOp& op, std::string_view age_feature) {
   return absl::OkStatus();
 }
 
+// Returns the middle one of the distances from 0, on one axis, of up to 255 points that lie evenly in the cloud; 0 if
+// none is finite.
+float MiddleDistance(const PointCloud& cloud, const PointField& axis) {
+  const uint64_t num_samples = std::min<uint64_t>(255, cloud.num_points());
+  std::vector<float> distances;
+  for (uint64_t i = 0; i < num_samples; ++i) {
+    const uint64_t point = i * (cloud.num_points() / num_samples);
+    float value = 0;
+    cloud.ReadField(axis, point, point + 1, &value, 1);
+    if (std::isfinite(value)) distances.push_back(std::abs(value));
+  }
+  if (distances.empty()) return 0;
+  const auto middle = distances.begin() + static_cast<std::ptrdiff_t>(distances.size() / 2);
+  std::nth_element(distances.begin(), middle, distances.end());
+  return *middle;
+}
+
+// Networks compute in float32. Coordinates of maps (UTM) come as float64, and lie so far from the origin that float32
+// rounds them to much of a voxel.
+absl::Status CheckPrecision(const VoxelizeOp& op, const PointCloud& cloud) {
+  for (size_t i = 0; i < op.axes.size(); ++i) {
+    const PointField* const field = cloud.FindField(op.axes[i]);
+    if (field->type != PointFieldType::kFloat64 || AxisOf(op.axes[i]) < 0) continue;
+    const float middle = MiddleDistance(cloud, *field);
+    const float step = std::nextafter(middle, HUGE_VALF) - middle;
+    if (step <= op.voxel_size[i] / 4) continue;
+    return WithReason(absl::InvalidArgumentError(
+                          absl::StrCat("most values of ", op.axes[i], " lie about ", middle,
+                                       " m from 0, where float32, in which networks compute, ", "rounds them to ", step,
+                                       " m; subtract an origin near the scan from its coordinates")),
+                      error_reason::kCoordinateLimits);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckFields(const VoxelizeOp& op, const PointCloud& cloud, std::string_view age_feature) {
   std::vector<std::string> missing;
+  std::vector<const PointField*> read;
   for (const std::string& axis : op.axes) {
-    if (cloud.FindField(axis) == nullptr) missing.push_back(axis);
+    if (const PointField* const field = cloud.FindField(axis)) {
+      read.push_back(field);
+    } else {
+      missing.push_back(axis);
+    }
   }
   for (const InputFeature& feature : op.features) {
-    if (cloud.FindField(feature.name) != nullptr || feature.default_value.has_value()) continue;
     if (feature.name == age_feature) continue;
-    if (std::find(missing.begin(), missing.end(), feature.name) == missing.end()) missing.push_back(feature.name);
+    if (const PointField* const field = cloud.FindField(feature.name)) {
+      read.push_back(field);
+    } else if (!feature.default_value.has_value() &&
+               std::find(missing.begin(), missing.end(), feature.name) == missing.end()) {
+      missing.push_back(feature.name);
+    }
   }
-  if (missing.empty() || (cloud.num_points() == 0 && cloud.layout().fields.empty())) return absl::OkStatus();
+  if (cloud.num_points() == 0 && cloud.layout().fields.empty()) return absl::OkStatus();
+  if (missing.empty()) {
+    RETURN_IF_ERROR(cloud.CheckReadFields(std::move(read)));
+    return CheckPrecision(op, cloud);
+  }
   std::vector<std::string> present;
   for (const PointField& field : cloud.layout().fields) present.push_back(field.name);
   return WithReason(absl::InvalidArgumentError(absl::StrCat(

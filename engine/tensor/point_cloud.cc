@@ -5,12 +5,15 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/quoted.h"
 #include "engine/base/row_step.h"
@@ -38,9 +41,6 @@ absl::Status CheckFields(const PointCloudLayout& layout) {
     if (field.name.empty()) return BadLayout("field number ", i, " has no name");
     const std::string name = Quoted(field.name);
     if (!names.insert(field.name).second) return BadLayout("two fields are named ", name);
-    if (SizeOf(field.type) == 0) {
-      return BadLayout("field ", name, " has type ", static_cast<int>(field.type), ", which is none of 1 to 9");
-    }
     if (!std::isfinite(field.scale) || field.scale == 0) {
       return BadLayout("field ", name, " has scale ", field.scale, "; it must be finite and not 0");
     }
@@ -50,22 +50,6 @@ absl::Status CheckFields(const PointCloudLayout& layout) {
     if (EndOf(field) > layout.point_step) {
       return BadLayout("field ", name, " ends at byte ", EndOf(field), " of a point whose point_step is ",
                        layout.point_step);
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckOverlaps(const PointCloudLayout& layout) {
-  std::vector<const PointField*> fields;
-  for (const PointField& field : layout.fields) fields.push_back(&field);
-  std::sort(fields.begin(), fields.end(),
-            [](const PointField* a, const PointField* b) { return a->offset < b->offset; });
-  for (size_t i = 1; i < fields.size(); ++i) {
-    const PointField& before = *fields[i - 1];
-    const PointField& after = *fields[i];
-    if (after.offset < EndOf(before)) {
-      return BadLayout("field ", Quoted(after.name), " at offset ", after.offset, " overlaps field ",
-                       Quoted(before.name), ", which ends at byte ", EndOf(before));
     }
   }
   return absl::OkStatus();
@@ -140,7 +124,6 @@ absl::StatusOr<PointCloud> PointCloud::Create(PointCloudLayout layout, HostBuffe
   layout.height = std::max(layout.height, 1u);
   for (PointField& field : layout.fields) field.count = std::max(field.count, 1u);
   RETURN_IF_ERROR(CheckFields(layout));
-  RETURN_IF_ERROR(CheckOverlaps(layout));
   ASSIGN_OR_RETURN(layout.row_step, RowStepOf({.num_points = layout.num_points,
                                                .height = layout.height,
                                                .point_step = layout.point_step,
@@ -180,9 +163,34 @@ absl::StatusOr<PointCloud> PointCloud::InOrdinaryMemory() const {
 }
 
 const PointField* PointCloud::FindField(std::string_view name) const {
-  const auto found = std::find_if(layout_.fields.begin(), layout_.fields.end(),
-                                  [&](const PointField& field) { return field.name == name; });
-  return found == layout_.fields.end() ? nullptr : &*found;
+  const PointField* similar = nullptr;
+  int num_similar = 0;
+  for (const PointField& field : layout_.fields) {
+    if (field.name == name) return &field;
+    if (!absl::EqualsIgnoreCase(field.name, absl::string_view(name.data(), name.size()))) continue;
+    similar = &field;
+    ++num_similar;
+  }
+  return num_similar == 1 ? similar : nullptr;
+}
+
+absl::Status PointCloud::CheckReadFields(std::vector<const PointField*> fields) const {
+  std::sort(fields.begin(), fields.end(),
+            [](const PointField* a, const PointField* b) { return std::tie(a->offset, a) < std::tie(b->offset, b); });
+  fields.erase(std::unique(fields.begin(), fields.end()), fields.end());
+  const PointField* before = nullptr;
+  for (const PointField* field : fields) {
+    if (SizeOf(field->type) == 0) {
+      return BadLayout("the model reads field ", Quoted(field->name), ", whose type ", static_cast<int>(field->type),
+                       " is none of 1 to 9 (8, 16 and 32-bit integers, and floats); send it as one of these");
+    }
+    if (before != nullptr && field->offset < EndOf(*before)) {
+      return BadLayout("field ", Quoted(field->name), " at offset ", field->offset, " overlaps field ",
+                       Quoted(before->name), ", which ends at byte ", EndOf(*before));
+    }
+    before = field;
+  }
+  return absl::OkStatus();
 }
 
 void PointCloud::ReadField(const PointField& field, uint64_t begin, uint64_t end, float* out, int64_t out_step) const {

@@ -44,10 +44,10 @@ class PointCloud {
 
   // Checks the layout against the bytes. Returns INVALID_ARGUMENT (BAD_LAYOUT), with the field or the sizes, if
   // - there are too few or too many bytes, or rows that do not fit them (engine/base/row_step.h);
-  // - a field does not fit into its point, two fields overlap or have the same name, or a field has no name;
-  // - a type, scale or shift is not valid.
+  // - a field does not fit into its point, two fields have the same name, or a field has no name;
+  // - a scale or shift is not valid.
   //
-  // A height or count of 0 means 1.
+  // A height or count of 0 means 1. Fields that no model reads may overlap and have unknown types (CheckReadFields).
   static absl::StatusOr<PointCloud> Create(PointCloudLayout layout, HostBuffer bytes);
   // Does the same with a copy of the bytes. Also returns RESOURCE_EXHAUSTED (OUT_OF_MEMORY) if there is no memory for
   // the copy.
@@ -68,11 +68,16 @@ class PointCloud {
   // there is no memory for the copy.
   absl::StatusOr<PointCloud> InOrdinaryMemory() const;
 
-  // Returns nullptr if the cloud has no such field.
+  // Returns the field with this name, or the only one whose name differs in upper and lower case alone. Returns nullptr
+  // if the cloud has neither.
   const PointField* FindField(std::string_view name) const;
 
+  // Checks the fields that a model reads. fields: members of layout().fields, in any order; one may occur twice.
+  // Returns INVALID_ARGUMENT (BAD_LAYOUT), with the field, if its type is unknown or it overlaps another one of them.
+  absl::Status CheckReadFields(std::vector<const PointField*> fields) const;
+
   // Sets out[i * out_step] to the field's value for point i as float32, for points [begin, end). The field must be one
-  // of layout().fields.
+  // of layout().fields, of a known type.
   void ReadField(const PointField& field, uint64_t begin, uint64_t end, float* out, int64_t out_step) const;
 
  private:

@@ -179,7 +179,7 @@ absl::StatusOr<PointCloud> DecodeCloud(v1::PointCloud* message, HostBuffer data)
     layout.fields.push_back(
         {.name = std::move(*field.mutable_name()),
          .offset = field.offset(),
-         // Numbers outside uint8_t become 0, which is no type. PointCloud::Create refuses all unknown types.
+         // Numbers outside uint8_t become 0, which is no type. A field without a known type is refused if it is read.
          .type = static_cast<PointFieldType>(field.type() < 0 || field.type() > 255 ? 0 : field.type()),
          .count = field.count() == 0 ? 1 : field.count(),
          .scale = field.has_scale() ? field.scale() : 1.0,

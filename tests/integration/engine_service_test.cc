@@ -280,6 +280,21 @@ TEST_F(EngineServiceTest, ReadsAnyLayout) {
   EXPECT_THAT(expected, ElementsAre(1, 0, 2, 1));
 }
 
+TEST_F(EngineServiceTest, FieldsThatNobodyReadsMayHaveAnyTypeAndPlace) {
+  StartWith(HeightModel());
+  v1::InferRequest request = Request("height", {0.5f, 0.5f, 0.1f, 0});
+  const auto expected = Labels(InferOk(request));
+  v1::PointField& time = *request.mutable_cloud()->add_fields();  // a uint64 of ROS over x and y
+  time.set_name("t");
+  time.set_type(static_cast<v1::PointFieldType>(10));
+  EXPECT_EQ(Labels(InferOk(request)), expected);
+  for (v1::PointField& field : *request.mutable_cloud()->mutable_fields()) {
+    if (field.name() == "z") field.set_type(v1::POINT_FIELD_TYPE_UNSPECIFIED);
+  }
+  EXPECT_THAT(ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "BAD_LAYOUT"),
+              HasSubstr("the model reads field \"z\", whose type 0"));
+}
+
 TEST_F(EngineServiceTest, AFieldWithADefaultMayBeMissing) {
   StartWith(HeightModel());
   v1::InferRequest request = Request("height", {0.5f, 0.5f, 0.1f, 0});

@@ -154,11 +154,20 @@ TEST_F(InferenceServiceTest, RefusesSizesThatOverflow) {
   ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "BAD_LAYOUT", "");
 }
 
-TEST_F(InferenceServiceTest, RefusesOverlappingFieldsByName) {
+TEST_F(InferenceServiceTest, RefusesFieldsOutsideThePointByName) {
   Start();
   v1::InferRequest request = RequestOf("fake", 10);
-  request.mutable_cloud()->mutable_fields(1)->set_offset(2);
-  ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "BAD_LAYOUT", "y");
+  request.mutable_cloud()->mutable_fields(1)->set_offset(14);
+  ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "BAD_LAYOUT", "\"y\" ends at byte 18");
+}
+
+TEST_F(InferenceServiceTest, RefusesBytesOfNoPoints) {
+  Start();
+  v1::InferRequest request = RequestOf("fake", 10);
+  request.mutable_cloud()->set_num_points(0);
+  request.mutable_cloud()->set_row_step(160);
+  ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "BAD_LAYOUT",
+                "data has 160 bytes, but 0 points of 16 bytes take 0");
 }
 
 TEST_F(InferenceServiceTest, RefusesUnknownModelsAndVersions) {

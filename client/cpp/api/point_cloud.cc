@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/row_step.h"
 
@@ -65,9 +66,15 @@ PointCloud PointCloudFromFloats(const std::vector<std::string>& names, const flo
 }
 
 const PointField* FindField(const PointCloud& cloud, absl::string_view name) {
-  const auto field = std::find_if(cloud.fields().begin(), cloud.fields().end(),
-                                  [&](const PointField& candidate) { return candidate.name() == name; });
-  return field == cloud.fields().end() ? nullptr : &*field;
+  const PointField* similar = nullptr;
+  int num_similar = 0;
+  for (const PointField& field : cloud.fields()) {
+    if (field.name() == name) return &field;
+    if (!absl::EqualsIgnoreCase(field.name(), name)) continue;
+    similar = &field;
+    ++num_similar;
+  }
+  return num_similar == 1 ? similar : nullptr;
 }
 
 absl::StatusOr<std::vector<float>> FieldValues(const PointCloud& cloud, absl::string_view name) {

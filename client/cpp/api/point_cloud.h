@@ -2,8 +2,8 @@
 
 // PointCloud is a point cloud to send to the server. It is the protobuf message that is sent
 // (proto/voxserve/v1/point_cloud.proto documents every field), so the points are in memory only once. Fill it by hand
-// (a ROS PointCloud2 is copied field by field), from floats with PointCloudFromFloats, or from a file with
-// ReadPointCloud (client/cpp/io/point_cloud_reader.h).
+// (a ROS PointCloud2 is copied field by field, with PointFieldTypeOfRos for the datatypes), from floats with
+// PointCloudFromFloats, or from a file with ReadPointCloud (client/cpp/io/point_cloud_reader.h).
 
 #include <cstdint>
 #include <string>
@@ -23,7 +23,8 @@ using PointField = v1::PointField;
 // are in metres, intensity is 0..1 (for another range set the field's scale).
 PointCloud PointCloudFromFloats(const std::vector<std::string>& names, const float* points, uint64_t num_points);
 
-// Returns nullptr if the cloud has no such field.
+// Returns the field with this name, or the only one whose name differs in upper and lower case alone; nullptr if the
+// cloud has neither. The server finds a model's fields by the same rule.
 const PointField* FindField(const PointCloud& cloud, absl::string_view name);
 
 // Returns, for every point, the first value of the field as raw * scale + shift. Returns INVALID_ARGUMENT if the cloud

@@ -47,6 +47,14 @@ constexpr auto VisitPointFieldType(PointFieldType type, Visit visit) {
   }
 }
 
+// Returns the type of a field of ROS whose sensor_msgs/PointField has this datatype. 1 to 8 have the same numbers here.
+// 11 is a bool, a byte that is 0 or 1. 9 (int64, while 9 is FLOAT16 on the wire), 10 (uint64) and unknown datatypes are
+// UNSPECIFIED: the server skips such a field, and refuses it by name if its model reads it.
+constexpr PointFieldType PointFieldTypeOfRos(int datatype) {
+  if (datatype >= 1 && datatype <= 8) return static_cast<PointFieldType>(datatype);
+  return datatype == 11 ? v1::POINT_FIELD_TYPE_UINT8 : v1::POINT_FIELD_TYPE_UNSPECIFIED;
+}
+
 // Returns the bytes of one value; 0 if `type` is unknown.
 constexpr int SizeOf(PointFieldType type) {
   return VisitPointFieldType(type, [](auto value) { return static_cast<int>(sizeof(value)); });

@@ -106,6 +106,26 @@ TEST(PointCloudTest, ReadsPackedRowsWhateverRowStepSays) {
   }
 }
 
+TEST(PointCloudTest, FindsAFieldInAnotherCaseIfItIsTheOnlyOne) {
+  const float point[] = {1, 2, 3, 4};
+  const PointCloud cloud = PointCloudFromFloats({"X", "Y", "y", "Yy"}, point, 1);
+  EXPECT_THAT(*FieldValues(cloud, "x"), ElementsAre(1));
+  EXPECT_THAT(*FieldValues(cloud, "y"), ElementsAre(3));
+  EXPECT_THAT(*FieldValues(cloud, "yY"), ElementsAre(4));
+  EXPECT_EQ(FindField(PointCloudFromFloats({"ZZ", "zZ"}, point, 1), "zz"), nullptr);
+}
+
+// The numbers of sensor_msgs/PointField since common_interfaces#301, and of PCL (common/include/pcl/type_traits.h).
+TEST(PointCloudTest, KnowsTheDatatypesOfRos) {
+  EXPECT_EQ(PointFieldTypeOfRos(1), v1::POINT_FIELD_TYPE_INT8);
+  EXPECT_EQ(PointFieldTypeOfRos(7), v1::POINT_FIELD_TYPE_FLOAT32);
+  EXPECT_EQ(PointFieldTypeOfRos(8), v1::POINT_FIELD_TYPE_FLOAT64);
+  EXPECT_EQ(PointFieldTypeOfRos(11), v1::POINT_FIELD_TYPE_UINT8);
+  for (const int other : {-1, 0, 9, 10, 12, 255}) {
+    EXPECT_EQ(PointFieldTypeOfRos(other), v1::POINT_FIELD_TYPE_UNSPECIFIED) << other;
+  }
+}
+
 TEST(PointCloudTest, RefusesLayoutsThatDoNotFitTheBytes) {
   const float points[] = {1, 2, 3};
   const PointCloud good = PointCloudFromFloats({"x"}, points, 3);
@@ -113,6 +133,8 @@ TEST(PointCloudTest, RefusesLayoutsThatDoNotFitTheBytes) {
   EXPECT_THAT(std::string(FieldValues(cloud, "y").status().message()), HasSubstr("no field 'y'"));
   cloud.set_num_points(4);
   EXPECT_THAT(std::string(FieldValues(cloud, "x").status().message()), HasSubstr("12 bytes"));
+  cloud.set_num_points(0);
+  EXPECT_THAT(std::string(FieldValues(cloud, "x").status().message()), HasSubstr("data has 12 bytes, but 0 points"));
   cloud.set_num_points(std::numeric_limits<uint64_t>::max());
   EXPECT_FALSE(FieldValues(cloud, "x").ok());
   cloud = good;

@@ -5,8 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -73,6 +75,46 @@ TEST(CheckInputTest, EverySweepNeedsItsFields) {
     EXPECT_EQ(ReasonOf(status), error_reason::kMissingField);
     EXPECT_THAT(std::string(status.message()), HasSubstr("lacks field intensity"));
   }
+}
+
+TEST(CheckInputTest, ChecksTheFieldsThatTheModelReads) {
+  PointCloudLayout layout = {.num_points = 1, .point_step = 16, .fields = {}};
+  layout.fields = {{.name = "x", .offset = 0},
+                   {.name = "Y", .offset = 4},
+                   {.name = "z", .offset = 8},
+                   {.name = "xyz", .offset = 0, .count = 3},
+                   {.name = "time", .offset = 8, .type = static_cast<PointFieldType>(10)}};
+  const InferTask input = {.cloud = *PointCloud::Create(layout, std::string(16, '\0'))};
+  EXPECT_TRUE(CheckInput(Op({"x", "y", "z"}, {{.name = "z"}}), input).ok());
+  EXPECT_THAT(std::string(CheckInput(Op({"x", "y", "z"}, {{.name = "xyz"}}), input).message()),
+              HasSubstr("overlaps field"));
+  const absl::Status status = CheckInput(Op({"x", "y", "z"}, {{.name = "time", .default_value = 0.0f}}), input);
+  EXPECT_EQ(ReasonOf(status), error_reason::kBadLayout);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the model reads field \"time\", whose type 10"));
+}
+
+TEST(CheckInputTest, RefusesCoordinatesThatFloat32Rounds) {
+  const auto status_of = [](const std::vector<double>& y, float voxel_size, double scale = 1) {
+    PointCloudLayout layout = {.num_points = y.size(), .point_step = 8, .fields = {}};
+    layout.fields = {{.name = "y", .type = PointFieldType::kFloat64, .scale = scale}};
+    VoxelizeOp op = Op({"y"}, {{.name = "y"}});
+    op.voxel_size = {voxel_size, 1, 1, 1};
+    const std::string_view bytes(reinterpret_cast<const char*>(y.data()), y.size() * sizeof(double));
+    return CheckInput(op, {.cloud = *PointCloud::Create(layout, bytes)});
+  };
+  const std::vector<double> map(1000, 5'000'000.25);  // float32 has steps of 0.5 there
+  const absl::Status status = status_of(map, 0.05f);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(status), error_reason::kCoordinateLimits);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("values of y lie about 5e+06 m from 0"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("rounds them to 0.5 m; subtract an origin"));
+  EXPECT_TRUE(status_of(map, 2).ok());
+  EXPECT_TRUE(status_of(map, 0.05f, 1e-3).ok()) << "millimetres";
+  EXPECT_TRUE(status_of({}, 0.05f).ok());
+  std::vector<double> scan(1000, 50);
+  for (size_t i = 0; i < 400; ++i) scan[i] = i % 2 == 0 ? 1e30 : std::nan("");  // rays without a return
+  EXPECT_TRUE(status_of(scan, 0.05f).ok());
+  EXPECT_TRUE(status_of(std::vector<double>(3, HUGE_VAL), 0.05f).ok());
 }
 
 }  // namespace

@@ -257,15 +257,64 @@ TEST(PointCloudTest, StepsMustFit) {
   ExpectBadLayout(StatusOf(layout, 11), "field \"z\" ends at byte 12 of a point whose point_step is 11");
 }
 
-TEST(PointCloudTest, FieldsMustNotOverlap) {
+// Returns the status of reading the fields with these names.
+absl::Status StatusOfReading(PointCloudLayout layout, size_t num_bytes, const std::vector<std::string>& names) {
+  const auto cloud = PointCloud::Create(std::move(layout), std::string(num_bytes, '\0'));
+  if (!cloud.ok()) return cloud.status();
+  std::vector<const PointField*> fields;
+  for (const std::string& name : names) fields.push_back(cloud->FindField(name));
+  return cloud->CheckReadFields(fields);
+}
+
+TEST(PointCloudTest, FieldsThatAreReadMustNotOverlap) {
   PointCloudLayout layout = Xyz(1);
   layout.fields[2].offset = 7;
-  ExpectBadLayout(StatusOf(layout, 12), "field \"z\" at offset 7 overlaps field \"y\", which ends at byte 8");
+  ExpectBadLayout(StatusOfReading(layout, 12, {"x", "y", "z"}),
+                  "field \"z\" at offset 7 overlaps field \"y\", which ends at byte 8");
+  EXPECT_TRUE(StatusOfReading(layout, 12, {"x", "y"}).ok());
   layout = Xyz(1);
   std::swap(layout.fields[0], layout.fields[2]);  // their order does not matter
-  EXPECT_TRUE(StatusOf(layout, 12).ok());
+  EXPECT_TRUE(StatusOfReading(layout, 12, {"y", "x", "z", "x"}).ok());
   layout.fields[2].count = 2;
-  ExpectBadLayout(StatusOf(layout, 12), "field \"y\" at offset 4 overlaps field \"x\", which ends at byte 8");
+  ExpectBadLayout(StatusOfReading(layout, 12, {"z", "y", "x"}),
+                  "field \"y\" at offset 4 overlaps field \"x\", which ends at byte 8");
+}
+
+TEST(PointCloudTest, FieldsThatAreReadHaveATypeThatIsKnown) {
+  for (const int type : {0, 10, 11, 255}) {
+    PointCloudLayout layout = Xyz(1);
+    layout.fields.push_back({.name = "t", .offset = 4, .type = static_cast<PointFieldType>(type), .count = 100});
+    EXPECT_TRUE(StatusOfReading(layout, 12, {"x", "y", "z"}).ok()) << type;
+    const absl::Status status = StatusOfReading(layout, 12, {"x", "t"});
+    EXPECT_EQ(ReasonOf(status), error_reason::kBadLayout);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("reads field \"t\", whose type " + std::to_string(type) + " is none of 1 to 9"));
+  }
+}
+
+TEST(PointCloudTest, FindsAFieldInAnotherCaseIfItIsTheOnlyOne) {
+  PointCloudLayout layout = Xyz(1);
+  layout.fields[0].name = "X";
+  layout.fields[2].name = "Y";
+  const auto cloud = PointCloud::Create(layout, std::string(12, '\0'));
+  ASSERT_TRUE(cloud.ok()) << cloud.status();
+  EXPECT_EQ(cloud->FindField("x"), &cloud->layout().fields[0]);
+  EXPECT_EQ(cloud->FindField("y"), &cloud->layout().fields[1]);  // the exact name comes first
+  EXPECT_EQ(cloud->FindField("Y"), &cloud->layout().fields[2]);
+  EXPECT_EQ(cloud->FindField("z"), nullptr);
+  layout.fields[1].name = "x";
+  layout.fields[0].name = "XX";
+  layout.fields[2].name = "xX";
+  const auto ambiguous = PointCloud::Create(layout, std::string(12, '\0'));
+  ASSERT_TRUE(ambiguous.ok()) << ambiguous.status();
+  EXPECT_EQ(ambiguous->FindField("xx"), nullptr);
+}
+
+TEST(PointCloudTest, NoPointsHaveNoBytes) {
+  PointCloudLayout layout = Xyz(0);
+  layout.row_step = 65536;
+  EXPECT_TRUE(StatusOf(layout, 0).ok());
+  ExpectBadLayout(StatusOf(layout, 65536), "data has 65536 bytes, but 0 points of 12 bytes take 0");
 }
 
 TEST(PointCloudTest, FieldsMustBeValid) {
@@ -277,10 +326,8 @@ TEST(PointCloudTest, FieldsMustBeValid) {
   ExpectBadLayout(StatusOf(layout, 12), "field number 1 has no name");
   layout = Xyz(1);
   layout.fields[1].name = "a\"b\n";
-  layout.fields[1].type = static_cast<PointFieldType>(10);
-  ExpectBadLayout(StatusOf(layout, 12), "field \"a\\\"b\\n\" has type 10, which is none of 1 to 9");
-  layout.fields[1].type = static_cast<PointFieldType>(0);
-  EXPECT_THAT(std::string(StatusOf(layout, 12).message()), HasSubstr("has type 0"));
+  layout.fields[1].offset = 13;
+  ExpectBadLayout(StatusOf(layout, 12), "field \"a\\\"b\\n\" ends at byte 17 of a point whose point_step is 12");
   layout = Xyz(1);
   for (const double scale : {0.0, std::nan(""), HUGE_VAL}) {
     layout.fields[0].scale = scale;
