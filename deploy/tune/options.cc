@@ -29,10 +29,10 @@ std::vector<Flag> Flags(Options* options, std::string* model) {
               4096, &options->threads),
       IntFlag("max_scans", "N", "The search uses at most N scans. If there are more, it chooses N of them evenly.", 1,
               100000, &options->max_scans),
-      StringFlag("fields", "SPEC",
-                 "The layout of the points in the file, if its extension does not tell; see voxserve-client help infer "
-                 "for its form.",
-                 &options->fields),
+      ListFlag("fields", "SPEC",
+               "The layout of the points in the file, if its extension does not tell; see voxserve-client help infer "
+               "for its form.",
+               &options->fields),
       IntFlag("repeats", "N", "Each measurement is repeated N times.", 1, 1000, &options->repeats),
       DurationFlag("time_limit", "After this time the search decides by what it has measured.", &options->time_limit),
       BoolFlag("allow_nondeterministic",

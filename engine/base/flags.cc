@@ -111,6 +111,12 @@ Flag StringFlag(std::string name, std::string value_name, std::string help, std:
   return MakeStringFlag(std::move(name), std::move(value_name), std::move(help), false, value);
 }
 
+Flag ListFlag(std::string name, std::string value_name, std::string help, std::string* value) {
+  Flag flag = MakeStringFlag(std::move(name), std::move(value_name), std::move(help), false, value);
+  flag.joins_values = true;
+  return flag;
+}
+
 Flag MaybeEmptyFlag(std::string name, std::string value_name, std::string help, std::string* value) {
   return MakeStringFlag(std::move(name), std::move(value_name), std::move(help), true, value);
 }
@@ -225,8 +231,9 @@ absl::Status ParseFlags(const std::vector<std::string>& words, const std::vector
     } else {
       return absl::InvalidArgumentError(absl::StrCat("--", name, " needs a value: --", name, " ", flag->value_name));
     }
-    if (!flag->parse(value)) return FlagError(name, value, flag->must_be);
     const auto known = std::find_if(given.begin(), given.end(), [&](const auto& g) { return g.first == &*flag; });
+    if (flag->joins_values && known != given.end()) value = absl::StrCat(known->second, ",", value);
+    if (!flag->parse(value)) return FlagError(name, value, flag->must_be);
     if (known == given.end()) {
       given.emplace_back(&*flag, std::move(value));
     } else {

@@ -34,12 +34,15 @@ struct Flag {
   std::function<bool()> is_in_range;                  // returns whether the variable's value is allowed
   std::function<std::string()> value;                 // returns the variable's value as `parse` reads it
   bool ends_parsing = false;                          // the flag takes no value, and the words after it are not read
+  bool joins_values = false;  // the values of a flag that is given several times are joined by commas
   std::string default_value = is_in_range() ? value() : "";
   std::string topic = "";  // heading of the help page; rows of one topic stand together
 };
 
 // Return the row of a variable. Its range includes min and max.
 Flag StringFlag(std::string name, std::string value_name, std::string help, std::string* value);  // not empty
+// For a list that commas separate. The flag may be given several times; its lists are then joined.
+Flag ListFlag(std::string name, std::string value_name, std::string help, std::string* value);
 Flag MaybeEmptyFlag(std::string name, std::string value_name, std::string help, std::string* value);
 Flag IntFlag(std::string name, std::string value_name, std::string help, int64_t min, int64_t max, int64_t* value);
 Flag IntFlag(std::string name, std::string value_name, std::string help, int64_t min, int64_t max, int* value);
@@ -105,7 +108,8 @@ std::string FormatBytes(int64_t bytes);
 
 // Sets the variables of the flags among `words`, and appends the other words to *positionals in order. "--" ends the
 // flags. If positionals is null, other words are errors, a flag may begin with one dash, and "h" means "help". The last
-// value of a flag counts, and only that one must be in range. An error for an unknown flag names the most similar flag.
+// value of a flag that joins none counts, and only that one must be in range. An error for an unknown flag names the
+// most similar flag.
 absl::Status ParseFlags(const std::vector<std::string>& words, const std::vector<Flag>& flags,
                         std::vector<std::string>* positionals);
 

@@ -126,6 +126,7 @@ def scans() -> dict[str, bytes]:
         "ply/little_endian": b"ply\nformat binary_little_endian" + ply + b"\x01" + b"a" * 4 + b"b" * 34,
         "ply/big_endian": b"ply\nformat binary_big_endian" + ply + b"\x01" + b"a" * 4 + b"b" * 34,
         "raw_points/kitti": b"x:f32,y:f32,z:f32,intensity:f32\n" + points.tobytes(),
+        "raw_points/renamed": b"x:f32,y:f32,z:f32,r:f32,intensity=r*0.5+1,x=Y\n" + points.tobytes(),
         "raw_points/spec": b"x:i16*0.01+5,y:i16,z:f16,-:u8,intensity:u8*0.0039\n" + b"a" * 24,
     }
 

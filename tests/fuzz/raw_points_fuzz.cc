@@ -13,7 +13,15 @@ FUZZER(raw_points) {
     FUZZ_CHECK(spec.status().code() == absl::StatusCode::kInvalidArgument);
     return 0;
   }
-  FUZZ_CHECK(spec->point_step > 0);
-  fuzz::CheckCloud(client::ReadRaw(std::string(points), *spec));
+  if (spec->point_step == 0) {
+    FUZZ_CHECK(!spec->renames.empty());
+    return 0;
+  }
+  absl::StatusOr<client::PointCloud> cloud = client::ReadRaw(std::string(points), *spec);
+  if (cloud.ok()) {
+    const absl::Status status = client::ApplyRenames(spec->renames, &*cloud);
+    if (!status.ok()) cloud = status;
+  }
+  fuzz::CheckCloud(cloud);
   return 0;
 }

@@ -29,6 +29,9 @@ absl::string_view AdviceFor(absl::string_view reason) {
   if (reason == "MODEL_FAILED") return "voxserve-client models NAME shows its problems";
   if (reason == kUnsupportedOutput) return "voxserve-client models NAME shows the model's outputs";
   if (reason == "BAD_MODEL") return "the versions in service stay; repair the files and load it again";
+  if (reason == "MISSING_FIELD") {
+    return "a field of another name is named with --fields, e.g. --fields intensity=reflectivity";
+  }
   if (reason == "QUEUE_FULL") return "try again with a lower --concurrency";
   if (reason == "ALREADY_TUNING") return "a model can have one search at a time: wait for its end";
   return "";

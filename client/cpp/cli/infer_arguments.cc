@@ -31,12 +31,13 @@ std::vector<Flag> InferArguments::Flags() {
               &version),
       StringFlag("boxes_model", "NAME", "A second model, whose boxes are printed and drawn over the labels of --model.",
                  &boxes_model),
-      StringFlag("fields", "SPEC",
-                 "The layout of the points in the file, if its extension does not tell: NAME:TYPE[*SCALE][+SHIFT] for "
-                 "each value in order, separated by commas, with types i8 u8 i16 u16 i32 u32 f16 f32 f64. The name - "
-                 "skips a value. In PCD, PLY and structured NPY files, which name their fields, an entry sets the "
-                 "scale and shift of its field.",
-                 &fields),
+      ListFlag("fields", "SPEC",
+               "The layout of the points in the file, if its extension does not tell: NAME:TYPE[*SCALE][+SHIFT] for "
+               "each value in order, separated by commas, with types i8 u8 i16 u16 i32 u32 f16 f32 f64. The name - "
+               "skips a value. In PCD, PLY and structured NPY files, which name their fields, an entry sets the "
+               "scale and shift of its field. NEW=OLD[*SCALE][+SHIFT] gives a field another name, such as "
+               "intensity=reflectivity. The flag may be given several times.",
+               &fields),
       StringFlag("save", "FILE|FOLDER",
                  "The command writes labels to a .npy (uint8 or uint16 [N]) or .label file (SemanticKITTI's uint32), "
                  "and boxes to a .json, .csv or .npy file (structured: class_id, score, x, y, z, length, width, "

@@ -5,9 +5,11 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "client/cpp/cli/box_report.h"
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/infer_arguments.h"
@@ -15,6 +17,7 @@
 #include "client/cpp/cli/report.h"
 #include "client/cpp/cli/scan_jobs.h"
 #include "client/cpp/io/box_file.h"
+#include "client/cpp/io/field_spec.h"
 #include "client/cpp/io/label_file.h"
 #include "client/cpp/io/point_cloud_reader.h"
 #include "client/cpp/io/tensor_file.h"
@@ -318,6 +321,24 @@ int RunMany(const InferArguments& arguments, const Terminal& terminal, const std
   return kExitFailure;
 }
 
+// Warns of new names in a field spec that the model does not read, as of a spelling mistake.
+void WarnOfNewNames(const std::string& fields, const v1::ModelVersion& model) {
+  if (fields.empty() || model.features().empty()) return;
+  std::vector<std::string> read = {"x", "y", "z"};
+  for (const v1::FeatureInfo& feature : model.features()) {
+    if (std::find(read.begin(), read.end(), feature.name()) == read.end()) read.push_back(feature.name());
+  }
+  const absl::StatusOr<FieldSpec> spec = ParseFieldSpec(fields);
+  if (!spec.ok()) return;
+  for (const FieldRename& rename : spec->renames) {
+    const bool is_source = std::any_of(spec->renames.begin(), spec->renames.end(),
+                                       [&](const FieldRename& other) { return other.source == rename.name; });
+    if (is_source || std::find(read.begin(), read.end(), rename.name) != read.end()) continue;
+    std::cerr << "voxserve-client: warning: --fields names '" << rename.name << "', which " << model.name()
+              << " does not read; it reads " << absl::StrJoin(read, ", ") << "\n";
+  }
+}
+
 int RunInfer(const std::vector<std::string>& words, const Terminal& detected) {
   InferArguments arguments;
   Terminal terminal = detected;
@@ -345,6 +366,7 @@ int RunInfer(const std::vector<std::string>& words, const Terminal& detected) {
   if (absl::Status status = CheckInferFor(*model, boxes_model, arguments, *jobs); !status.ok()) {
     return FailUsage("infer", status);
   }
+  WarnOfNewNames(arguments.fields, *model);
   ScanRunner runner(arguments, terminal, client->get(), *std::move(model), std::move(boxes_model));
   return jobs->size() == 1 ? RunOne(arguments, terminal, jobs->front(), &runner)
                            : RunMany(arguments, terminal, *jobs, &runner);
@@ -369,6 +391,7 @@ Command InferCommand() {
        "  voxserve-client infer --model minkunet scan.bin --truth scan.truth.u8      # how many agree\n"
        "  voxserve-client infer --model minkunet waymo.bin \\\n"
        "      --fields x:f32,y:f32,z:f32,intensity:f32,-:f32                          # five floats a point\n"
+       "  voxserve-client infer --model minkunet ouster.pcd --fields intensity=reflectivity\n"
        "  voxserve-client infer --model minkunet scans/ --json | jq .round_trip_ms\n"},
       ListFlags<InferArguments>,
       RunInfer};

@@ -1,9 +1,12 @@
 #include "client/cpp/io/field_spec.h"
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -13,8 +16,9 @@ namespace voxserve::client {
 namespace {
 
 absl::Status BadEntry(absl::string_view entry, absl::string_view why) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("field entry '", entry, "': ", why, "; write NAME:TYPE[*SCALE][+SHIFT], e.g. intensity:u8*0.00392"));
+  return absl::InvalidArgumentError(absl::StrCat("field entry '", entry, "': ", why,
+                                                 "; write NAME:TYPE[*SCALE][+SHIFT], e.g. intensity:u8*0.00392, or "
+                                                 "NEW=OLD, e.g. intensity=reflectivity"));
 }
 
 // Returns the position of the '+' that begins a shift; the '+' of an exponent ("1e+3") does not count.
@@ -25,12 +29,61 @@ size_t FindShift(absl::string_view text) {
   return absl::string_view::npos;
 }
 
+// Takes [*SCALE][+SHIFT] from the end of *rest, a part of `entry`.
+absl::Status TakeUnit(absl::string_view entry, absl::string_view* rest, std::optional<double>* scale,
+                      std::optional<double>* shift) {
+  if (const size_t plus = FindShift(*rest); plus != absl::string_view::npos) {
+    double value = 0;
+    if (!absl::SimpleAtod(rest->substr(plus + 1), &value) || !std::isfinite(value)) {
+      return BadEntry(entry, "the shift is not a finite number");
+    }
+    *shift = value;
+    *rest = rest->substr(0, plus);
+  }
+  if (const size_t star = rest->find('*'); star != absl::string_view::npos) {
+    double value = 0;
+    if (!absl::SimpleAtod(rest->substr(star + 1), &value) || !std::isfinite(value) || value == 0) {
+      return BadEntry(entry, "the scale is not a finite number other than 0");
+    }
+    *scale = value;
+    *rest = rest->substr(0, star);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddRename(absl::string_view entry, FieldSpec* spec) {
+  const size_t equals = entry.find('=');
+  absl::string_view rest = entry.substr(equals + 1);
+  FieldRename rename;
+  if (absl::Status status = TakeUnit(entry, &rest, &rename.scale, &rename.shift); !status.ok()) return status;
+  rename.name = std::string(absl::StripAsciiWhitespace(entry.substr(0, equals)));
+  rename.source = std::string(absl::StripAsciiWhitespace(rest));
+  if (absl::StrContains(absl::StrCat(rename.name, rename.source), ':') || absl::StrContains(rename.source, '=')) {
+    return BadEntry(entry, "is neither NAME:TYPE nor NEW=OLD");
+  }
+  for (const std::string& name : {rename.name, rename.source}) {
+    if (name.empty() || name == "-") return BadEntry(entry, "lacks a name");
+  }
+  for (const FieldRename& other : spec->renames) {
+    if (other.name == rename.name) return BadEntry(entry, absl::StrCat("the name '", rename.name, "' occurs twice"));
+    if (other.source == rename.source) {
+      return BadEntry(entry, absl::StrCat("the field '", rename.source, "' gets two names"));
+    }
+  }
+  spec->renames.push_back(std::move(rename));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<FieldSpec> ParseFieldSpec(absl::string_view text) {
   FieldSpec spec;
   for (absl::string_view raw_entry : absl::StrSplit(text, ',')) {
     const absl::string_view entry = absl::StripAsciiWhitespace(raw_entry);
+    if (absl::StrContains(entry, '=')) {
+      if (absl::Status status = AddRename(entry, &spec); !status.ok()) return status;
+      continue;
+    }
     const size_t colon = entry.find(':');
     if (colon == absl::string_view::npos || colon == 0) return BadEntry(entry, "has no NAME:TYPE");
     const absl::string_view name = entry.substr(0, colon);
@@ -39,22 +92,10 @@ absl::StatusOr<FieldSpec> ParseFieldSpec(absl::string_view text) {
     PointField field;
     field.set_name(std::string(name));
     field.set_offset(spec.point_step);
-    if (const size_t plus = FindShift(rest); plus != absl::string_view::npos) {
-      double shift = 0;
-      if (!absl::SimpleAtod(rest.substr(plus + 1), &shift) || !std::isfinite(shift)) {
-        return BadEntry(entry, "the shift is not a finite number");
-      }
-      field.set_shift(shift);
-      rest = rest.substr(0, plus);
-    }
-    if (const size_t star = rest.find('*'); star != absl::string_view::npos) {
-      double scale = 0;
-      if (!absl::SimpleAtod(rest.substr(star + 1), &scale) || !std::isfinite(scale) || scale == 0) {
-        return BadEntry(entry, "the scale is not a finite number other than 0");
-      }
-      field.set_scale(scale);
-      rest = rest.substr(0, star);
-    }
+    std::optional<double> scale, shift;
+    if (absl::Status status = TakeUnit(entry, &rest, &scale, &shift); !status.ok()) return status;
+    if (scale) field.set_scale(*scale);
+    if (shift) field.set_shift(*shift);
     for (int number = v1::POINT_FIELD_TYPE_UNSPECIFIED + 1; number < v1::PointFieldType_ARRAYSIZE; ++number) {
       const auto type = static_cast<PointFieldType>(number);
       if (rest == NameOf(type)) field.set_type(type);
@@ -82,22 +123,56 @@ std::string Describe(const std::vector<PointField>& fields) {
 
 absl::Status ApplySpecByName(const FieldSpec& spec, PointCloud* cloud) {
   for (const PointField& entry : spec.fields) {
-    PointField* found = nullptr;
-    for (PointField& field : *cloud->mutable_fields()) {
-      if (field.name() == entry.name()) found = &field;
-    }
-    if (found == nullptr) {
+    const PointField* const own = FindField(*cloud, entry.name());
+    if (own == nullptr) {
       return absl::InvalidArgumentError(
           absl::StrCat("--fields names '", entry.name(), "', but the file's fields are ",
                        Describe(std::vector<PointField>(cloud->fields().begin(), cloud->fields().end()))));
     }
-    if (found->type() != entry.type()) {
+    if (own->type() != entry.type()) {
       return absl::InvalidArgumentError(absl::StrCat("--fields says ", entry.name(), ":", NameOf(entry.type()),
-                                                     ", but the file says ", NameOf(found->type())));
+                                                     ", but the file says ", NameOf(own->type())));
     }
-    if (entry.has_scale()) found->set_scale(entry.scale());
-    found->set_shift(entry.shift());
+    for (PointField& field : *cloud->mutable_fields()) {
+      if (&field != own) continue;
+      if (entry.has_scale()) field.set_scale(entry.scale());
+      field.set_shift(entry.shift());
+    }
   }
+  return absl::OkStatus();
+}
+
+absl::Status ApplyRenames(const std::vector<FieldRename>& renames, PointCloud* cloud) {
+  std::vector<const PointField*> sources;
+  for (const FieldRename& rename : renames) {
+    const PointField* const source = FindField(*cloud, rename.source);
+    if (source == nullptr) {
+      const auto append = [](std::string* out, const PointField& field) { out->append(field.name()); };
+      return absl::InvalidArgumentError(absl::StrCat("--fields says ", rename.name, "=", rename.source,
+                                                     ", but the points have ",
+                                                     absl::StrJoin(cloud->fields(), ", ", append)));
+    }
+    if (std::find(sources.begin(), sources.end(), source) != sources.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("--fields gives the field '", source->name(), "' two names"));
+    }
+    sources.push_back(source);
+  }
+  google::protobuf::RepeatedPtrField<PointField> fields;
+  for (const PointField& field : cloud->fields()) {
+    const auto source = std::find(sources.begin(), sources.end(), &field);
+    if (source != sources.end()) {
+      const FieldRename& rename = renames[static_cast<size_t>(source - sources.begin())];
+      PointField& renamed = *fields.Add();
+      renamed = field;
+      renamed.set_name(rename.name);
+      if (rename.scale) renamed.set_scale(*rename.scale);
+      if (rename.shift) renamed.set_shift(*rename.shift);
+    } else if (std::none_of(renames.begin(), renames.end(),
+                            [&](const FieldRename& rename) { return rename.name == field.name(); })) {
+      *fields.Add() = field;
+    }
+  }
+  cloud->mutable_fields()->Swap(&fields);
   return absl::OkStatus();
 }
 

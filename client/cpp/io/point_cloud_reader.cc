@@ -61,11 +61,20 @@ double ScaleByType(const PointField& field) {
   return field.type() == v1::POINT_FIELD_TYPE_UINT16 ? 1.0 / 65535 : 1;
 }
 
-// Sets the scale by type of fields that the spec does not name.
+// Returns true if the spec says the scale of the field, which has its new name.
+bool SaysScale(const FieldSpec& spec, const std::string& name) {
+  const auto is_entry = [&](const std::string& wanted) {
+    return std::any_of(spec.fields.begin(), spec.fields.end(), [&](const PointField& f) { return f.name() == wanted; });
+  };
+  return is_entry(name) || std::any_of(spec.renames.begin(), spec.renames.end(), [&](const FieldRename& rename) {
+           return rename.name == name && (rename.scale || is_entry(rename.source));
+         });
+}
+
+// Sets the scale by type of fields whose scale the spec does not say.
 void ScaleIntensities(const FieldSpec* spec, PointCloud* cloud) {
   for (PointField& field : *cloud->mutable_fields()) {
-    const auto has_its_name = [&](const PointField& entry) { return entry.name() == field.name(); };
-    if (spec != nullptr && std::any_of(spec->fields.begin(), spec->fields.end(), has_its_name)) continue;
+    if (spec != nullptr && SaysScale(*spec, field.name())) continue;
     if (const double scale = ScaleByType(field); scale != 1) field.set_scale(scale);
   }
 }
@@ -82,8 +91,11 @@ absl::StatusOr<PointCloud> ReadPointCloud(const std::string& path, const ReadOpt
   absl::StatusOr<std::string> contents = ReadFile(path);
   if (!contents.ok()) return contents.status();
   const Format format = FormatOf(path);
-  absl::StatusOr<PointCloud> cloud = Read(format, *std::move(contents), spec ? &*spec : nullptr);
-  if (!cloud.ok()) return absl::Status(cloud.status().code(), absl::StrCat(path, ": ", cloud.status().message()));
+  const bool has_layout = spec && spec->point_step > 0;
+  absl::StatusOr<PointCloud> cloud = Read(format, *std::move(contents), has_layout ? &*spec : nullptr);
+  absl::Status status = cloud.status();
+  if (status.ok() && spec) status = ApplyRenames(spec->renames, &*cloud);
+  if (!status.ok()) return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
   if (format == Format::kPcd || format == Format::kPly) ScaleIntensities(spec ? &*spec : nullptr, &*cloud);
   return cloud;
 }

@@ -15,7 +15,7 @@
 // A field spec (field_spec.h) describes a .bin file of another layout, from the first byte of a point to the last. For
 // .npy of shape [N, C] the spec names the columns in order. In files that name their fields (PCD, PLY, structured NPY)
 // an entry of the spec sets the scale and shift of the field with the same name. A spec whose types contradict the file
-// is refused.
+// is refused. An entry NEW=OLD of the spec renames a field of any format.
 
 #include <string>
 

@@ -61,6 +61,23 @@ def test_large_clouds_and_transforms_are_read_at_once(kind: str, call: Callable[
         np.testing.assert_array_equal(point_bytes(cloud)[:, :16], points.view(np.uint8))
 
 
+def test_a_field_of_another_name(
+    server: FakeServer, scans: Scans, call: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maker = bag_files.Maker(2)
+    field = maker.types["sensor_msgs/msg/PointField"]
+    names = ("x", "y", "z", "reflectivity")
+    fields = [field(name=name, offset=4 * i, datatype=7, count=1) for i, name in enumerate(names)]
+    bag = bag_files.write(tmp_path / "drive.mcap", [], [maker.cloud(0, scans[0], fields=fields)])
+    assert call(bag, "--fields", "intensity=reflectivity*0.5", "--scale", "z=2") == 0
+    frames = [request.frame for request in server.requests if request.HasField("frame")]
+    assert [(f.name, f.scale) for f in frames[0].cloud.fields] == [("x", 0), ("y", 0), ("z", 2), ("intensity", 0.5)]
+    written = read(tmp_path / "out.mcap")["/lidar/labelled"][0][1]
+    assert [f.name for f in written.fields] == [*names, "rgb", "label"]
+    assert call(bag, "--fields", "intensity=signal") == 1
+    assert "say intensity=signal, but the points have x, y, z, reflectivity" in capsys.readouterr().err
+
+
 def boxes_of(requests: Iterator[Any], _context: grpc.ServicerContext) -> Iterator[Any]:
     next(requests)
     for request in requests:
@@ -298,6 +315,7 @@ def test_command_line_and_models(
         (["--sweeps", "2"], "--sweeps needs --pose"),
         (["--fixed_frame", "map"], "--fixed_frame goes with --pose tf"),
         (["--scale", "intensity"], "must be NAME=FACTOR"),
+        (["--fields", "intensity"], "field entry 'intensity'"),
         (["--rate", "0"], "must be a positive number"),
         (["--save", str(bag)], "--save names the bag itself"),
         (["--save", "a.bag"], "--save names a .mcap file"),

@@ -221,6 +221,21 @@ def test_implausible_intensities_are_warned_of(run: Run, tmp_path: Path) -> None
     assert "reach 80, but m reads 0..1" in err
 
 
+def test_a_field_of_another_name(run: Run, scan: Path, server: FakeServer) -> None:
+    assert run("infer", "--model", "m", scan, "--fields", "x=y*2", "--fields", "y=x")[0] == 0
+    fields = server.requests[-1].cloud.fields
+    assert [(f.name, f.scale, f.offset) for f in fields[:2]] == [("y", 0, 0), ("x", 2, 4)]
+    status, _, err = run("infer", "--model", "m", scan, "--fields", "intensty=intensity")
+    assert status == 0
+    assert err == "voxserve: warning: --fields names 'intensty', which m does not read; it reads x, y, z, intensity\n"
+    status, _, err = run("infer", "--model", "m", scan, "--fields", "intensity=reflectivity")
+    assert status == 1
+    assert "scan.bin: the fields say intensity=reflectivity, but the points have x, y, z, intensity" in err
+    status, _, err = run("infer", "--model", "m", scan, "--fields", "a=x", "--fields", "b=x")
+    assert status == 2
+    assert "the field 'x' gets two names" in err
+
+
 def test_server_errors_say_what_to_do(run: Run, scan: Path) -> None:
     status, out, err = run("infer", "--model", "unknown", scan)
     assert (status, out) == (1, "")

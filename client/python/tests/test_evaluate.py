@@ -83,6 +83,21 @@ def test_semantic_kitti(evaluate: Evaluate, tmp_path: Path) -> None:
     assert evaluate(folder, "--frames", str(tmp_path / "val.txt"))["frames"] == 1
 
 
+def test_a_field_of_another_name(
+    evaluate: Evaluate, refuse: Callable[..., str], server: FakeServer, tmp_path: Path
+) -> None:
+    folder = dataset_files.semantic_kitti(tmp_path / "data", [40, 10])
+    evaluate(folder, "--fields", "x=y", "--fields", "y=x,r=intensity*2")
+    fields = server.requests[-1].cloud.fields
+    assert [(f.name, f.scale, f.offset) for f in fields] == [
+        ("y", 0, 0),
+        ("x", 0, 4),
+        ("z", 0, 8),
+        ("r", 2, 12),
+    ]
+    assert "say intensity=i, but the points have x, y, z, intensity" in refuse(folder, "--fields", "intensity=i")
+
+
 def test_voxels_count_once(evaluate: Evaluate, tmp_path: Path) -> None:
     folder = dataset_files.semantic_kitti(tmp_path / "data", [40, 10, 40, 10], 1)
     rows = np.array([[0, 0, 0, 0], [0.1, 0, 0, 0], [np.nan, 0, 0, 0], [9, 0, 0, 0]], "<f4")

@@ -29,9 +29,31 @@ def test_exponents_are_not_shifts() -> None:
     assert (field.fields[0].scale, field.fields[0].shift) == (100, 3)
 
 
+def test_new_names() -> None:
+    spec = field_spec.parse("x:f32, intensity=reflectivity*0.5+-1 ,ring = channel")
+    assert spec.point_step == 4
+    assert spec.renames == (
+        field_spec.Rename("intensity", "reflectivity", 0.5, -1),
+        field_spec.Rename("ring", "channel"),
+    )
+    assert spec.layout == field_spec.parse("x:f32")
+    assert field_spec.parse("a=b").layout is None
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("=b", "field entry '=b'"),
+        ("a=", "field entry 'a='"),
+        (" =b", "field entry '=b'"),
+        ("a=-", "lacks a name"),
+        ("-=a", "lacks a name"),
+        ("a=b:f32", "is neither NAME:TYPE"),
+        ("a:f32=b", "is neither NAME:TYPE"),
+        ("a=b=c", "is neither NAME:TYPE"),
+        ("a=b,a=c", "the name 'a' appears twice"),
+        ("a=c,b=c", "the field 'c' gets two names"),
+        ("a=b*0", "the scale is not a finite number other than 0"),
         ("", "field entry ''"),
         ("x", "field entry 'x'"),
         ("x:f32,,y:f32", "field entry ''"),

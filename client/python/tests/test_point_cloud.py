@@ -150,6 +150,33 @@ def test_unknown_datatype_of_a_message() -> None:
         as_cloud(ros_message(fields=fields))
 
 
+def test_a_name_in_another_case() -> None:
+    points = np.array([(1, 2, 3, 4)], [("X", "<f4"), ("Y", "<f4"), ("y", "<f4"), ("YY", "<f4")])
+    cloud = as_cloud(points)
+    assert [cloud.values(name).tolist() for name in ("x", "Y", "y", "yy")] == [[1], [2], [3], [4]]
+    assert cloud.scaled({"x": 2, "y": 3, "Yy": 4}).values("x").tolist() == [2]
+    assert [f.scale for f in cloud.scaled({"x": 2, "y": 3, "Yy": 4}).fields] == [2, 1, 3, 4]
+    assert [f.scale for f in as_cloud(points, "x:f32*2,Y:f32*3").fields] == [2, 3, 1, 1]
+    cloud = as_cloud(np.zeros(1, [("ZZ", "<f4"), ("zZ", "<f4")]))
+    assert cloud.field("zz") is None
+
+
+def test_new_names() -> None:
+    points = np.array([[1, 2, 3, 4, 5]], np.float32)
+    cloud = as_cloud(points, "x:f32,y:f32,z:f32,intensity:f32,ring:f32,intensity=ring,ring=intensity*2")
+    assert [f.name for f in cloud.fields] == ["x", "y", "z", "ring", "intensity"]
+    assert [cloud.values(name).tolist() for name in ("intensity", "ring")] == [[5], [8]]
+    cloud = as_cloud(points, {"intensity": "z"})
+    assert [f.name for f in cloud.fields] == ["x", "y", "intensity"]
+    assert cloud.values("intensity").tolist() == [3]
+    with pytest.raises(ValueError, match="say a=ring, but the points have x, y, z, intensity"):
+        as_cloud(points, {"a": "ring"})
+    with pytest.raises(ValueError, match="'x' gets two names"):
+        as_cloud(points, {"a": "x", "b": "x"})
+    with pytest.raises(ValueError, match="'x' gets two names"):
+        as_cloud(points, {"a": "x", "b": "X"})
+
+
 @pytest.mark.parametrize(
     ("points", "fields", "message"),
     [

@@ -222,6 +222,24 @@ def test_pcd_bools_are_bytes(write: Write, kind: str) -> None:
     assert table(cloud, "x", "valid").tolist() == [[1, 0], [2, 1]]
 
 
+def test_a_field_of_any_format_gets_another_name(write: Write, tmp_path: Path) -> None:
+    renamed = POINTS[:, [0, 1, 2]]
+    np.save(tmp_path / "a.npy", POINTS)
+    files = [write("a.bin", POINTS.tobytes()), write("a.pcd", pcd_header("binary").encode() + POINTS.tobytes()),
+             write("a.ply", ply_header("binary_little_endian") + POINTS.tobytes()), tmp_path / "a.npy"]  # fmt: skip
+    for path in files:
+        cloud = voxserve.read(path, "r=intensity*2+1,y=X,x=y")
+        np.testing.assert_array_equal(table(cloud, "y", "x", "z"), renamed)
+        assert cloud.values("r").tolist() == [2, 1.5, 3]
+        assert cloud.field("intensity") is None
+        with pytest.raises(
+            ValueError, match=rf"{path.name}: .*say intensity=i, but the points have x, y, z, intensity"
+        ):
+            voxserve.read(path, "intensity=i")
+    spec = "x:f32,y:f32,z:f32,r:f32*0.5,intensity=r"
+    assert voxserve.read(write("a.dat", POINTS.tobytes()), spec).values("intensity").tolist() == [0.25, 0.125, 0.5]
+
+
 def test_pcd_scale_by_name(write: Write) -> None:
     path = write("a.pcd", pcd_header("binary").encode() + POINTS.tobytes())
     assert voxserve.read(path, "intensity:f32*2+1").values("intensity").tolist() == [2, 1.5, 3]

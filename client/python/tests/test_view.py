@@ -83,6 +83,16 @@ def test_bag_and_labelled_bag(
     assert "/ms/round_trip" in text
 
 
+def test_a_field_that_the_points_lack(
+    scans: Path, view: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bag_files = pytest.importorskip("bag_files")
+    bag = bag_files.write(tmp_path / "drive.mcap", [np.zeros((3, 4), np.float32)])
+    for source in (scans, bag):
+        assert view(source, "--model", "minkunet", "--fields", "intensity=i", "--record", str(tmp_path / "a.rrd")) == 1
+        assert "say intensity=i, but the points have x, y, z, intensity" in capsys.readouterr().err
+
+
 @needs_rerun
 def test_folder_that_grows_is_followed(scans: Path, server: FakeServer, tmp_path: Path) -> None:
     record = tmp_path / "a.rrd"

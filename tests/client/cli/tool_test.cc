@@ -249,6 +249,24 @@ TEST_F(ToolTest, ShowsTheServersWarningOnce) {
   EXPECT_EQ(ran.err.find("warning"), ran.err.rfind("warning")) << ran.err;
 }
 
+TEST_F(ToolTest, ReadsAFieldOfAnotherName) {
+  const std::string scan = Scan("scan.bin", {0, 1});
+  const Outcome swapped = RunAtServer("infer --model segmenter --fields x=y*2 --fields y=x " + scan);
+  EXPECT_EQ(swapped.exit_code, 0) << swapped.err;
+  const v1::PointCloud cloud = server_.last_request().cloud();
+  EXPECT_EQ(cloud.fields(0).name(), "y");
+  EXPECT_EQ(cloud.fields(1).name(), "x");
+  EXPECT_EQ(cloud.fields(1).scale(), 2);
+  EXPECT_EQ(swapped.err, "");
+  const Outcome misspelt = RunAtServer("infer --model segmenter --fields intensty=intensity " + scan);
+  EXPECT_EQ(misspelt.exit_code, 0);
+  EXPECT_THAT(misspelt.err,
+              HasSubstr("warning: --fields names 'intensty', which segmenter does not read; it reads x, y, z"));
+  const Outcome unknown = RunAtServer("infer --model segmenter --fields intensity=reflectivity " + scan);
+  EXPECT_EQ(unknown.exit_code, kExitFailure);
+  EXPECT_THAT(unknown.err, HasSubstr("intensity=reflectivity, but the points have x, y, z, intensity"));
+}
+
 TEST_F(ToolTest, SaysInOneLineWhatWentWrongAndWhatToDo) {
   const std::string scan = Scan("scan.bin", {0, 1});
   struct Case {

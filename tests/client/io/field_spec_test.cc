@@ -40,11 +40,66 @@ TEST(FieldSpecTest, SkipsTheBytesOfADash) {
   EXPECT_EQ(spec->point_step, 19u);
 }
 
+TEST(FieldSpecTest, ReadsNewNames) {
+  const auto spec = ParseFieldSpec("x:f32, intensity=reflectivity*0.5+-1 ,ring=channel");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->point_step, 4u);
+  ASSERT_EQ(spec->renames.size(), 2u);
+  EXPECT_EQ(spec->renames[0].name, "intensity");
+  EXPECT_EQ(spec->renames[0].source, "reflectivity");
+  EXPECT_EQ(spec->renames[0].scale, 0.5);
+  EXPECT_EQ(spec->renames[0].shift, -1);
+  EXPECT_EQ(spec->renames[1].source, "channel");
+  EXPECT_EQ(spec->renames[1].scale, std::nullopt);
+  EXPECT_EQ(ParseFieldSpec("a=b")->point_step, 0u);
+}
+
+PointCloud Ouster() {
+  const float points[] = {1, 2, 3, 40, 50, 60};
+  return PointCloudFromFloats({"x", "y", "z", "intensity", "Reflectivity", "ambient"}, points, 1);
+}
+
+TEST(FieldSpecTest, FindsAFieldInAnotherCase) {
+  PointCloud cloud = Ouster();
+  ASSERT_TRUE(ApplySpecByName(*ParseFieldSpec("reflectivity:f32*0.5"), &cloud).ok());
+  EXPECT_EQ(FieldValues(cloud, "Reflectivity")->front(), 25);
+}
+
+TEST(FieldSpecTest, RenamesFields) {
+  PointCloud cloud = Ouster();
+  ASSERT_TRUE(ApplyRenames(ParseFieldSpec("intensity=reflectivity*0.5")->renames, &cloud).ok());
+  EXPECT_EQ(cloud.fields_size(), 5);
+  EXPECT_EQ(FieldValues(cloud, "intensity")->front(), 25);
+  EXPECT_EQ(FindField(cloud, "reflectivity"), nullptr);
+  PointCloud swapped = Ouster();
+  ASSERT_TRUE(ApplyRenames(ParseFieldSpec("intensity=ambient,ambient=intensity")->renames, &swapped).ok());
+  EXPECT_EQ(FieldValues(swapped, "intensity")->front(), 60);
+  EXPECT_EQ(FieldValues(swapped, "ambient")->front(), 40);
+}
+
+TEST(FieldSpecTest, RefusesAFieldThatTheCloudLacksWithThoseThatItHas) {
+  PointCloud cloud = Ouster();
+  const absl::Status status = ApplyRenames(ParseFieldSpec("intensity=signal")->renames, &cloud);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(std::string(status.message()),
+            "--fields says intensity=signal, but the points have x, y, z, intensity, Reflectivity, ambient");
+  EXPECT_THAT(std::string(ApplyRenames(ParseFieldSpec("a=X,b=x")->renames, &cloud).message()), HasSubstr("two names"));
+}
+
 TEST(FieldSpecTest, QuotesTheEntryThatIsWrong) {
   for (const auto& [text, complaint] :
        std::vector<std::pair<std::string, std::string>>{{"", "''"},
                                                         {"x:f32,,y:f32", "''"},
                                                         {"x", "'x'"},
+                                                        {"=b", "lacks a name"},
+                                                        {"a=", "lacks a name"},
+                                                        {"a=-", "lacks a name"},
+                                                        {"a=b:f32", "neither NAME:TYPE nor NEW=OLD"},
+                                                        {"a:f32=b", "neither NAME:TYPE nor NEW=OLD"},
+                                                        {"a=b=c", "neither NAME:TYPE nor NEW=OLD"},
+                                                        {"a=b,a=c", "'a' occurs twice"},
+                                                        {"a=c,b=c", "'c' gets two names"},
+                                                        {"a=b*0", "scale"},
                                                         {":f32", "':f32'"},
                                                         {"x:float", "type 'float'"},
                                                         {"x:", "type ''"},

@@ -146,6 +146,14 @@ TEST_F(TuneTest, ScansThatTheModelRefusesAreLeftOut) {
   EXPECT_THAT(err_.str(), HasSubstr("none of the 1 scans can be run; " + Scan("a.bin") + " is left out: "));
 }
 
+TEST_F(TuneTest, ReadsAFieldOfAnotherName) {
+  const std::string fields = "x:f32,y:f32,z:f32,reflectivity:f32";
+  ASSERT_EQ(TuneOnCpu({"--fields", fields, "--fields", "intensity=reflectivity", Scan("a.bin")}), kExitOk)
+      << err_.str();
+  EXPECT_EQ(TuneOnCpu({"--fields", "intensity=reflectivity", Scan("a.bin")}), kExitFailure);
+  EXPECT_THAT(err_.str(), HasSubstr("intensity=reflectivity, but the points have x, y, z, intensity"));
+}
+
 TEST_F(TuneTest, ABrokenModelListsItsProblems) {
   TestModel model = SmallModel();
   model.weights.erase("conv.bias");

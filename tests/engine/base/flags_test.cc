@@ -145,6 +145,13 @@ TEST_F(FlagsTest, WithoutPositionalsOtherWordsAreErrors) {
   EXPECT_EQ(ParseFlags({"scan.bin"}, Flags(), nullptr).message(), "\"scan.bin\" is not a flag");
 }
 
+TEST_F(FlagsTest, AListMayBeGivenInParts) {
+  std::string list;
+  std::vector<std::string> positionals;
+  ASSERT_TRUE(ParseFlags({"--list", "a,b", "--list=c"}, {ListFlag("list", "NAME,...", "", &list)}, &positionals).ok());
+  EXPECT_EQ(list, "a,b,c");
+}
+
 TEST_F(FlagsTest, TheLastValueCounts) {
   ASSERT_TRUE(Parse({"--count=99999", "--count=2"}).ok()) << "only the last one must be in range";
   EXPECT_EQ(count_, 2);

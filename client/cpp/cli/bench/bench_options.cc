@@ -63,8 +63,8 @@ std::vector<Flag> BenchOptions::Flags() {
               "and 8 with --rate.",
               1, 256, &num_channels),
       IntFlag("priority", "N", "The requests have this priority; 0 is the most urgent.", 0, 15, &priority),
-      StringFlag("fields", "SPEC", "The layout of the points in the file; see voxserve-client help infer for its form.",
-                 &fields),
+      ListFlag("fields", "SPEC", "The layout of the points in the file; see voxserve-client help infer for its form.",
+               &fields),
       StringFlag("json", "FILE", "The command also writes settings and results to this file, as JSON.", &json),
   });
 }

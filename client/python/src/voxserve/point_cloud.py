@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from voxserve import field_spec, intensity
 from voxserve.arrays import array_of
-from voxserve.field_spec import Field, FieldSpec
+from voxserve.field_spec import Field, FieldSpec, Rename
 from voxserve.row_layout import row_step_of
 
 DEFAULT_COLUMNS = ("x", "y", "z", "intensity")
@@ -24,9 +24,10 @@ _TYPE_OF_CODE = {code: name for name, code in field_spec.NUMPY_CODES.items()}
 _TYPE_OF_NUMBER = {number: name for name, number in field_spec.WIRE_TYPES.items()}
 
 # PointsLike is the type of a cloud that Client.infer accepts (as_cloud lists what it may be). Fields describes it: a
-# field spec, as text or parsed, or the names of an array's columns.
+# field spec, as text or parsed; new names of its fields ({"intensity": "reflectivity"}); or the names of an array's
+# columns.
 PointsLike = Any
-Fields = str | FieldSpec | Sequence[str] | None
+Fields = str | FieldSpec | Mapping[str, str] | Sequence[str] | None
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class PointCloud:
 
         fields: the names of the columns, where "-" skips a column; default: x, y, z and intensity, and further columns
             are skipped. Or a field spec ("x:f32,y:f32,...") with the array's types; of a structured array it sets the
-            scale and shift of the fields that it names.
+            scale and shift of the fields that it names. Or new names ({"intensity": "reflectivity"}).
 
         ValueError for another shape, for a type that cannot be sent, and for fields that do not match the array.
         """
@@ -67,15 +68,16 @@ class PointCloud:
         if array.ndim != 2 or array.shape[1] < 3:
             raise ValueError(f"points have shape {array.shape}; (N, 3 or more columns) is needed")
         width = array.shape[1]
-        if fields is None:
-            fields = DEFAULT_COLUMNS[:width]
-        elif isinstance(fields, str):
-            fields = field_spec.parse(fields)
-        if isinstance(fields, FieldSpec):
-            described = _columns_of_spec(fields, kind, width)
+        spec = _spec_of(fields)
+        if spec is not None and spec.layout is not None:
+            described = _columns_of_spec(spec, kind, width)
         else:
-            described = _columns_of_names(fields, kind, width)
-        return PointCloud(_bytes_of(array), array.shape[0], width * array.dtype.itemsize, described)
+            named: Sequence[str] = DEFAULT_COLUMNS[:width]
+            if fields is not None and spec is None:
+                named = fields  # type: ignore[assignment]  # _spec_of left the names of columns alone
+            described = _columns_of_names(named, kind, width)
+        cloud = PointCloud(_bytes_of(array), array.shape[0], width * array.dtype.itemsize, described)
+        return cloud if spec is None else cloud.renamed(spec.renames)
 
     @staticmethod
     def from_columns(columns: Mapping[str, npt.ArrayLike]) -> PointCloud:
@@ -127,31 +129,74 @@ class PointCloud:
         )
 
     def field(self, name: str) -> Field | None:
-        """Returns the field with that name; None if the cloud does not have it."""
-        return next((field for field in self.fields if field.name == name), None)
+        """Returns the field with that name, or the only one whose name differs in upper and lower case alone; None if
+        the cloud has neither. The server finds a model's fields by the same rule.
+        """
+        exact = next((field for field in self.fields if field.name == name), None)
+        similar = [field for field in self.fields if field.name.lower() == name.lower()]
+        return similar[0] if exact is None and len(similar) == 1 else exact
 
     def scaled(self, scales: Mapping[str, float]) -> PointCloud:
         """Returns a cloud of the same bytes, in which the fields that `scales` names have these scales (Field.scale):
         {"intensity": 1 / 255}. ValueError if the cloud lacks one of the fields.
         """
-        for name in scales:
-            if self.field(name) is None:
+        by_name: dict[str, float] = {}
+        for name, scale in scales.items():
+            own = self.field(name)
+            if own is None:
                 raise ValueError(f"a scale for '{name}', but the cloud's fields are {self._names()}")
-        return replace(self, fields=tuple(replace(f, scale=float(scales.get(f.name, f.scale))) for f in self.fields))
+            by_name[own.name] = float(scale)
+        return replace(self, fields=tuple(replace(f, scale=by_name.get(f.name, f.scale)) for f in self.fields))
 
     def described_by(self, spec: FieldSpec) -> PointCloud:
         """Returns a cloud of the same bytes, in which fields have the scale and shift of the spec's entries with the
-        same names. ValueError if the cloud lacks one of them, or has it with another type.
+        same names, and then the spec's new names. ValueError if the cloud lacks one of them, or has it with another
+        type.
         """
-        entries = {entry.name: entry for entry in spec.fields}
-        for name, entry in entries.items():
-            own = self.field(name)
+        entries: dict[str, Field] = {}
+        for entry in spec.fields:
+            own = self.field(entry.name)
             if own is None:
-                raise ValueError(f"the fields name '{name}', but the points have {self._names()}")
+                raise ValueError(f"the fields name '{entry.name}', but the points have {self._names()}")
             if own.type != entry.type:
-                raise ValueError(f"the fields say {name}:{entry.type}, but the points have {name}:{own.type}")
+                raise ValueError(f"the fields say {entry.name}:{entry.type}, but the points have {own.name}:{own.type}")
+            entries[own.name] = entry
         fields = (replace(f, scale=entries[f.name].scale, shift=entries[f.name].shift) if f.name in entries else f
                   for f in self.fields)  # fmt: skip
+        return replace(self, fields=tuple(fields)).renamed(spec.renames)
+
+    def with_shares(self, spec: FieldSpec | None) -> PointCloud:
+        """Returns a cloud of the same bytes, in which integer intensities have the scale that makes them 0..1
+        (voxserve.intensity), unless the spec says their scale.
+        """
+        named = {entry.name for entry in spec.fields} if spec else set()
+        if spec:
+            named |= {each.name for each in spec.renames if each.scale is not None or each.source in named}
+        scales = {f.name: intensity.scale_of(f.name, f.type) for f in self.fields if f.name not in named}
+        return self.scaled({name: scale for name, scale in scales.items() if scale != 1})
+
+    def renamed(self, renames: Sequence[Rename]) -> PointCloud:
+        """Returns a cloud of the same bytes, in which fields have new names. A field that had a new name before is left
+        out. ValueError if the cloud lacks one of the fields.
+        """
+        by_source: dict[str, Rename] = {}
+        for rename in renames:
+            source = self.field(rename.source)
+            if source is None:
+                raise ValueError(f"the fields say {rename.name}={rename.source}, but the points have {self._names()}")
+            if source.name in by_source:
+                raise ValueError(f"the field '{source.name}' gets two names")
+            by_source[source.name] = rename
+        names = {rename.name for rename in renames}
+        fields = []
+        for field in self.fields:
+            if field.name in by_source:
+                new = by_source[field.name]
+                scale = field.scale if new.scale is None else new.scale
+                shift = field.shift if new.shift is None else new.shift
+                fields.append(replace(field, name=new.name, scale=scale, shift=shift))
+            elif field.name not in names:
+                fields.append(field)
         return replace(self, fields=tuple(fields))
 
     def values(self, name: str) -> npt.NDArray[np.float32]:
@@ -191,18 +236,26 @@ def as_cloud(points: PointsLike, fields: Fields = None) -> PointCloud:
     if isinstance(points, Mapping):
         return _with_spec(PointCloud.from_columns(points), fields)
     if all(hasattr(points, name) for name in ("fields", "point_step", "row_step", "data")):
-        return _with_spec(PointCloud.from_ros(points), fields)
+        return _with_spec(PointCloud.from_ros(points), fields).with_shares(_spec_of(fields))
     return PointCloud.from_array(points, fields)
 
 
 def _with_spec(cloud: PointCloud, fields: Fields) -> PointCloud:
     if fields is None:
         return cloud
-    if isinstance(fields, str):
-        fields = field_spec.parse(fields)
-    if not isinstance(fields, FieldSpec):
+    spec = _spec_of(fields)
+    if spec is None:
         raise ValueError(f"these points name their fields ({cloud._names()}); fields may only be a field spec here")
-    return cloud.described_by(fields)
+    return cloud.described_by(spec)
+
+
+def _spec_of(fields: Fields) -> FieldSpec | None:
+    """Returns the field spec that `fields` is; None for None and for names of columns."""
+    if isinstance(fields, str):
+        return field_spec.parse(fields)
+    if isinstance(fields, Mapping):
+        return field_spec.renaming(fields)
+    return fields if isinstance(fields, FieldSpec) else None
 
 
 def _columns_of_names(names: Sequence[str], kind: str, width: int) -> tuple[Field, ...]:

@@ -23,7 +23,7 @@ from voxserve.bag.source import Raw, Skipped, Source, Sweep
 from voxserve.cli import arguments
 from voxserve.cli.connection import connect
 from voxserve.cli.ending import termination_interrupts
-from voxserve.cli.infer import advise
+from voxserve.cli.infer import advise, warn_of_new_names
 from voxserve.cli.intensity_warning import IntensityWarning
 from voxserve.cli.progress import Progress
 from voxserve.client import Client
@@ -85,6 +85,7 @@ def run(options: argparse.Namespace) -> tuple[str, int]:
         poses = Poses.read(source, options.pose, options.fixed_frame) if options.pose else None
         with connect(options) as client:
             model = ready(client, options.model, options.version)
+            warn_of_new_names("voxserve.bag", options.fields, model)
             request = Request(model, topic, options.sweeps, options.rate, dict(options.scale) or None)
             job = job_of(
                 bag=str(Path(options.bag).resolve()),
@@ -95,6 +96,7 @@ def run(options: argparse.Namespace) -> tuple[str, int]:
                 pose=f"{options.pose} {options.fixed_frame}",
                 scale=sorted(options.scale),
                 integers="by type",
+                fields=options.fields,
                 rate=options.rate,
             )
             sink = Sink(options.save, topic, job, Colors.of(model.classes))
@@ -146,7 +148,7 @@ def _label_all(
     times: list[float] = []
     start = time.perf_counter()
     # A run that continues begins num_sweeps - 1 sweeps earlier, since the server merges them with the first new one.
-    sweeps = source.sweeps(topic, max(0, first - request.num_sweeps + 1))
+    sweeps = source.sweeps(topic, max(0, first - request.num_sweeps + 1), options.fields)
     with Progress(total, "clouds") as progress:
         for item in label(client, request, sweeps, poses, first):
             if isinstance(item, Skipped):
@@ -267,6 +269,7 @@ def add_request(parser: argparse.ArgumentParser) -> None:
     add("--sweeps", type=arguments.count(1, 64), default=1, metavar="N", help="merges N sweeps (default 1)")
     add("--pose", default="", metavar="tf|TOPIC", help="takes poses from tf, or Odometry or PoseStamped of TOPIC")
     add("--fixed_frame", default="", metavar="NAME", help="the frame of tf that stands still (default: its root)")
+    arguments.add_fields(parser, "of the points, as of voxserve infer")
     add("--scale", type=_scale, action="append", default=[], metavar="NAME=FACTOR", help="multiplies field NAME")
     add(
         "--rate",

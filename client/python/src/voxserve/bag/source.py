@@ -15,7 +15,7 @@ from voxserve.bag.bag_error import BagError
 from voxserve.bag.open_recording import open_recording
 from voxserve.bag.recording import CDR, ROS1, Channel, Decoder, Message
 from voxserve.bag.transforms import Transforms
-from voxserve.point_cloud import PointCloud
+from voxserve.point_cloud import PointCloud, as_cloud
 from voxserve.pose import Pose
 from voxserve.row_layout import row_step_of
 
@@ -115,14 +115,16 @@ class Source:
         """Returns the number of messages of a topic."""
         return sum(self._counts[channel] for channel in self._of_topic(topic))
 
-    def sweeps(self, topic: str, start: int = 0) -> Iterator[Sweep | Skipped]:
-        """Yields the clouds of a topic in the order of their recording, beginning with index `start`."""
+    def sweeps(self, topic: str, start: int = 0, fields: str = "") -> Iterator[Sweep | Skipped]:
+        """Yields the clouds of a topic in the order of their recording, beginning with index `start`. fields: a field
+        spec, which gives fields other names or scales; "" for none. BagError if no cloud has its fields.
+        """
         for index, message in enumerate(self._recording.messages(self._of_topic(topic))):
             if index < start:
                 continue
             try:
                 cloud_message = self._decode(message, CLOUD)
-                yield Sweep(index, message.time_ns, cloud_message, _cloud_of(cloud_message))
+                yield Sweep(index, message.time_ns, cloud_message, _cloud_of(cloud_message, fields))
             except ValueError as error:
                 yield Skipped(topic, index, message.time_ns, str(error))
 
@@ -235,11 +237,11 @@ def _undecodable(error: Exception) -> str:
     return f"it cannot be decoded ({str(error) or type(error).__name__})"
 
 
-def _cloud_of(message: Any) -> PointCloud:
+def _cloud_of(message: Any, fields: str) -> PointCloud:
     """Returns the cloud of a PointCloud2. ValueError if its fields are unknown, or its sizes do not fit its bytes."""
     points, data = int(message.width) * int(message.height), len(message.data)
     row_step_of(points, message.height, message.point_step, message.row_step, data)
-    return PointCloud.from_ros(message)
+    return as_cloud(message, fields or None)
 
 
 def _stamp(stamp: Any) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
+from typing import Any
 
 from voxserve import field_spec
 from voxserve.cli.connection import add_identity_flags
@@ -69,10 +70,29 @@ def positive(text: str, what: str) -> float:
     return value
 
 
-def fields(text: str) -> str:
-    """Returns the text, which is a field spec."""
-    try:
-        field_spec.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
+class _JoinedSpecs(argparse.Action):
+    """Joins the field specs of a flag that is given several times."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        before = getattr(namespace, self.dest)
+        text = f"{before},{values}" if before else values
+        try:
+            field_spec.parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentError(self, str(error)) from None
+        setattr(namespace, self.dest, text)
+
+
+def add_fields(parser: argparse.ArgumentParser, what: str) -> None:
+    """Adds --fields, a field spec, which is "" by default. what: what the command reads, and how the spec describes it,
+    for the help.
+    """
+    parser.add_argument(
+        "--fields",
+        action=_JoinedSpecs,
+        default="",
+        metavar="SPEC",
+        help=f"{what}; NEW=OLD[*SCALE][+SHIFT] gives a field another name, e.g. intensity=reflectivity",
+    )

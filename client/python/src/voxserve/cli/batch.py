@@ -123,7 +123,7 @@ def _note_of(model: ModelVersion, options: argparse.Namespace) -> dict[str, Any]
         "digest": model.digest,
         "outputs": list(options.outputs),
         "tensor_type": options.tensor_type,
-        "fields": options.fields or "",
+        "fields": options.fields,
         "sample": [options.sample, options.sample_start, options.sample_use] if options.sample else [],
     }
 

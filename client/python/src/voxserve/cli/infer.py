@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from voxserve import box_file, errors, label_file, readers, tensor_file
+from voxserve import box_file, errors, field_spec, label_file, readers, tensor_file
 from voxserve.cli import report as reports
 from voxserve.cli import scan_jobs
 from voxserve.cli.box_counts import BoxCount, count_boxes
@@ -36,6 +36,7 @@ _ADVICE = {
     "UNKNOWN_TOKEN": "give the token with --token_file FILE, or in the environment as VOXSERVE_TOKEN",
     "SCOPE_TOO_SMALL": "the server's operator says what a token may do (--auth_tokens)",
     "CLIENT_TIMEOUT": "give it more with --timeout, e.g. --timeout 60s",
+    "MISSING_FIELD": "a field of another name is named with --fields, e.g. --fields intensity=reflectivity",
     "MESSAGE_TOO_LARGE": "raise --max_message_bytes here and at the server",
     "MODEL_LOADING": "wait for it with: python -m voxserve health --wait 60s",
     "MODEL_NOT_FOUND": "python -m voxserve models lists what is served",
@@ -52,6 +53,20 @@ def advise(error: Exception) -> str:
         return str(error)
     advice = _ADVICE.get(error.reason)
     return f"{error.message}; {advice}" if advice else error.message
+
+
+def warn_of_new_names(program: str, fields: str, model: ModelVersion) -> None:
+    """Warns of new names in a field spec ("" for none) that the model does not read, as of a spelling mistake."""
+    renames = field_spec.parse(fields).renames if fields and model.features else ()
+    read = list(dict.fromkeys(("x", "y", "z", *(feature.name for feature in model.features))))
+    sources = {rename.source for rename in renames}
+    for rename in renames:
+        if rename.name not in read and rename.name not in sources:
+            print(
+                f"{program}: warning: --fields names '{rename.name}', which {model.name} does not read; it reads "
+                f"{', '.join(read)}",
+                file=sys.stderr,
+            )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -111,10 +126,11 @@ class ScanRunner:
         self.model = model
         self._client = client
         self._intensities = IntensityWarning("voxserve", model, SCALE_ADVICE)
+        warn_of_new_names("voxserve", options.fields, model)
 
     def run(self, job: ScanJob) -> ScanReport:
         """Runs one scan, and saves the answer if the command line asks for it."""
-        cloud = readers.read(job.input, self.options.fields or "")
+        cloud = readers.read(job.input, self.options.fields)
         self._intensities.look_at(job.input, cloud)
         truth = label_file.read(job.truth, cloud.num_points) if job.truth else None
         result = self._ask(cloud)

@@ -37,6 +37,7 @@ examples:
   python -m voxserve infer --model minkunet scan.bin --truth scan.truth.u8      # how many agree
   python -m voxserve infer --model minkunet waymo.bin \\
       --fields x:f32,y:f32,z:f32,intensity:f32,-:f32                          # five floats a point
+  python -m voxserve infer --model minkunet ouster.pcd --fields intensity=reflectivity
   python -m voxserve infer --model minkunet scans/ --json | jq .round_trip_ms
 """
 _BATCH = """\
@@ -202,13 +203,11 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="the model's version (default: the newest that is ready)",
     )
-    add(
-        "--fields",
-        type=arguments.fields,
-        metavar="SPEC",
-        help="layout of the points where the extension does not say it: NAME:TYPE[*SCALE][+SHIFT] for each value in "
-        "order, with types i8 u8 i16 u16 i32 u32 f16 f32 f64; the name - skips a value. In PCD, PLY and structured NPY "
-        "files, which name their fields, an entry sets the scale and shift of its field",
+    arguments.add_fields(
+        parser,
+        "layout of the points where the extension does not say it: NAME:TYPE[*SCALE][+SHIFT] for each value in order, "
+        "with types i8 u8 i16 u16 i32 u32 f16 f32 f64; the name - skips a value. In PCD, PLY and structured NPY files, "
+        "which name their fields, an entry sets the scale and shift of its field",
     )
     add(
         "--outputs",

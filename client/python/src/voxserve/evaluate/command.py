@@ -23,7 +23,7 @@ import numpy as np
 from voxserve import errors
 from voxserve.cli import arguments
 from voxserve.cli.connection import connect
-from voxserve.cli.infer import advise
+from voxserve.cli.infer import advise, warn_of_new_names
 from voxserve.cli.progress import Progress
 from voxserve.client import Client
 from voxserve.evaluate import classes, segmentation
@@ -33,6 +33,7 @@ from voxserve.evaluate.layouts import LAYOUTS, open_dataset
 from voxserve.evaluate.report import format_report
 from voxserve.evaluate.truth import Dataset, DatasetError, Frame, Scan
 from voxserve.new_file import new_file
+from voxserve.point_cloud import as_cloud
 from voxserve.results import Answer, Detections, ModelState, ModelVersion, Segmentation
 
 _DESCRIPTION = """\
@@ -80,6 +81,7 @@ def evaluate(options: argparse.Namespace) -> dict[str, Any]:
     chosen = classes.read_choice(options.classes) if options.classes else None
     with connect(options) as client:
         model = client.model(options.model, options.version)
+        warn_of_new_names("voxserve.evaluate", options.fields, model)
         run = _Run(options, dataset, client, model, chosen)
         frames = run.with_truth(frames)
         with Progress(len(frames), "frames") as progress:
@@ -225,6 +227,7 @@ class _Run:
 
     def _ask(self, frame: Frame) -> tuple[Scan, list[Answer]]:
         scan = frame.read(self._labels is not None, self._boxes is not None)
+        scan = replace(scan, cloud=as_cloud(scan.cloud, self._options.fields or None))
         cloud = scan.cloud
         if cloud.field("age") is not None:
             name = next((feature.name for feature in self._model.features if feature.unit == "s"), None)
@@ -406,6 +409,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help='matches classes, as JSON: {"model\'s class": ["data set\'s class", ...]}',
     )
+    arguments.add_fields(parser, "of the points, as of voxserve infer")
     add("--sweeps", type=arguments.count(1, 64), default=1, metavar="N", help="merges N sweeps of nuScenes (default 1)")
     add(
         "--min_points",

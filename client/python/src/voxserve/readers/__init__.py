@@ -12,7 +12,8 @@ reflectivity of uint8 or uint16 gets the scale that makes its type's largest val
 A field spec (voxserve.field_spec) describes a .bin file of another layout, from the first byte of a point to the last.
 For .npy of shape [N, C] the spec names the columns in order. In files that name their fields (PCD, PLY, structured NPY)
 an entry of the spec sets the scale and shift of the field with the same name. A spec whose types contradict the file is
-refused. The C++ client makes the same cloud of a valid file.
+refused. An entry NEW=OLD of the spec renames a field of any format. The C++ client makes the same cloud of a valid
+file.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from voxserve import field_spec, intensity
+from voxserve import field_spec
 from voxserve.field_spec import FieldSpec
 from voxserve.point_cloud import PointCloud
 from voxserve.readers import npy, pcd, ply
@@ -43,26 +44,24 @@ def read(path: str | os.PathLike[str], fields: str = "") -> PointCloud:
     name = os.fspath(path).lower()
     contents = Path(path).read_bytes()
     try:
-        for extension, reader in _WITH_HEADER.items():
-            if name.endswith(extension):
-                cloud = reader(contents, spec)
-                return cloud if extension == ".npy" else _with_shares(cloud, spec)
-        if spec is None:
-            layout = next((text for extension, text in _PACKED.items() if name.endswith(extension)), None)
-            if layout is None:
-                raise ValueError("unknown extension; .bin, .pcd.bin, .pcd, .ply and .npy are known, anything else "
-                                 "needs --fields")  # fmt: skip
-            spec = field_spec.parse(layout)
-        return read_packed(contents, spec)
+        cloud = _read(name, contents, None if spec is None else spec.layout)
+        cloud = cloud if spec is None else cloud.renamed(spec.renames)
+        return cloud.with_shares(spec) if name.endswith((".pcd", ".ply")) else cloud
     except ValueError as error:
         raise ValueError(f"{os.fspath(path)}: {error}") from None
 
 
-def _with_shares(cloud: PointCloud, spec: FieldSpec | None) -> PointCloud:
-    """Returns the cloud with the scales of integer intensities that the spec does not name."""
-    named = {entry.name for entry in spec.fields} if spec else set()
-    scales = {f.name: intensity.scale_of(f.name, f.type) for f in cloud.fields if f.name not in named}
-    return cloud.scaled({name: scale for name, scale in scales.items() if scale != 1})
+def _read(name: str, contents: bytes, layout: FieldSpec | None) -> PointCloud:
+    for extension, reader in _WITH_HEADER.items():
+        if name.endswith(extension):
+            return reader(contents, layout)
+    if layout is None:
+        text = next((text for extension, text in _PACKED.items() if name.endswith(extension)), None)
+        if text is None:
+            raise ValueError("unknown extension; .bin, .pcd.bin, .pcd, .ply and .npy are known, anything else needs "
+                             "--fields")  # fmt: skip
+        layout = field_spec.parse(text)
+    return read_packed(contents, layout)
 
 
 def read_packed(contents: bytes, spec: FieldSpec) -> PointCloud:

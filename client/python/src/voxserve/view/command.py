@@ -20,7 +20,7 @@ from voxserve.bag.source import Skipped, Source
 from voxserve.cli import arguments
 from voxserve.cli.connection import connect
 from voxserve.cli.ending import termination_interrupts
-from voxserve.cli.infer import advise
+from voxserve.cli.infer import advise, warn_of_new_names
 from voxserve.cli.intensity_warning import IntensityWarning
 from voxserve.cli.progress import Progress
 from voxserve.client import Client
@@ -76,6 +76,7 @@ def run(options: argparse.Namespace) -> int:
         raise ViewError(f"{options.source}: --model says who labels it; it is no bag that voxserve.bag has labelled")
     with connect(options) as client:
         model = ready(client, options.model, options.version)
+        warn_of_new_names("voxserve.view", options.fields, model)
         if is_bag(Path(options.source)):
             with Source(options.source) as source:
                 return _show(options, model.classes, _bag(options, source, client, model))
@@ -112,7 +113,7 @@ def _bag(options: argparse.Namespace, source: Source, client: Client, model: Mod
     units = UnitReport("voxserve.view", request)
     for skipped in source.skipped:
         print(f"voxserve.view: skipped {skipped}", file=sys.stderr)
-    for item in label(client, request, source.sweeps(topic), poses, 0):
+    for item in label(client, request, source.sweeps(topic, fields=options.fields), poses, 0):
         if isinstance(item, Skipped):
             print(f"voxserve.view: skipped {item}", file=sys.stderr)
             continue
@@ -124,7 +125,7 @@ def _bag(options: argparse.Namespace, source: Source, client: Client, model: Mod
 def _scans(options: argparse.Namespace, client: Client, model: ModelVersion) -> Iterator[Shown]:
     intensities = IntensityWarning("voxserve.view", model, SCALE_ADVICE)
     for index, path in enumerate(_files(Path(options.source), options.follow)):
-        cloud = readers.read(path, options.fields or "")
+        cloud = readers.read(path, options.fields)
         if options.scale:
             cloud = cloud.scaled(dict(options.scale))
         intensities.look_at(str(path), cloud)
@@ -173,7 +174,6 @@ def _parser() -> argparse.ArgumentParser:
     add("source", metavar="SOURCE", help="what to show")
     add("--model", default="", metavar="NAME", help="the model that labels it")
     add("--follow", action="store_true", help="shows the folder's new scans as they come")
-    add("--fields", type=arguments.fields, metavar="SPEC", help="the scans' layout, as in python -m voxserve infer")
     add("--record", default="", metavar="FILE", help="writes a recording (.rrd) and opens no viewer")
     add("--web", type=arguments.count(1024, 65534), metavar="PORT", help="serves the viewer on PORT and PORT + 1")
     add("--no_stay", dest="stay", action="store_false", help="ends when all is shown (with --web)")
