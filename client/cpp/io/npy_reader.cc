@@ -1,5 +1,6 @@
 #include "client/cpp/io/npy_reader.h"
 
+#include <algorithm>
 #include <array>
 #include <set>
 #include <utility>
@@ -15,6 +16,9 @@ namespace {
 
 constexpr std::array<absl::string_view, 4> kColumnNames = {"x", "y", "z", "intensity"};
 constexpr uint64_t kMaxColumns = 65536;
+// A scan has more points than a point has values. An array with more columns than this, and fewer rows than columns, is
+// one whose rows and columns are exchanged.
+constexpr uint64_t kMaxColumnsOfFewRows = 8;
 
 absl::Status BadNpy(absl::string_view why) { return absl::InvalidArgumentError(absl::StrCat("NPY: ", why)); }
 
@@ -53,6 +57,12 @@ absl::StatusOr<PointCloud> ReadTable(const NpyHeader& header, std::string data, 
   }
   if (header.shape.size() != 2 || header.shape[1] < 3 || header.shape[1] > kMaxColumns) {
     return BadNpy(absl::StrCat("the array's shape is ", ShapeOf(header), "; (points, 3 or more columns) is needed"));
+  }
+  const uint64_t num_named = spec == nullptr ? 0 : spec->point_step / header.item_bytes;
+  if (header.shape[1] > std::max({header.shape[0], kMaxColumnsOfFewRows, num_named})) {
+    return BadNpy(absl::StrCat("points have shape ", ShapeOf(header), ", which would be ", header.shape[0],
+                               " points of ", header.shape[1],
+                               " values; a point is a row, so save points.T (or name every column with --fields)"));
   }
   PointCloud cloud;
   cloud.set_num_points(header.shape[0]);

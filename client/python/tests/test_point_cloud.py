@@ -144,10 +144,32 @@ def test_a_stamp_that_nobody_set_is_none() -> None:
     assert as_cloud(ros_message(header=SimpleNamespace(stamp=stamp, frame_id=""))).stamp_ns is None
 
 
-def test_unknown_datatype_of_a_message() -> None:
-    fields = [SimpleNamespace(name="x", offset=0, datatype=12, count=1)]
-    with pytest.raises(ValueError, match="field 'x' has datatype 12"):
-        as_cloud(ros_message(fields=fields))
+@pytest.mark.parametrize("datatype", [0, 9, 10, 12, 255])
+def test_fields_of_datatypes_that_cannot_be_read(datatype: int) -> None:
+    """9 and 10 are int64 and uint64 (common_interfaces#301); float16, which is 9 on the wire, is none of ROS."""
+    message = ros_message()
+    message.fields.append(SimpleNamespace(name="t", offset=0, datatype=datatype, count=1))
+    cloud = as_cloud(message)
+    assert cloud.values("x").tolist() == [1, 2, 3, 4, 5, 6]
+    assert cloud.field("t") == field_spec.Field("t", field_spec.NO_TYPE)
+    sent = wire.InferRequest.FromString(encode_request(wire.InferRequest(model="m"), cloud, 1 << 20)).cloud.fields
+    assert [field.type for field in sent] == [7, 7, 7, 0]
+    with pytest.raises(ValueError, match="field 't' has a type that cannot be sent"):
+        cloud.values("t")
+
+
+def test_a_bool_of_a_message_is_a_byte() -> None:
+    fields = [SimpleNamespace(name="valid", offset=12, datatype=11, count=1)]
+    cloud = as_cloud(ros_message(fields=fields))
+    assert cloud.fields == (field_spec.Field("valid", "u8", 12),)
+    assert cloud.values("valid").tolist() == [0] * 6
+
+
+@pytest.mark.parametrize("changes", [{"height": 0}, {"width": 0}, {"height": 0, "width": 0}])
+def test_data_of_no_points_are_refused(changes: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"are no points, but the message has 112 bytes of data"):
+        as_cloud(ros_message(**changes))
+    assert as_cloud(ros_message(**changes, data=b"")).num_points == 0
 
 
 def test_a_name_in_another_case() -> None:
@@ -182,7 +204,8 @@ def test_new_names() -> None:
     [
         (np.zeros((4, 2), np.float32), None, r"shape \(4, 2\)"),
         (np.zeros(4, np.float32), None, r"shape \(4,\)"),
-        (np.zeros((4, 4), np.int64), None, "points are int64"),
+        (np.zeros((4, 4), bool), None, "points are bool"),
+        (np.full((4, 4), "a"), None, "points are <U1"),
         (np.zeros((4, 4), complex), None, "points are complex128"),
         (np.zeros((4, 4), np.float32), ["x"] * 5, "5 fields for 4 columns"),
         (np.zeros((4, 4), np.float32), "x:f64,y:f64", "x:f64, but the array's columns are all f32"),
@@ -190,7 +213,7 @@ def test_new_names() -> None:
         (np.zeros((2, 2), [("x", "f4")]), None, r"structured array has shape \(2, 2\)"),
         ({}, None, "no columns"),
         ({"x": np.zeros(2), "y": np.zeros(3)}, None, "equally long"),
-        ({"x": np.zeros(2, "i8")}, None, "column 'x' is int64"),
+        ({"x": np.zeros(2, complex)}, None, "column 'x' is complex128"),
         ({"x": np.zeros(2)}, ["x"], "may only be a field spec"),
         ({"x": np.zeros(2)}, "w:f64", "name 'w', but the points have x"),
         ({"x": np.zeros(2)}, "x:f32", "say x:f32, but the points have x:f64"),
@@ -208,7 +231,12 @@ def test_a_scale_for_a_field_that_is_not_there() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"num_points": 3}, "are 24"), ({"height": 4}, "height of 4"), ({"point_step": 6}, "of 6 bytes take 12")],
+    [
+        ({"num_points": 3}, "are 24"),
+        ({"num_points": 0}, "0 points of 12 bytes"),
+        ({"height": 4}, "height of 4"),
+        ({"point_step": 6}, "of 6 bytes take 12"),
+    ],
 )
 def test_values_never_read_beyond_the_bytes(changes: dict[str, int], message: str) -> None:
     layout = {"num_points": 2, "point_step": 12, "height": 0, **changes}

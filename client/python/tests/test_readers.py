@@ -543,6 +543,7 @@ def table_of(descr: str, body: bytes = bytes(16)) -> bytes:
         (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4)}", bytes(31)), "8 values .* but 31 bytes"),
         (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (8,)}", bytes(32)), r"shape is \(8,\)"),
         (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (4, 2)}", bytes(32)), r"shape is \(4, 2\)"),
+        (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (4, 9)}", bytes(144)), r"shape \(4, 9\).*points\.T"),
         (npy(b"{'descr': '<c8', 'fortran_order': False, 'shape': (1, 4)}", bytes(32)), "points are complex64"),
     ],
 )

@@ -51,6 +51,19 @@ TEST(NpyReaderTest, ThreeColumnsHaveNoIntensityAndFurtherOnesAreSkipped) {
   EXPECT_EQ(six->point_step(), 24u);
 }
 
+TEST(NpyReaderTest, RefusesAnArrayWhosePointsAreColumns) {
+  const std::string file = File("{'descr': '<f4', 'fortran_order': False, 'shape': (4, 9), }", std::string(144, '\0'));
+  EXPECT_THAT(MessageOf(file, nullptr),
+              HasSubstr("shape (4, 9), which would be 4 points of 9 values; a point is a row"));
+  const FieldSpec first = *ParseFieldSpec("x:f32,y:f32,z:f32,intensity:f32");
+  EXPECT_THAT(MessageOf(file, &first), HasSubstr("points.T"));
+  const FieldSpec all = *ParseFieldSpec("x:f32,y:f32,z:f32,-:f32,-:f32,-:f32,-:f32,-:f32,-:f32");
+  EXPECT_TRUE(ReadNpy(file, &all).ok());
+  EXPECT_TRUE(
+      ReadNpy(File("{'descr': '<f4', 'fortran_order': False, 'shape': (9, 9), }", std::string(324, '\0')), nullptr)
+          .ok());
+}
+
 TEST(NpyReaderTest, ReadsBigEndianAndHalfPrecision) {
   const auto big = ReadNpy(File("{'descr': '>f8', 'fortran_order': False, 'shape': (1, 3), }",
                                 BigEndianBytes(1.5) + BigEndianBytes(-2.0) + BigEndianBytes(3.0)),

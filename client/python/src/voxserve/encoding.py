@@ -44,7 +44,7 @@ def _with_cloud(head: Any, cloud: PointCloud) -> _Parts:
             wire.PointField(
                 name=f.name,
                 offset=f.offset,
-                type=field_spec.WIRE_TYPES[f.type],
+                type=field_spec.WIRE_TYPES.get(f.type, wire.POINT_FIELD_TYPE_UNSPECIFIED),
                 count=f.count,
                 scale=None if f.scale == 1 else f.scale,
                 shift=f.shift,

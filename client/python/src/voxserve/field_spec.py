@@ -27,6 +27,9 @@ _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _UNIT = rf"(?:\*({_NUMBER}))?(?:\+({_NUMBER}))?"  # a scale and a shift
 _ENTRY = re.compile(rf"([^:=]+):(\w+){_UNIT}")
 _RENAME = re.compile(rf"([^:=]+)=([^:=*+]+){_UNIT}")
+# Field.type of a value that no field of a request can have, such as an int64 of ROS. A request carries it as
+# POINT_FIELD_TYPE_UNSPECIFIED: the server skips the field, and refuses it by name if its model reads it.
+NO_TYPE = "none"
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Field:
     """
 
     name: str
-    type: str  # "f32", "u8", ...: a key of WIRE_TYPES
+    type: str  # "f32", "u8", ...: a key of WIRE_TYPES; or NO_TYPE
     offset: int = 0  # bytes from the start of the point
     count: int = 1  # values in the field; the server reads the first
     scale: float = 1.0
@@ -44,8 +47,8 @@ class Field:
 
     @property
     def value_bytes(self) -> int:
-        """The number of bytes of one value."""
-        return int(NUMPY_CODES[self.type][1:])
+        """The number of bytes of one value; 0 of NO_TYPE."""
+        return int(NUMPY_CODES[self.type][1:]) if self.type in NUMPY_CODES else 0
 
 
 @dataclass(frozen=True)

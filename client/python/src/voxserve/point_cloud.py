@@ -7,6 +7,7 @@ others. So a NumPy array, a structured array and a ROS PointCloud2 differ only i
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,14 +15,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voxserve import field_spec, intensity
-from voxserve.arrays import array_of
+from voxserve import arrays, field_spec, intensity
 from voxserve.field_spec import Field, FieldSpec, Rename
 from voxserve.row_layout import row_step_of
 
 DEFAULT_COLUMNS = ("x", "y", "z", "intensity")
 _TYPE_OF_CODE = {code: name for name, code in field_spec.NUMPY_CODES.items()}
-_TYPE_OF_NUMBER = {number: name for name, number in field_spec.WIRE_TYPES.items()}
+# The types by the datatypes of sensor_msgs/PointField. PCL and newer ROS also have 9 (int64), 10 (uint64) and 11 (bool,
+# a byte that is 0 or 1). The server's own 9 is float16.
+_TYPE_OF_DATATYPE = {number: name for name, number in field_spec.WIRE_TYPES.items() if number <= 8} | {11: "u8"}
 
 # PointsLike is the type of a cloud that Client.infer accepts (as_cloud lists what it may be). Fields describes it: a
 # field spec, as text or parsed; new names of its fields ({"intensity": "reflectivity"}); or the names of an array's
@@ -52,14 +54,16 @@ class PointCloud:
     def from_array(points: npt.ArrayLike, fields: Fields = None) -> PointCloud:
         """Returns the cloud of an array [N, C] with at least 3 columns, or of a structured array [N], whose fields have
         names. It shares the array's memory if the array is contiguous and little endian, else it copies the values.
+        Values of 64-bit integers become float64, and masked values become NaN, so that their points are left out.
 
         fields: the names of the columns, where "-" skips a column; default: x, y, z and intensity, and further columns
             are skipped. Or a field spec ("x:f32,y:f32,...") with the array's types; of a structured array it sets the
             scale and shift of the fields that it names. Or new names ({"intensity": "reflectivity"}).
 
-        ValueError for another shape, for a type that cannot be sent, and for fields that do not match the array.
+        ValueError for another shape, also that of an array [C, N], whose points are columns; for a type that cannot be
+        sent; and for fields that do not match the array.
         """
-        array = array_of(points)
+        array = arrays.plain_array(points)
         if array.dtype.names is not None:
             return _with_spec(_from_structured(array), fields)
         kind = _TYPE_OF_CODE.get(array.dtype.str[1:])
@@ -71,51 +75,73 @@ class PointCloud:
         spec = _spec_of(fields)
         if spec is not None and spec.layout is not None:
             described = _columns_of_spec(spec, kind, width)
+            arrays.check_rows(array.shape, spec.point_step // array.dtype.itemsize)
         else:
             named: Sequence[str] = DEFAULT_COLUMNS[:width]
             if fields is not None and spec is None:
                 named = fields  # type: ignore[assignment]  # _spec_of left the names of columns alone
             described = _columns_of_names(named, kind, width)
+            arrays.check_rows(array.shape, len(named))
         cloud = PointCloud(_bytes_of(array), array.shape[0], width * array.dtype.itemsize, described)
         return cloud if spec is None else cloud.renamed(spec.renames)
 
     @staticmethod
     def from_columns(columns: Mapping[str, npt.ArrayLike]) -> PointCloud:
         """Returns the cloud of N points whose fields are the columns, an array [N] each: {"x": ..., "y": ..., "z": ...,
-        "intensity": ...}. It copies the values. ValueError for other shapes and for a type that cannot be sent.
+        "intensity": ...}. It copies the values. Values of 64-bit integers become float64, and masked or missing values
+        become NaN, so that their points are left out. The cloud has no values of a column of texts or dates; the server
+        refuses it by name if its model reads that column.
+
+        ValueError for other shapes, and if x, y, z or intensity have a type that cannot be sent.
         """
-        arrays = {name: array_of(values) for name, values in columns.items()}
-        if not arrays:
+        values = {name: arrays.plain_array(column) for name, column in columns.items()}
+        if not values:
             raise ValueError("no columns; x, y and z at least are needed")
-        shapes = {name: array.shape for name, array in arrays.items()}
-        if len(set(shapes.values())) != 1 or any(array.ndim != 1 for array in arrays.values()):
+        if not all(isinstance(name, str) and name for name in values):
+            raise ValueError(f"columns are named {list(values)[:8]}; each needs a text, x, y and z among them")
+        shapes = {name: array.shape for name, array in values.items()}
+        if len(set(shapes.values())) != 1 or any(array.ndim != 1 for array in values.values()):
             raise ValueError(f"columns must be one-dimensional and equally long, not {shapes}")
-        for name, array in arrays.items():
-            if array.dtype.str[1:] not in _TYPE_OF_CODE:
+        sent: dict[str, npt.NDArray[Any]] = {}
+        for name, array in values.items():
+            if array.dtype.kind == "b":
+                sent[name] = array.view(np.uint8)
+            elif array.dtype.str[1:] in _TYPE_OF_CODE:
+                sent[name] = array
+            elif name.lower() in DEFAULT_COLUMNS:
                 raise ValueError(f"column '{name}' is {array.dtype}; {', '.join(_TYPE_OF_CODE)} can be sent")
-        dtype = np.dtype([(name, array.dtype.newbyteorder("<")) for name, array in arrays.items()])
-        packed = np.empty(next(iter(arrays.values())).shape, dtype)
-        for name, array in arrays.items():
+        if not sent:
+            raise ValueError(f"none of the columns {', '.join(values)} has a type that can be sent")
+        dtype = np.dtype([(name, array.dtype.newbyteorder("<")) for name, array in sent.items()])
+        packed = np.empty(next(iter(shapes.values())), dtype)
+        for name, array in sent.items():
             packed[name] = array
-        return _from_structured(packed)
+        cloud = _from_structured(packed)
+        unsent = tuple(Field(name, field_spec.NO_TYPE) for name in values if name not in sent)
+        return replace(cloud, fields=(*cloud.fields, *unsent))
 
     @staticmethod
     def from_ros(message: Any) -> PointCloud:
         """Returns the cloud of a sensor_msgs/PointCloud2 of ROS 1 or 2, or of an object with the same attributes. The
         values are not converted. An intensity or reflectivity of type uint8 or uint16 gets the scale that makes it 0..1
-        (voxserve.intensity); scaled() sets another. ValueError for a datatype that PointField does not define.
+        (voxserve.intensity); scaled() sets another. The server cannot read fields of int64 and uint64 (datatypes 9 and
+        10) and of datatypes that PointField does not define: it skips them, and refuses them by name if its model reads
+        them.
+
+        ValueError if the message has data, but a width or height of 0.
         """
         fields = []
         for field in message.fields:
-            if field.datatype not in _TYPE_OF_NUMBER:
-                raise ValueError(
-                    f"field '{field.name}' has datatype {field.datatype}, which PointField does not define"
-                )
-            kind = _TYPE_OF_NUMBER[field.datatype]
+            kind = _TYPE_OF_DATATYPE.get(field.datatype, field_spec.NO_TYPE)
             scale = intensity.scale_of(field.name, kind)
             fields.append(Field(field.name, kind, int(field.offset), max(1, int(field.count)), scale))
         header = getattr(message, "header", None)
         data = message.data
+        if len(data) and not (message.width and message.height):
+            raise ValueError(
+                f"width {message.width} x height {message.height} are no points, but the message has {len(data)} bytes "
+                "of data; the height of a cloud without rows is 1"
+            )
         return PointCloud(
             data=data if isinstance(data, (bytes, bytearray, memoryview)) else bytes(data),
             num_points=int(message.width) * int(message.height),
@@ -206,6 +232,8 @@ class PointCloud:
         field = self.field(name)
         if field is None:
             raise ValueError(f"there is no field '{name}'; the cloud has {self._names()}")
+        if not field.value_bytes:
+            raise ValueError(f"field '{name}' has a type that cannot be sent")
         rows, size = max(1, self.height), memoryview(self.data).nbytes
         row_step = row_step_of(self.num_points, rows, self.point_step, self.row_step, size)
         if field.offset + field.value_bytes > self.point_step:
@@ -225,8 +253,9 @@ class PointCloud:
 
 
 def as_cloud(points: PointsLike, fields: Fields = None) -> PointCloud:
-    """Returns the cloud of what a caller passes as points: a PointCloud, an array, a mapping of names to columns,
-    Voxels, or a PointCloud2 message. fields: as in PointCloud.from_array. ValueError if it is none of them.
+    """Returns the cloud of what a caller passes as points: a PointCloud, an array, a tensor, a mapping of names to
+    columns, a table with named columns (pandas, polars, pyarrow), Voxels, or a PointCloud2 message. fields: as in
+    PointCloud.from_array. ValueError if it is none of them.
     """
     # voxserve.Voxels has the method cloud(). The class is tested, since a table may have a column named "cloud".
     if callable(getattr(type(points), "cloud", None)):
@@ -237,6 +266,11 @@ def as_cloud(points: PointsLike, fields: Fields = None) -> PointCloud:
         return _with_spec(PointCloud.from_columns(points), fields)
     if all(hasattr(points, name) for name in ("fields", "point_step", "row_step", "data")):
         return _with_spec(PointCloud.from_ros(points), fields).with_shares(_spec_of(fields))
+    if isinstance(points, (str, os.PathLike)):
+        raise ValueError(f"points are the path {os.fspath(points)}; voxserve.read(path) reads a scan")
+    columns = arrays.named_columns(points)
+    if columns is not None:
+        return _with_spec(PointCloud.from_columns(columns), fields)
     return PointCloud.from_array(points, fields)
 
 
