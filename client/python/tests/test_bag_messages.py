@@ -94,19 +94,12 @@ def test_packed_rows_are_labelled_whatever_row_step_says(
     np.testing.assert_array_equal(points[:, labels], np.arange(64) % 2)
 
 
-def unknown_type() -> Any:
-    fields = list(bag_files.Maker(2).cloud(1, np.zeros((4, 4), np.float32)).fields)
-    fields[2].datatype = 42
-    return fields
-
-
 BAD = {
     "height 0 with data": ({"height": 0}, "0 points of 20 bytes take 0 bytes, but there are 8028"),
     "more points than bytes": ({"width": 500}, "500 points of 20 bytes take 10000 bytes"),
     "fewer points than bytes": ({"width": 300}, "300 points of 20 bytes take 6000 bytes"),
     "no bytes": ({"data": NO_BYTES}, "but there are 0"),
     "no point_step": ({"point_step": 0}, "point_step is 0 for 401 points"),
-    "unknown type": ({"fields": unknown_type()}, "field 'z' has datatype 42"),
     "garbage": (b"\0\1\0\0garbage", "it cannot be decoded"),
     "no message": (b"", "it cannot be decoded"),
 }

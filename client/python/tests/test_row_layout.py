@@ -49,7 +49,7 @@ def test_a_single_row_has_less_padding_than_a_point() -> None:
 def test_no_points_have_no_bytes() -> None:
     assert row_step_of(0, 0, 0, 0, 0) == row_step_of(0, 64, 16, 1024, 0) == 0
     assert as_cloud(organised(1024, b"", width=0)).values("x").shape == (0,)
-    with pytest.raises(ValueError, match="0 points of 16 bytes take 0 bytes, but there are 65536"):
+    with pytest.raises(ValueError, match="width 4096 x height 0 are no points, but the message has 65536 bytes"):
         as_cloud(organised(65536, height=0, width=4096)).values("x")
 
 
