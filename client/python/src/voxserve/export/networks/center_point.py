@@ -124,7 +124,6 @@ PILLAR_CONFIGS = {
     "nuscenes": replace(
         _NUSCENES_0075,
         voxels=Voxels((-51.2, -51.2, -5), (51.2, 51.2, 3), (0.2, 0.2, 8), 0, 0, _NUSCENES_FEATURES),
-        nms_iou=0.01,
         pillar_widths=(64, 64),
         bev=Bev((3, 5, 5), (2, 2, 2), (64, 128, 256), (0.5, 1, 2), (128, 128, 128)),
         stride=4,
