@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from voxserve.export import checkpoint_file, from_torch_command, model_folder, weights
+from voxserve.export import checkpoint_file, detector_command, from_torch_command, model_folder, weights
 from voxserve.export.arguments import add_folder, add_weights, names, point_features, voxel_size
 from voxserve.export.class_lists import check_classes
 from voxserve.export.input_files import narrow, read_classes
@@ -19,12 +19,9 @@ from voxserve.export.networks import (
     minkowski_unet,
     minkunet,
     minkunet_keys,
-    second,
     sp_unet,
     sparse_resnet,
-    spconv_backbone,
     svtnet,
-    voxelnext,
 )
 from voxserve.export.networks.roots import ROOTS
 from voxserve.export.networks.tensors import ExportError
@@ -43,6 +40,7 @@ class _Made:
     max_voxels: int = 0
     voxel_overflow: str = "REJECT"
     warnings: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()  # lines of the output
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     for text in (*texts, *made.warnings):
         print(f"warning: {text}", file=sys.stderr)
+    for text in made.told:
+        print(text)
     tensors = made.network.tensors
     values = sum(t.size for t in tensors.values())
     print(f"wrote {folder}: {len(tensors)} tensors, {values:,} values, {made.num_classes} classes")
@@ -174,34 +174,18 @@ def _make_minkowski(options: argparse.Namespace, state: _State) -> _Made:
     return _labelled(minkowski_unet.random_network(**_of_points(options), **values), "final")
 
 
-def _make_detector(module: Any, config: Any, options: argparse.Namespace, state: _State, **library: str) -> _Made:
-    common = {"name": options.name, "description": options.description, **library}
-    if state is not None:
-        network = module.build(state, config, **common)
-    else:
-        network = module.random_network(config, **common, **_of_random(options))
-    return _Made(network, len(config.classes), config.classes, config.voxels.max_voxels, "FIRST_SEEN")
-
-
-def _make_center_point(options: argparse.Namespace, state: _State) -> _Made:
-    config = center_point.config_of(options.dataset, options.library)
-    return _make_detector(center_point, config, options, state, library=options.library)
-
-
-def _make_center_point_pillar(options: argparse.Namespace, state: _State) -> _Made:
-    return _make_detector(center_point, center_point.PILLAR_CONFIGS[options.dataset], options, state)
-
-
-def _make_voxelnext(options: argparse.Namespace, state: _State) -> _Made:
-    return _make_detector(voxelnext, voxelnext.NUSCENES, options, state)
-
-
-def _make_second(options: argparse.Namespace, state: _State) -> _Made:
-    return _make_detector(second, second.Config(), options, state)
-
-
-def _make_point_pillars(options: argparse.Namespace, state: _State) -> _Made:
-    return _make_detector(second, second.POINT_PILLARS, options, state)
+def _make_detector(options: argparse.Namespace, state: _State) -> _Made:
+    made = detector_command.make(options, state)
+    config = made.config
+    return _Made(
+        made.network,
+        len(config.classes),
+        config.classes,
+        config.voxels.max_voxels,
+        "FIRST_SEEN",
+        made.warnings,
+        made.told,
+    )
 
 
 def _make_svtnet(options: argparse.Namespace, state: _State) -> _Made:
@@ -249,19 +233,19 @@ def _parser() -> argparse.ArgumentParser:
         help="makes random weights with kernels of this shape in 4 axes (default cube)",
     )
 
-    detector = _add(networks, "centerpoint", _make_center_point, "CenterPoint on voxels, of OpenPCDet or det3d")
-    detector.add_argument("--dataset", choices=center_point.CONFIGS, required=True, help="sets range, voxels, tasks")
-    detector.add_argument(
-        "--library",
-        choices=spconv_backbone.LIBRARIES,
-        default="openpcdet",
-        help="the library whose names, limits and boxes the checkpoint has (default openpcdet)",
+    text = "CenterPoint on voxels, of OpenPCDet, det3d or mmdetection3d"
+    detector = _add(networks, "centerpoint", _make_detector, text)
+    detector_command.add_arguments(detector, center_point.CONFIGS, has_library=True)
+    text = "CenterPoint on pillars, of OpenPCDet or mmdetection3d"
+    detector_command.add_arguments(
+        _add(networks, "centerpoint-pillar", _make_detector, text), center_point.PILLAR_CONFIGS
     )
-    pillars = _add(networks, "centerpoint-pillar", _make_center_point_pillar, "CenterPoint on pillars, of OpenPCDet")
-    pillars.add_argument("--dataset", choices=center_point.PILLAR_CONFIGS, required=True, help="sets range and tasks")
-    _add(networks, "voxelnext", _make_voxelnext, "VoxelNeXt of OpenPCDet on nuScenes")
-    _add(networks, "second", _make_second, "SECOND of OpenPCDet on KITTI")
-    _add(networks, "pointpillars", _make_point_pillars, "PointPillars of OpenPCDet on KITTI")
+    for name, text in (
+        ("voxelnext", "VoxelNeXt of OpenPCDet (default: on nuScenes)"),
+        ("second", "SECOND of OpenPCDet or mmdetection3d (default: OpenPCDet's on KITTI)"),
+        ("pointpillars", "PointPillars of OpenPCDet or mmdetection3d (default: OpenPCDet's on KITTI)"),
+    ):
+        detector_command.add_arguments(_add(networks, name, _make_detector, text))
     svt_net = _add(networks, "svtnet", _make_svtnet, "SVT-Net: a vector for each cloud, to recognise places by")
     _add_voxel_size(svt_net, svtnet.QUANTIZATION, "M[,M,M]", "the quantization size, in the cloud's unit")
     from_torch_command.add_parser(networks)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from voxserve.export.model_folder import ClassEntry, Network
 from voxserve.export.networks.layers import Layers
-from voxserve.export.networks.spconv_backbone import Voxels
+from voxserve.export.networks.spconv_backbone import MMDETECTION3D, Voxels
 from voxserve.export.networks.tensors import RandomTensors
 
 HEAD_EPSILON = 1e-5  # the epsilon of the head's batch norms, which is torch's default
@@ -60,7 +60,7 @@ class CenterHead:
         stride: int,
         width: int,
         bias_key: str,
-        is_det3d: bool = False,
+        library: str = "openpcdet",
     ) -> None:
         """convolve: adds the convolutions of the branches. stride: the size of a heat map's cell in voxels. width: the
         channels of a branch's hidden layer.
@@ -74,7 +74,8 @@ class CenterHead:
         self._stride = stride
         self._width = width
         self.has_bias = isinstance(layers.tensors, RandomTensors) or f"{bias_key}.bias" in layers.tensors
-        self._is_det3d = is_det3d
+        self._is_det3d = library == "det3d"
+        self._has_sine_first = library == MMDETECTION3D
 
     def boxes(self, x: str) -> None:
         """Adds the tasks on the shared layer x, and the output of the network: the boxes of all tasks after NMS."""
@@ -132,6 +133,8 @@ class CenterHead:
         if self._is_det3d and name == "rot":
             # sin(-r - pi/2) = -cos(r), cos(-r - pi/2) = -sin(r)
             _take_rows(layers.network, node, (1, 0), -1)
+        if self._has_sine_first and name == "rot":
+            _take_rows(layers.network, node, (1, 0), 1)  # sin, cos -> cos, sin
         return node
 
 

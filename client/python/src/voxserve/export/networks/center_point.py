@@ -13,6 +13,9 @@ to "dense_head.heads_list.5.hm.1.bias") and det3d's VoxelNet ("backbone.conv_inp
 The client must leave out points on the vehicle itself. In nuScenes' older sweeps, both libraries drop the points within
 a metre of the sensor.
 
+mmdetection3d's CenterPoint has the same layers, as its configurations describe (detector_configs); its branch of the
+rotation has the sine before the cosine (centerpoint_head.py, predict_by_feat).
+
 det3d's boxes have width before length, and -yaw - pi/2 instead of the yaw. So this module reorders and negates output
 channels of the branches' last convolutions. The server then returns boxes as OpenPCDet has them.
 """
@@ -23,11 +26,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from voxserve.export.model_folder import ClassEntry, Network, PointFeature
-from voxserve.export.networks import pillars, spconv_backbone
+from voxserve.export.networks import mmdetection3d_names, pillars, spconv_backbone
 from voxserve.export.networks.center_head import HEAD_EPSILON, CenterHead, HeadConfig
 from voxserve.export.networks.layers import Layers, spconv_weight
 from voxserve.export.networks.spconv_backbone import SPARSE_EPSILON, Bev, Voxels
-from voxserve.export.networks.tensors import RandomTensors, StateDict, Tensor, Tensors
+from voxserve.export.networks.tensors import RandomTensors, Tensor, Tensors
 
 NUSCENES_CLASSES = (
     ClassEntry(0, "car", (255, 158, 0)),
@@ -70,6 +73,9 @@ class Config(HeadConfig):
     pillar_widths: tuple[int, ...] = ()  # the layers' widths of a network on pillars; empty: it has a sparse backbone
     bev: Bev = field(default_factory=Bev)
     head_width: int = 64
+    head_kernel: int = 3  # the size of the branches' kernels
+    is_plain: bool | None = None  # the sparse backbone has no residual blocks; None: the tensors' names show it
+    is_legacy_pillar: bool = False  # mmdetection3d's legacy (pillars.py)
     stride: int = 8  # the size of a heat map's cell in voxels or pillars
 
 
@@ -146,7 +152,8 @@ def config_of(dataset: str, library: str = "openpcdet") -> Config:
     """Returns the published configuration for a data set. det3d has other limits for boxes than OpenPCDet, and
     limits decoded boxes only by the number that NMS reads. ValueError if the library has no such configuration.
     """
-    spconv_backbone.check_library(library)
+    if library not in spconv_backbone.LIBRARIES:
+        raise ValueError(f"library is '{library}', not one of {', '.join(spconv_backbone.LIBRARIES)}")
     if dataset not in CONFIGS:
         raise ValueError(f"dataset is '{dataset}', not one of {', '.join(CONFIGS)}")
     config = CONFIGS[dataset]
@@ -165,7 +172,7 @@ def build(
     state: Mapping[str, Tensor], config: Config, *, name: str, description: str = "", library: str = "openpcdet"
 ) -> Network:
     """Returns the network of a state dict. Raises ExportError with all missing, unknown or misshaped tensors."""
-    tensors = StateDict(state, "CenterPoint", lambda key: key.endswith(".num_batches_tracked") or key == "global_step")
+    tensors = mmdetection3d_names.state_dict(state, "CenterPoint", library, is_residual=not config.is_plain)
     network = _build(tensors, config, name, description, library)
     tensors.raise_problems()
     return network
@@ -182,17 +189,22 @@ def _build(tensors: Tensors, config: Config, name: str, description: str, librar
     spconv_backbone.check_library(library)
     config.check()
     is_det3d = library == "det3d"
+    pad = config.head_kernel // 2
     network = Network(name, description)
     layers = Layers(network, tensors, spconv_weight, SPARSE_EPSILON)
     if config.pillar_widths:
         if is_det3d:
             raise ValueError("pillars are OpenPCDet's: det3d's state dicts have others")
-        x = pillars.image(network, layers, config.voxels, config.pillar_widths)
+        x = pillars.image(
+            network, layers, config.voxels, config.pillar_widths, is_legacy=config.is_legacy_pillar
+        )
     else:
         spconv_backbone.depth_after(config.voxels.grid()[2])
         x = spconv_backbone.voxelize(network, layers, config.voxels)
-        if not is_det3d and spconv_backbone.is_plain(tensors):
-            widths = (*config.sparse_widths[:3], config.sparse_widths[2])  # its last two stages have the same width
+        if not is_det3d and (spconv_backbone.is_plain(tensors) if config.is_plain is None else config.is_plain):
+            widths = config.sparse_widths
+            if config.is_plain is None:
+                widths = (*widths[:3], widths[2])  # its last two stages have the same width
             x = spconv_backbone.plain_backbone(layers, x, widths, config.sparse_out_width)
         else:
             x = spconv_backbone.residual_backbone(layers, x, library, config.sparse_widths, config.sparse_out_width)
@@ -200,7 +212,9 @@ def _build(tensors: Tensors, config: Config, name: str, description: str, librar
     x = spconv_backbone.bev_backbone(layers, x, library, config.bev)
 
     def convolve(node: str, key: str, source: str, out: int, bias: bool, gain: float, fill: float | None) -> str:
-        return layers.conv2d(node, key, source, 3, out, padding=1, bias=bias, gain=gain, fill_bias=fill)
+        return layers.conv2d(
+            node, key, source, config.head_kernel, out, padding=pad, bias=bias, gain=gain, fill_bias=fill
+        )
 
     shared = "bbox_head.shared_conv" if is_det3d else "dense_head.shared_conv"
     head = CenterHead(
@@ -210,7 +224,7 @@ def _build(tensors: Tensors, config: Config, name: str, description: str, librar
         stride=config.stride,
         width=config.head_width,
         bias_key=f"{shared}.0",
-        is_det3d=is_det3d,
+        library=library,
     )
     network.section("Head: what the tasks share.")
     layers.conv2d("shared", f"{shared}.0", x, 3, config.head_width, padding=1, bias=head.has_bias)

@@ -12,6 +12,9 @@ has no slots: the maximum is over all points of a pillar. They include points ab
 crops only along x and y. So this module widens the range of z for it. The centre of the range, to which the points'
 offsets are relative, stays the same.
 
+mmdetection3d's PillarFeatureNet computes the same. With its default, `legacy`, it subtracts the centre in place, so the
+offsets stand where the positions would (pillar_encoder.py, forward).
+
 State dict: "vfe.pfn_layers.0.linear.weight", "vfe.pfn_layers.0.norm.weight" and so on.
 """
 
@@ -28,10 +31,11 @@ from voxserve.export.networks.spconv_backbone import Voxels
 _BEYOND = 512.0  # metres above and below the centre of a range; no point is farther away
 
 
-def image(network: Network, layers: Layers, voxels: Voxels, widths: Sequence[int]) -> str:
+def image(network: Network, layers: Layers, voxels: Voxels, widths: Sequence[int], *, is_legacy: bool = False) -> str:
     """Returns the node of the pillars' image. widths: the channels of the layers.
 
-    voxels: must have one cell on z. max_points_per_voxel is 0 for DynamicPillarVFE.
+    voxels: must have one cell on z. max_points_per_voxel is 0 for DynamicPillarVFE. is_legacy: the first three features
+    are the offsets from the centre again, instead of positions.
     """
     grid = voxels.grid()
     if min(grid) < 1 or grid[2] != 1:
@@ -67,6 +71,8 @@ def image(network: Network, layers: Layers, voxels: Voxels, widths: Sequence[int
         is_last = i == len(widths) - 1
         out = width if is_last else width // 2
         x = _layer(layers, f"pfn{i}", i, x, out)
+        if i == 0 and is_legacy:
+            _read_offsets(network, f"pfn{i}.weight")
         if slots:
             empty = _layer(layers, f"pfn{i}.empty", i, empty, out)
         pillars = network.point_to_voxel(f"pfn{i}.most", x, "voxels", "MAX", max_points=slots, empty_slots=empty)
@@ -79,6 +85,14 @@ def image(network: Network, layers: Layers, voxels: Voxels, widths: Sequence[int
             empty = layers.concat(f"pfn{i}.slots", [empty, pillars])
     network.to_bev("from_above", pillars)
     return layers.points("from_above", widths[-1])
+
+
+def _read_offsets(network: Network, name: str) -> None:
+    """Moves the first layer's weights of positions to those of the offsets from the centre, the last three columns."""
+    weight = network.tensors[name].copy()
+    weight[:, -3:] += weight[:, :3]
+    weight[:, :3] = 0
+    network.tensors[name] = weight
 
 
 def _layer(layers: Layers, name: str, number: int, x: str, out: int) -> str:

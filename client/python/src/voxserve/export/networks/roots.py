@@ -5,6 +5,8 @@ found in a checkpoint (voxserve.export.weights).
 from __future__ import annotations
 
 _OPENPCDET = ("vfe", "backbone_3d", "map_to_bev_module", "backbone_2d", "dense_head")
+_MMDETECTION3D = ("voxel_encoder", "middle_encoder", "backbone", "neck", "bbox_head")
+_DETECTOR = (*_OPENPCDET, *_MMDETECTION3D, *(f"pts_{root}" for root in _MMDETECTION3D))
 _LEVELS = range(1, 10)
 _MINKUNET = (
     *("backbone", "classifier", "decode_head"),  # TorchSparse's, and mmdetection3d's
@@ -26,10 +28,10 @@ ROOTS: dict[str, tuple[str, ...]] = {
             "final",
         ),
     ),
-    "centerpoint": (*_OPENPCDET, "backbone", "neck", "bbox_head"),
-    "centerpoint-pillar": _OPENPCDET,
-    "voxelnext": _OPENPCDET,
-    "second": _OPENPCDET,
-    "pointpillars": _OPENPCDET,
+    "centerpoint": _DETECTOR,  # det3d's names too
+    "centerpoint-pillar": _DETECTOR,
+    "voxelnext": _DETECTOR,
+    "second": _DETECTOR,
+    "pointpillars": _DETECTOR,
     "svtnet": ("backbone", "pooling"),
 }

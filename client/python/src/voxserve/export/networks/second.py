@@ -15,16 +15,19 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from voxserve.export.model_folder import Anchor, ClassEntry, Network, PointFeature
-from voxserve.export.networks import pillars, spconv_backbone
+from voxserve.export.networks import mmdetection3d_names, pillars, spconv_backbone
 from voxserve.export.networks.layers import Layers, spconv_weight
 from voxserve.export.networks.spconv_backbone import SPARSE_EPSILON, Bev, Voxels
-from voxserve.export.networks.tensors import RandomTensors, StateDict, Tensor, Tensors
+from voxserve.export.networks.tensors import RandomTensors, Tensor, Tensors
 
 _SCORE_BIAS = -math.log((1 - 0.01) / 0.01)  # the bias of random scores, which is OpenPCDet's initial value
 # The gains of random weights: scores must differ, and a box's deviation from its anchor must be small.
 _SCORE_GAIN = 0.3
 _BOX_GAIN = 0.03
+_NEVER = -100.0  # a logit below every other, which float16 holds
 
 KITTI_CLASSES = (
     ClassEntry(0, "Car", (255, 158, 0)),
@@ -60,6 +63,8 @@ class Config:
     nms_boxes_out: int = 500
     sparse_widths: tuple[int, ...] = (16, 32, 64, 64)
     sparse_out_width: int = 128
+    is_nms_per_class: bool = False  # mmdetection3d's: a box of each class whose score is above the threshold
+    is_legacy_pillar: bool = False  # mmdetection3d's legacy (pillars.py)
     pillar_widths: tuple[int, ...] = ()  # the layers' widths of a network on pillars; empty: it has a sparse backbone
     bev: Bev = field(default_factory=Bev)
 
@@ -71,16 +76,20 @@ POINT_PILLARS = Config(
 )
 
 
-def build(state: Mapping[str, Tensor], config: Config, *, name: str, description: str = "") -> Network:
+def build(
+    state: Mapping[str, Tensor], config: Config, *, name: str, description: str = "", library: str = "openpcdet"
+) -> Network:
     """Returns the network of a state dict. Raises ExportError with all missing, unknown or misshaped tensors."""
     network_name = "PointPillars" if config.pillar_widths else "SECOND"
-    tensors = StateDict(state, network_name, lambda key: key.endswith(".num_batches_tracked") or key == "global_step")
+    tensors = mmdetection3d_names.state_dict(state, network_name, library, is_residual=False)
     network = _build(tensors, config, name, description)
     tensors.raise_problems()
     return network
 
 
-def random_network(config: Config, *, name: str, description: str = "", seed: int = 0) -> Network:
+def random_network(
+    config: Config, *, name: str, description: str = "", library: str = "openpcdet", seed: int = 0
+) -> Network:
     """Returns the network with random weights."""
     return _build(RandomTensors(seed), config, name, description)
 
@@ -91,7 +100,9 @@ def _build(tensors: Tensors, config: Config, name: str, description: str) -> Net
     network = Network(name, description)
     layers = Layers(network, tensors, spconv_weight, SPARSE_EPSILON)
     if config.pillar_widths:
-        x = pillars.image(network, layers, config.voxels, config.pillar_widths)
+        x = pillars.image(
+            network, layers, config.voxels, config.pillar_widths, is_legacy=config.is_legacy_pillar
+        )
     else:
         spconv_backbone.depth_after(config.voxels.grid()[2])
         x = spconv_backbone.voxelize(network, layers, config.voxels)
@@ -103,19 +114,37 @@ def _build(tensors: Tensors, config: Config, name: str, description: str) -> Net
     anchors = sum(len(a.rotations) for a in config.anchors)
     key = "dense_head"
     scores = anchors * len(config.anchors)
-    layers.conv2d("scores", f"{key}.conv_cls", x, 1, scores, bias=True, gain=_SCORE_GAIN, fill_bias=_SCORE_BIAS)
+    classes = [entry.id for entry in config.classes] if config.is_nms_per_class else []
+    if not classes:
+        layers.conv2d("scores", f"{key}.conv_cls", x, 1, scores, bias=True, gain=_SCORE_GAIN, fill_bias=_SCORE_BIAS)
     layers.conv2d("residuals", f"{key}.conv_box", x, 1, anchors * 7, bias=True, gain=_BOX_GAIN, fill_bias=0)
     layers.conv2d("directions", f"{key}.conv_dir_cls", x, 1, anchors * config.num_direction_bins, bias=True)
-    network.anchor_head_decode(
-        "decoded",
-        ["scores", "residuals", "directions"],
-        config.anchors,
-        num_direction_bins=config.num_direction_bins,
-        direction_offset=config.direction_offset,
-        direction_limit_offset=config.direction_limit_offset,
-        score_threshold=config.score_threshold,
-        max_boxes=config.nms_boxes_in,
-    )
-    network.nms("boxes", ["decoded"], config.nms_iou, config.nms_boxes_in, config.nms_boxes_out)
+
+    def decode(node: str, scores: str) -> str:
+        return network.anchor_head_decode(
+            node,
+            [scores, "residuals", "directions"],
+            config.anchors,
+            num_direction_bins=config.num_direction_bins,
+            direction_offset=config.direction_offset,
+            direction_limit_offset=config.direction_limit_offset,
+            score_threshold=config.score_threshold,
+            max_boxes=config.nms_boxes_in,
+        )
+
+    decoded = [decode(f"decoded.{i}", _scores_of(layers, x, i, anchors, len(config.anchors))) for i in classes]
+    decoded = decoded or [decode("decoded", "scores")]
+    network.nms("boxes", decoded, config.nms_iou, config.nms_boxes_in, config.nms_boxes_out)
     network.output("BOXES", "boxes")
     return network
+
+
+def _scores_of(layers: Layers, x: str, class_id: int, anchors: int, num_classes: int) -> str:
+    """Adds the scores of one class alone: those of the others become so low that no anchor is theirs."""
+    node, key, channels = f"scores.{class_id}", "dense_head.conv_cls", anchors * num_classes
+    layers.conv2d(node, key, x, 1, channels, bias=True, gain=_SCORE_GAIN, fill_bias=_SCORE_BIAS)
+    for part, value in (("weight", 0.0), ("bias", _NEVER)):
+        tensor = layers.network.tensors[f"{node}.{part}"].copy()
+        tensor[np.arange(channels) % num_classes != class_id] = value
+        layers.network.tensors[f"{node}.{part}"] = tensor
+    return node

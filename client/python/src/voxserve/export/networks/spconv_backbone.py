@@ -7,6 +7,9 @@ The libraries' grid has one more cell on z than the range, which the voxelize no
 from above has the channels c * depth + z, rows of y and columns of x, as in the libraries.
 
 BaseBEVBackbone (det3d: RPN) has blocks of 3x3 convolutions, whose results are scaled to one size and concatenated.
+
+mmdetection3d's networks have the same layers. Their builders ask for OpenPCDet's names, which mmdetection3d_names.py
+translates. Its residual blocks have no bias.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from voxserve.export.networks.tensors import Tensors
 
 SPARSE_EPSILON = 1e-3  # the epsilon of every batch norm except the heads'
 LIBRARIES = ("openpcdet", "det3d")
+MMDETECTION3D = "mmdetection3d"  # its networks are known by their configurations alone
 _CUBE = (3, 3, 3)
 
 
@@ -53,6 +57,7 @@ class Bev:
     widths: tuple[int, ...] = (128, 256)
     up_strides: tuple[float, ...] = (1, 2)  # of transposed convolutions; below 1: of a convolution, 1 / its stride
     up_widths: tuple[int, ...] = (256, 256)
+    has_conv_for_no_stride: bool = False  # an up stride of 1 is a convolution, not a transposed one
 
     def check(self) -> None:
         counts = {len(v) for v in (self.num_layers, self.strides, self.widths, self.up_strides, self.up_widths)}
@@ -61,7 +66,7 @@ class Bev:
 
 
 def check_library(library: str) -> None:
-    if library not in LIBRARIES:
+    if library not in (*LIBRARIES, MMDETECTION3D):
         raise ValueError(f"library is '{library}', not one of {', '.join(LIBRARIES)}")
 
 
@@ -103,7 +108,8 @@ def residual_backbone(layers: Layers, x: str, library: str, widths: Sequence[int
             down, norm, first = (".0", ".1", 3) if library == "det3d" else (".0.0", ".0.1", 1)
             x = _down(layers, f"{name}.down", f"{key}{down}", f"{key}{norm}", x, width, stage)
         for block in range(2):
-            x = residual_block(layers, f"{name}.{block}", f"{key}.{first + block}", x, width)
+            block_key = f"{key}.{first + block}"
+            x = residual_block(layers, f"{name}.{block}", block_key, x, width, bias=library != MMDETECTION3D)
     conv_out = "extra_conv" if library == "det3d" else "conv_out"
     return _conv_out(layers, f"{prefix}.{conv_out}", x, out)
 
@@ -167,7 +173,7 @@ def bev_backbone(layers: Layers, x: str, library: str, bev: Bev) -> str:
         if up < 1:
             step = round(1 / up)
             layers.conv2d(name, f"{key}.0", x, step, width, stride=step)
-        elif up == 1 and library == "det3d":
+        elif up == 1 and (library == "det3d" or bev.has_conv_for_no_stride):
             layers.conv2d(name, f"{key}.0", x, 1, width)
         else:
             layers.conv_transpose2d(name, f"{key}.0", x, round(up), width, stride=round(up))
@@ -193,8 +199,8 @@ def _conv_out(layers: Layers, key: str, x: str, width: int) -> str:
     return layers.norm_relu(x, f"{key}.1")
 
 
-def residual_block(layers: Layers, name: str, key: str, x: str, width: int) -> str:
-    """Adds a SparseBasicBlock. Its convolutions have a bias, although a batch norm follows."""
+def residual_block(layers: Layers, name: str, key: str, x: str, width: int, *, bias: bool = True) -> str:
+    """Adds a SparseBasicBlock. OpenPCDet's and det3d's convolutions have a bias, although a batch norm follows."""
     keys = ResidualKeys(convs=(f"{key}.conv1", f"{key}.conv2"), norms=(f"{key}.bn1", f"{key}.bn2"))
-    convolve = partial(layers.submanifold, kernel=_CUBE, out=width, bias=True)
+    convolve = partial(layers.submanifold, kernel=_CUBE, out=width, bias=bias)
     return layers.residual_block(name, keys, x, [convolve] * 2)
