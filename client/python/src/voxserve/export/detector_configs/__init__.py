@@ -5,7 +5,7 @@ Nothing of a file is run. A setting that the exporter cannot serve, or does not 
 
 from __future__ import annotations
 
-from voxserve.export.detector_configs import files, openpcdet
+from voxserve.export.detector_configs import files, mmdetection3d, openpcdet
 from voxserve.export.detector_configs.common import Config, Detector
 from voxserve.export.detector_configs.settings import Report
 from voxserve.export.model_folder import PointFeature
@@ -24,9 +24,12 @@ def read(path: str, features: tuple[PointFeature, ...] = ()) -> Detector:
     values, report = files.read(path), Report()
     if openpcdet.is_openpcdet(values):
         made = openpcdet.read(values, report, features)
+    elif mmdetection3d.is_mmdetection3d(values):
+        made = mmdetection3d.read(values, report, features)
     else:
         raise ValueError(
-            f"{path} is no configuration of a detector: it has neither MODEL and DATA_CONFIG, as OpenPCDet's"
+            f"{path} is no configuration of a detector: it has neither MODEL and DATA_CONFIG, as OpenPCDet's, nor "
+            "model = dict(type=...), as mmdetection3d's"
         )
     if made is None:
         raise ExportError([f"{path}: {problem}" for problem in dict.fromkeys(report.problems)])
