@@ -13,8 +13,8 @@ from voxserve.export.networks.center_head import HeadConfig
 from voxserve.export.networks.spconv_backbone import Bev, Voxels
 
 XYZ = (PointFeature("x", "m"), PointFeature("y", "m"), PointFeature("z", "m"))
-INTENSITY = PointFeature("intensity", "1")
-INTENSITY_255 = PointFeature("intensity", "1", scale=255)  # of data sets that store 0 to 255
+INTENSITY = PointFeature("intensity", "1", range=(0, 1))
+INTENSITY_255 = PointFeature("intensity", "1", scale=255, range=(0, 1))  # of data sets that store 0 to 255
 ELONGATION = PointFeature("elongation", "1", 0)
 AGE = PointFeature("age", "s", 0)
 VIEW_NOTE = "the training had only the points in the camera's view: send only those"

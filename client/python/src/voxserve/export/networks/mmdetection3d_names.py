@@ -64,12 +64,12 @@ class _Mmdetection3d(StateDict):
         name: str,
         shape: Sequence[int],
         *,
-        or_shape: Sequence[int] | None = None,
+        or_shapes: Sequence[Sequence[int]] = (),
         fan_in: int = 0,
         gain: float = 1.0,
         fill: float | None = None,
     ) -> Tensor:
-        return super().take(self._theirs(name), shape, or_shape=or_shape, fan_in=fan_in, gain=gain, fill=fill)
+        return super().take(self._theirs(name), shape, or_shapes=or_shapes, fan_in=fan_in, gain=gain, fill=fill)
 
     def _theirs(self, name: str) -> str:
         part, _, rest = name.partition(".")
