@@ -67,7 +67,7 @@ void RequestTelemetry::Record(const InferResult& result, const RequestCodec& cod
 // A stream of clouds in a wrong unit would fill the log, so a model's feature has a line every ten minutes.
 void RequestTelemetry::LogWarning(const InferResult& result, const FeatureWarning& warning) const {
   const std::string key = absl::StrCat("feature ", result.model, " ", warning.feature);
-  if (!parts_->log_limiter->AdmitEvery(absl::Minutes(10), key).has_value()) return;
+  if (!environment_->log_limiter->AdmitEvery(absl::Minutes(10), key).has_value()) return;
   Log(LogLevel::kWarning, "a cloud's values are not those that the model was trained on: another unit?",
       {{"model", result.model},
        {"version", result.version},
