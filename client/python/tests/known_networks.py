@@ -410,7 +410,7 @@ class MinkowskiUnet(nn.Module):
         engine = self.engine = load("MinkowskiEngine")
         blocks = load("MinkowskiEngine.modules.resnet_block")
         self.block = blocks.Bottleneck if is_bottleneck else blocks.BasicBlock
-        expansion, self.inplanes = self.block.EXPANSION, init_width
+        expansion, self.inplanes = self.block.expansion, init_width
         self.levels: list[Any] = []
         conv = partial(engine.MinkowskiConvolution, dimension=3)
         back = partial(engine.MinkowskiConvolutionTranspose, kernel_size=2, stride=2, dimension=3)
@@ -429,7 +429,7 @@ class MinkowskiUnet(nn.Module):
         self.relu = engine.MinkowskiReLU(inplace=True)
 
     def _make_layer(self, planes: int, blocks: int) -> Any:
-        engine, out, downsample = self.engine, planes * self.block.EXPANSION, None
+        engine, out, downsample = self.engine, planes * self.block.expansion, None
         if self.inplanes != out:
             conv = engine.MinkowskiConvolution(self.inplanes, out, kernel_size=1, stride=1, dimension=3)
             downsample = nn.Sequential(conv, engine.MinkowskiBatchNorm(out))

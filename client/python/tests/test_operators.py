@@ -276,7 +276,11 @@ def minkowski_probes() -> dict[str, Callable[[], bool]]:
     probes["MinkowskiPruning"] = probe(prune, one, run=lambda prune, one, x: prune(x, (one(x).F > 0).squeeze()))
     probes["MinkowskiUnion"] = probe(union, conv, run=lambda union, conv, x: union(conv(x), x))
     probes["cat"] = probe(conv, run=lambda conv, x: engine.cat(conv(x), x))
-    for name in ("MinkowskiBroadcast", "MinkowskiToDenseTensor", "MinkowskiToFeature", "MinkowskiStackSum"):
+    probes["sum"] = probe(conv, run=lambda conv, x: engine.sum(conv(x), x, x))
+    probes["mean"] = probe(conv, run=lambda conv, x: engine.mean(conv(x), x, x))
+    spread = engine.MinkowskiBroadcast()
+    probes["MinkowskiBroadcast"] = probe(spread, pool, run=lambda spread, pool, x: engine.cat(x, spread(x, pool(x))))
+    for name in ("MinkowskiToDenseTensor", "MinkowskiToFeature", "MinkowskiStackSum"):
         probes[name] = lambda name=name: made(engine, name, (), probe)
     return probes
 

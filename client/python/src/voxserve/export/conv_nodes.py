@@ -248,7 +248,7 @@ class ConvNodes(NodeList):
 
     def unpool(self, name: str, source: str, paired_with: str, reduce: str = "AVERAGE") -> str:
         """Adds an unpool: its output sites are the input sites of the strided node paired_with. Each reduces the rows
-        of the sites that it contributed to. AVERAGE is MinkowskiEngine's MinkowskiPoolingTranspose.
+        of the sites that it contributed to. SUM is MinkowskiEngine's MinkowskiPoolingTranspose, whatever its text says.
         """
         return self._pool(name, source, reduce, f"KIND_INVERSE paired_with: {quote(paired_with)}")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections.abc import Collection
 from types import ModuleType
 from typing import Any
 
@@ -35,24 +36,37 @@ _MODULES = {
     "MinkowskiEngine": {
         "MinkowskiEngine": "minkowski",
         "MinkowskiEngine.MinkowskiOps": "minkowski",
+        "MinkowskiEngine.MinkowskiSparseTensor": "minkowski",
+        "MinkowskiEngine.MinkowskiCoordinateManager": "minkowski",
+        "MinkowskiEngine.MinkowskiKernelGenerator": "minkowski",
         "MinkowskiEngine.MinkowskiFunctional": "minkowski_functional",
         "MinkowskiEngine.modules": "minkowski_blocks",
         "MinkowskiEngine.modules.resnet_block": "minkowski_blocks",
-        "MinkowskiEngine.utils": "minkowski",
+        "MinkowskiEngine.utils": "minkowski_utils",
     },
 }
 
+LIBRARIES = tuple(_MODULES)
 _VERSIONS = {"spconv": "2.3.8", "torchsparse": "2.1.0", "MinkowskiEngine": "0.5.4"}  # the versions they replace
 
 
-def install() -> list[str]:
-    """Makes stand-ins importable for the libraries that are not installed. Returns the names of these libraries."""
+def install(replace: Collection[str] = ()) -> list[str]:
+    """Makes stand-ins importable for the libraries that are not installed, and for those in `replace`, which are
+    installed but not to be used. Returns the names of the libraries that have a stand-in now.
+
+    ValueError if `replace` names a library that has none, or that is imported already.
+    """
+    unknown = sorted(set(replace) - set(LIBRARIES))
+    if unknown:
+        raise ValueError(f"there is no stand-in for {', '.join(unknown)}: there is one for {', '.join(LIBRARIES)}")
     stood_in = []
     for library, modules in _MODULES.items():
         if library in sys.modules:
             if isinstance(sys.modules[library], _StandIn):
                 stood_in.append(library)
-        elif not _is_installed(library):
+            elif library in replace:
+                raise ValueError(f"{library} is imported already: install its stand-in before anything imports it")
+        elif library in replace or not _is_installed(library):
             for name, source in modules.items():
                 sys.modules[name] = _StandIn(name, importlib.import_module(f"{__name__}.{source}"))
             sys.modules[library].__version__ = _VERSIONS[library]  # type: ignore[attr-defined]

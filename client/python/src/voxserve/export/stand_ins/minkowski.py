@@ -1,9 +1,13 @@
-"""Stand-in for MinkowskiEngine 0.5: coordinates in units of the tensor stride, kernels with the first axis fastest."""
+"""Stand-in for MinkowskiEngine 0.5: coordinates in units of the tensor stride, kernels with the first axis fastest.
+
+The rules of sites and kernel maps are those of its source at 02fc608, the last commit of its repository:
+src/coordinate_map_manager.cpp (kernel_map, stride, stride_region), src/coordinate_map_cpu.hpp (stride_region,
+stride_map) and src/kernel_region.hpp (coordinate_at). tests/golden/minkowski_layers.npz has what the library computed.
+"""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +15,7 @@ import torch
 from torch import nn
 
 from voxserve.export.stand_ins import products
+from voxserve.export.stand_ins.minkowski_kernels import KernelGenerator, RegionType  # noqa: F401, the library's names
 from voxserve.export.stand_ins.minkowski_norms import (  # noqa: F401, the library has them all in one module
     MinkowskiBatchNorm,
     MinkowskiInstanceNorm,
@@ -18,183 +23,18 @@ from voxserve.export.stand_ins.minkowski_norms import (  # noqa: F401, the libra
     MinkowskiStableInstanceNorm,
     MinkowskiSyncBatchNorm,
 )
+from voxserve.export.stand_ins.minkowski_tensor import (  # noqa: F401
+    CoordinateManager,
+    CoordinateMapKey,
+    SparseTensor,
+    SparseTensorQuantizationMode,
+    Tensor,
+    cat,
+    mean,
+    sum,  # noqa: A004
+    union,
+)
 from voxserve.verify import sites as site_maths
-
-
-class RegionType(enum.Enum):
-    """The shape of a kernel."""
-
-    HYPER_CUBE = 0
-    HYPER_CROSS = 1
-    CUSTOM = 2
-
-
-class CoordinateManager:
-    """Keeps the coordinates of all sparse tensors of a network's run, by their keys (tensor stride, name)."""
-
-    def __init__(self, D: int = 3, **_unused: Any) -> None:  # noqa: N803
-        self.D = D
-        self.maps: dict[Any, Any] = {}
-
-    def new_key(self, stride: tuple[int, ...], coordinates: Any, name: str = "") -> Any:
-        while (stride, name) in self.maps:
-            name += "'"
-        self.maps[stride, name] = coordinates
-        return (stride, name)
-
-
-class Tensor:
-    """The operators of SparseTensor, which inherits them from a class of this name in the library too."""
-
-    _F: Any
-    _manager: CoordinateManager
-    coordinate_map_key: Any
-
-    F = property(lambda self: self._F)
-    features = property(lambda self: self._F)
-    C = property(lambda self: self._manager.maps[self.coordinate_map_key])
-    coordinates = C
-    coordinate_manager = property(lambda self: self._manager)
-    tensor_stride = property(lambda self: list(self.coordinate_map_key[0]))
-    D = property(lambda self: self._manager.D)
-    shape = property(lambda self: self._F.shape)
-    device = property(lambda self: self._F.device)
-    dtype = property(lambda self: self._F.dtype)
-
-    def size(self) -> Any:
-        return self._F.size()
-
-    def features_at(self, batch_index: int) -> Any:
-        """Returns the rows of a sample."""
-        return self._F[self._rows_of(batch_index)]
-
-    def coordinates_at(self, batch_index: int) -> Any:
-        """Returns the coordinates of a sample, [N, D], without the column of the sample."""
-        return self.C[self._rows_of(batch_index), 1:]
-
-    decomposed_features = property(lambda self: [self.features_at(b) for b in self._samples()])
-    decomposed_coordinates = property(lambda self: [self.coordinates_at(b) for b in self._samples()])
-    decomposed_coordinates_and_features = property(lambda self: (self.decomposed_coordinates, self.decomposed_features))
-
-    def _samples(self) -> range:
-        return range(int(self.C[:, 0].max()) + 1)
-
-    def _rows_of(self, sample: int) -> Any:
-        return (self.C[:, 0] == sample).nonzero()[:, 0]
-
-    def __len__(self) -> int:
-        return len(self._F)
-
-    def like(self, features: Any) -> SparseTensor:
-        return self.on(self.coordinate_map_key, features)
-
-    def on(self, key: Any, features: Any) -> SparseTensor:
-        """Returns a tensor with these features on other coordinates of the same manager."""
-        return SparseTensor(features, coordinate_map_key=key, coordinate_manager=self._manager)
-
-    def __iadd__(self, other: Tensor) -> Tensor:
-        if self.coordinate_map_key != other.coordinate_map_key:
-            raise ValueError("+= needs the same coordinates")
-        self._F += other.F
-        return self
-
-    def __add__(self, other: Any) -> SparseTensor:
-        if isinstance(other, torch.Tensor):
-            return self.like(self._F + other)
-        if self.coordinate_map_key == other.coordinate_map_key:
-            return self.like(self._F + other.F)
-        return union([self, other])
-
-    def __mul__(self, other: Any) -> SparseTensor:
-        if isinstance(other, SparseTensor) and self.coordinate_map_key != other.coordinate_map_key:
-            raise NotImplementedError("voxserve's stand-in multiplies tensors with the same coordinates")
-        return self.like(self._F * (other if isinstance(other, torch.Tensor) else other.F))
-
-
-class SparseTensor(Tensor):
-    """A sparse tensor. F: the features, [N, C]; C: the coordinates, int32 [N, 1 + D], the sample first."""
-
-    def __init__(
-        self,
-        features: Any,
-        coordinates: Any = None,
-        tensor_stride: Any = 1,
-        coordinate_map_key: Any = None,
-        coordinate_manager: CoordinateManager | None = None,
-        **_unused: Any,
-    ) -> None:
-        self._F = features
-        if coordinate_map_key is None:
-            coordinates = coordinates.int()
-            if len(site_maths.unique(coordinates.numpy())) != len(coordinates):
-                raise NotImplementedError("voxserve's stand-in for MinkowskiEngine does not merge equal coordinates")
-            coordinate_manager = coordinate_manager or CoordinateManager(coordinates.shape[1] - 1)
-            stride = tuple(products.axes(tensor_stride, coordinate_manager.D))
-            coordinate_map_key = coordinate_manager.new_key(stride, coordinates)
-        if coordinate_manager is None:
-            raise ValueError("a coordinate_map_key needs its coordinate_manager")
-        self.coordinate_map_key, self._manager = coordinate_map_key, coordinate_manager
-
-
-def union(tensors: Sequence[Tensor]) -> SparseTensor:
-    """Adds the tensors on every site that any of them has."""
-    sites = [products.to_sites(x.C) for x in tensors]
-    made = site_maths.unique(np.concatenate(sites))
-    y = tensors[0].F.new_zeros((len(made), tensors[0].F.shape[1]))
-    for x, at in zip(tensors, sites, strict=True):
-        y.index_add_(0, torch.from_numpy(site_maths.rows_of(made, at)), x.F)
-    manager = tensors[0].coordinate_manager
-    key = manager.new_key(tensors[0].coordinate_map_key[0], torch.from_numpy(made).int(), "union")
-    return tensors[0].on(key, y)
-
-
-def cat(*tensors: Any) -> SparseTensor:
-    """Concatenates the channels of tensors with the same coordinates."""
-    listed = tensors[0] if len(tensors) == 1 else tensors
-    if any(x.coordinate_map_key != listed[0].coordinate_map_key for x in listed):
-        raise ValueError("cat needs the same coordinates")
-    made: SparseTensor = listed[0].like(torch.cat([x.F for x in listed], dim=1))
-    return made
-
-
-class KernelGenerator:
-    """Lists a kernel's cells."""
-
-    def __init__(
-        self,
-        kernel_size: Any = -1,
-        stride: Any = 1,
-        dilation: Any = 1,
-        region_type: RegionType = RegionType.HYPER_CUBE,
-        region_offsets: Any = None,
-        expand_coordinates: bool = False,
-        axis_types: Any = None,
-        dimension: int = -1,
-    ) -> None:
-        if axis_types is not None:
-            raise NotImplementedError("voxserve's stand-in has no axis_types")
-        self.dimension, self.region_type, self.expand_coordinates = dimension, region_type, expand_coordinates
-        self.kernel_size = products.axes(kernel_size, dimension)
-        self.kernel_stride, self.kernel_dilation = products.axes(stride, dimension), products.axes(dilation, dimension)
-        self.region_offsets = region_offsets
-        self.cells = self._cells()
-        self.kernel_volume = len(self.cells)
-        self.requires_strided_coordinates = max(self.kernel_stride) == 1
-
-    def _cells(self) -> list[tuple[int, ...]]:
-        if self.region_type is RegionType.CUSTOM:
-            return [tuple(int(v) for v in offset) for offset in self.region_offsets]
-        if self.region_type is RegionType.HYPER_CROSS:
-            cells = [(0,) * self.dimension]
-            for axis, size in enumerate(self.kernel_size):
-                for step in (*range(1, size // 2 + 1), *range(-(size // 2), 0)):
-                    cells.append(tuple(step if i == axis else 0 for i in range(self.dimension)))
-            return cells
-        last_axis_fastest = site_maths.deltas(self.kernel_size[::-1], [1] * self.dimension)
-        return [cell[::-1] for cell in last_axis_fastest]
-
-    def deltas(self) -> list[tuple[int, ...]]:
-        return [tuple(d * c for d, c in zip(self.kernel_dilation, cell, strict=True)) for cell in self.cells]
 
 
 class _Layer(nn.Module):
@@ -203,40 +43,60 @@ class _Layer(nn.Module):
     kernel_generator: KernelGenerator
     is_transpose = False
     is_generative = False
+    can_expand = False  # whether the layer follows its kernel generator's expand_coordinates
 
-    def place(self, x: SparseTensor, coordinates: Any = None) -> tuple[Any, site_maths.KernelMap]:
-        """Returns the key of the output's coordinates, and the kernel map, whose coordinates are in voxels."""
+    def place(
+        self, x: SparseTensor, coordinates: Any = None, listed_stride: int = 1
+    ) -> tuple[CoordinateMapKey, site_maths.KernelMap]:
+        """Returns the key of the output's coordinates, and the kernel map, whose coordinates are in voxels.
+
+        coordinates: the output's, if the caller chooses them. listed_stride: the tensor stride of an output whose
+            coordinates are a tensor, not a sparse tensor or a key.
+        """
         generator, manager = self.kernel_generator, x.coordinate_manager
         unit, name = x.coordinate_map_key
-        here, strides, ones = products.to_sites(x.C), generator.kernel_stride, [1] * x.D
-        onto_fine = self.is_transpose or generator.expand_coordinates
-        if onto_fine:
-            fine_unit = tuple(u // s for u, s in zip(unit, strides, strict=True))
-            deltas = [tuple(u * d for u, d in zip(fine_unit, delta, strict=True)) for delta in generator.deltas()]
-            if coordinates is not None:
-                key = coordinates.coordinate_map_key if isinstance(coordinates, SparseTensor) else coordinates
-            elif (fine_unit, name) in manager.maps and not (self.is_generative or generator.expand_coordinates):
-                key = (fine_unit, name)
-            else:
-                made = site_maths.reached(here, ones, deltas)
-                key = manager.new_key(fine_unit, torch.from_numpy(made).int(), name)
-            return key, site_maths.KernelMap(products.to_sites(manager.maps[key]), here, ones, deltas, onto_fine)
-        deltas = [tuple(u * d for u, d in zip(unit, delta, strict=True)) for delta in generator.deltas()]
-        coarse_unit = tuple(u * s for u, s in zip(unit, strides, strict=True))
-        key = (coarse_unit, name)
+        strides, expands = generator.kernel_stride, self.can_expand and generator.expand_coordinates
+        if self.is_transpose and any(u % s for u, s in zip(unit, strides, strict=True)):
+            raise ValueError(f"a transposed layer's stride {strides} does not divide the tensor stride {list(unit)}")
+        made_unit = tuple(u // s if self.is_transpose else u * s for u, s in zip(unit, strides, strict=True))
+        cell_unit = made_unit if self.is_transpose else unit  # a kernel's cells are on the finer sites
+        deltas = [tuple(u * d for u, d in zip(cell_unit, delta, strict=True)) for delta in generator.deltas()]
+        here, ones = products.to_sites(x.C), [1] * x.D
         if coordinates is not None:
-            key = coordinates.coordinate_map_key if isinstance(coordinates, SparseTensor) else coordinates
-        elif key not in manager.maps:
-            made = site_maths.floored(here, coarse_unit)
-            made[:, 1:] *= np.array(coarse_unit)
-            manager.maps[key] = torch.from_numpy(made).int()
-        return key, site_maths.KernelMap(here, products.to_sites(manager.maps[key]), ones, deltas)
+            key = _given(manager, coordinates, listed_stride)
+        elif not self.is_transpose and not expands:
+            key = CoordinateMapKey(made_unit, name)
+            if key not in manager.maps:
+                made = site_maths.floored(here, made_unit)
+                made[:, 1:] *= np.array(made_unit)
+                manager.maps[key] = torch.from_numpy(made).int()
+        else:
+            # The key has no name, not even behind a pruning: a transposed layer goes back to the first tensor's sites.
+            key = CoordinateMapKey(made_unit)
+            if key not in manager.maps or expands:
+                made = site_maths.reached(here, ones, deltas)
+                if not self.is_transpose:
+                    made = made[(made[:, 1:] % np.array(made_unit) == 0).all(axis=1)]
+                key = manager.new_key(made_unit, torch.from_numpy(made).int())
+        there = products.to_sites(manager.maps[key])
+        if self.is_transpose:
+            return key, site_maths.KernelMap(there, here, ones, deltas, is_onto_fine=True)
+        return key, site_maths.KernelMap(here, there, ones, deltas)
+
+
+def _given(manager: CoordinateManager, coordinates: Any, listed_stride: int) -> CoordinateMapKey:
+    """Returns the key of coordinates that a layer's caller chooses: a sparse tensor's, a key or a tensor [N, 1 + D]."""
+    if isinstance(coordinates, torch.Tensor):
+        return manager.new_key((listed_stride,) * manager.D, coordinates.int())
+    return coordinates if isinstance(coordinates, CoordinateMapKey) else coordinates.coordinate_map_key
 
 
 class MinkowskiConvolutionBase(_Layer):
     """The base of the convolutions. kernel: [K, Cin, Cout], or [Cin, Cout] for one cell without a stride; bias: [1,
     Cout].
     """
+
+    can_expand = True
 
     def __init__(
         self,
@@ -265,7 +125,9 @@ class MinkowskiConvolutionBase(_Layer):
         if self.use_mm:
             key, y = x.coordinate_map_key, x.F.mm(self.kernel)
         else:
-            key, kernel_map = self.place(x, coordinates)
+            # The library means to pass expand_coordinates and passes it as the tensor stride (MinkowskiConvolution.py).
+            stride = int(self.kernel_generator.expand_coordinates)
+            key, kernel_map = self.place(x, coordinates, listed_stride=stride)
             y = products.convolve(x.F, self.kernel, kernel_map)
         y = y if self.bias is None else y + self.bias
         return x.on(key, y)
@@ -333,7 +195,21 @@ class MinkowskiPoolingBase(_Layer):
 
     def forward(self, x: SparseTensor, coordinates: Any = None) -> SparseTensor:
         key, kernel_map = self.place(x, coordinates)
-        return x.on(key, products.pool(x.F, self.reduce, kernel_map))
+        if self.kernel_generator.kernel_size == self.kernel_generator.kernel_stride:
+            kernel_map = self._blocks(x, key)
+        empty = -torch.finfo(x.F.dtype).max if self.reduce == "amax" else 0  # as on a CPU: pooling_max_kernel.hpp
+        return x.on(key, products.pool(x.F, self.reduce, kernel_map, empty))
+
+    def _blocks(self, x: SparseTensor, key: CoordinateMapKey) -> site_maths.KernelMap:
+        """Returns the kernel map of a kernel as large as its stride: a coarse site has the fine sites whose coordinates
+        floor to it. The kernel is not centred, and its dilation and shape do not count (stride_map in the library).
+        """
+        here, there = products.to_sites(x.C), products.to_sites(x.coordinate_manager.maps[key])
+        fine, coarse = (there, here) if self.is_transpose else (here, there)
+        unit = key.stride if self.is_transpose else x.coordinate_map_key.stride
+        size = self.kernel_generator.kernel_size
+        deltas = [tuple(u * c for u, c in zip(unit, cell, strict=True)) for cell in site_maths.box(size)]
+        return site_maths.KernelMap(fine, coarse, [1] * x.D, deltas, is_onto_fine=self.is_transpose)
 
 
 class MinkowskiAvgPooling(MinkowskiPoolingBase):
@@ -353,9 +229,27 @@ class MinkowskiMaxPooling(MinkowskiPoolingBase):
 
 
 class MinkowskiPoolingTranspose(MinkowskiPoolingBase):
-    """An unpool onto finer coordinates: averages the rows of the coarse sites that a fine site contributed to."""
+    """An unpool onto finer coordinates: adds the rows of the coarse sites that a fine site contributed to. The
+    library's text says that it divides by their number, but its code does not, on a CPU or a GPU
+    (src/local_pooling_transpose_cpu.cpp, use_avg false).
+    """
 
     is_transpose = True
+    can_expand = True
+    reduce = "sum"
+
+    def __init__(
+        self,
+        kernel_size: Any,
+        stride: Any,
+        dilation: Any = 1,
+        kernel_generator: KernelGenerator | None = None,
+        expand_coordinates: bool = False,
+        dimension: int = -1,
+    ) -> None:
+        super().__init__(kernel_size, stride, dilation, kernel_generator, dimension)
+        if kernel_generator is None:
+            self.kernel_generator.expand_coordinates = expand_coordinates
 
 
 PoolingMode = enum.Enum(
@@ -417,6 +311,13 @@ class MinkowskiBroadcastMultiplication(nn.Module):
 
     def forward(self, x: SparseTensor, x_glob: SparseTensor) -> SparseTensor:
         return x.like(x.F * x_glob.F[x.C[:, 0].long()])
+
+
+class MinkowskiBroadcast(nn.Module):
+    """Returns its sample's row at every site."""
+
+    def forward(self, x: SparseTensor, x_glob: SparseTensor) -> SparseTensor:
+        return x.like(x_glob.F[x.C[:, 0].long()])
 
 
 class MinkowskiBroadcastConcatenation(nn.Module):

@@ -10,7 +10,7 @@ from voxserve.export.stand_ins import minkowski, minkowski_norms
 
 
 class _Residual(nn.Module):
-    EXPANSION = 1
+    expansion = 1
 
     def __init__(
         self,
@@ -23,10 +23,10 @@ class _Residual(nn.Module):
         dimension: int = -1,
     ) -> None:
         super().__init__()
-        kernels = (3, 3) if self.EXPANSION == 1 else (1, 3, 1)
+        kernels = (3, 3) if self.expansion == 1 else (1, 3, 1)
         width = inplanes
         for index, kernel in enumerate(kernels, start=1):
-            out = planes * (self.EXPANSION if index == len(kernels) else 1)
+            out = planes * (self.expansion if index == len(kernels) else 1)
             is_strided = kernel == 3 and index == len(kernels) - 1
             self.add_module(
                 f"conv{index}",
@@ -61,4 +61,4 @@ class BasicBlock(_Residual):
 class Bottleneck(_Residual):
     """A residual block of conv1 to conv3 and norm1 to norm3."""
 
-    EXPANSION = 4
+    expansion = 4

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from voxserve.export.stand_ins.minkowski import SparseTensor
+    from voxserve.export.stand_ins.minkowski_tensor import SparseTensor
 
 
 class MinkowskiBatchNorm(nn.Module):

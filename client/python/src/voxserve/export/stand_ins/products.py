@@ -25,10 +25,12 @@ def convolve(x: Any, cells: Any, kernel_map: site_maths.KernelMap) -> Any:
     return y
 
 
-def pool(x: Any, reduce: str, kernel_map: site_maths.KernelMap) -> Any:
-    """Returns for each target the amax, mean or sum of the rows of its sources in the kernel map; 0 if it has none."""
+def pool(x: Any, reduce: str, kernel_map: site_maths.KernelMap, empty: float = 0) -> Any:
+    """Returns for each target the amax, mean or sum of the rows of its sources in the kernel map; `empty` if it has
+    none.
+    """
     sources, targets = (torch.from_numpy(np.concatenate(rows)) for rows in zip(*kernel_map.pairs(), strict=True))
-    return _reduced(x[sources], targets, len(kernel_map.targets), reduce)
+    return _reduced(x[sources], targets, len(kernel_map.targets), reduce, empty)
 
 
 def samples_of(x: Any, batch: Any, reduce: str, batch_size: int) -> Any:
@@ -36,8 +38,8 @@ def samples_of(x: Any, batch: Any, reduce: str, batch_size: int) -> Any:
     return _reduced(x, batch.long(), batch_size, reduce)
 
 
-def _reduced(rows: Any, targets: Any, num_targets: int, reduce: str) -> Any:
-    y = rows.new_zeros((num_targets, rows.shape[1]))
+def _reduced(rows: Any, targets: Any, num_targets: int, reduce: str, empty: float = 0) -> Any:
+    y = rows.new_full((num_targets, rows.shape[1]), empty)
     return y.scatter_reduce_(0, targets[:, None].expand_as(rows), rows, reduce, include_self=False)
 
 

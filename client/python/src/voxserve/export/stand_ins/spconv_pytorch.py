@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+import math
 from collections import OrderedDict
 from dataclasses import replace
 from typing import Any
@@ -12,6 +14,14 @@ from torch import nn
 
 from voxserve.export.stand_ins import products
 from voxserve.verify import sites as site_maths
+
+
+class ConvAlgo(enum.Enum):
+    """How spconv computes a layer. Only a maximum depends on it."""
+
+    Native = 0
+    MaskImplicitGemm = 1
+    MaskSplitImplicitGemm = 2
 
 
 class SparseConvTensor:
@@ -44,8 +54,8 @@ class SparseConvTensor:
         return self._features
 
     @features.setter
-    def features(self, _value: Any) -> None:
-        raise ValueError("use x = x.replace_feature(features)")
+    def features(self, value: Any) -> None:  # spconv 1 allows it; spconv 2 asks for replace_feature
+        self._features = value
 
     def replace_feature(self, feature: Any) -> SparseConvTensor:
         return SparseConvTensor(
@@ -172,8 +182,10 @@ class SparseConvolution(SparseModule):
 
 
 class SparsePool(SparseModule):
-    """The base of the pools, over the input sites in the kernel. The maximum includes 0; the average divides by the
-    number of these sites.
+    """The base of the pools, over the input sites in the kernel. The average divides by the number of these sites. The
+    maximum begins at 0 with the Native algorithm, and not with the others (spconv 2.3.8, spconv/pytorch/ops.py,
+    indice_maxpool, and spconv/csrc/sparse/maxpool.py, forward_implicit_gemm_kernel); pool.py makes Native the default
+    for kernels of more than 128 cells, as here, and in spconv's CPU build.
     """
 
     reduce = "amax"
@@ -187,6 +199,7 @@ class SparsePool(SparseModule):
         dilation: Any = 1,
         indice_key: str | None = None,
         subm: bool = False,
+        algo: ConvAlgo | None = None,
         **_unused: Any,
     ) -> None:
         super().__init__()
@@ -194,6 +207,8 @@ class SparsePool(SparseModule):
         self.stride = products.axes(kernel_size if stride is None else stride, ndim)
         self.padding, self.dilation = products.axes(padding, ndim), products.axes(dilation, ndim)
         self.subm, self.indice_key = subm, indice_key
+        is_large = math.prod(self.kernel_size) > 128
+        self.algo = algo or (ConvAlgo.Native if is_large else ConvAlgo.MaskImplicitGemm)
         if subm:
             raise NotImplementedError("voxserve's stand-in has no submanifold pool")
 
@@ -201,7 +216,9 @@ class SparsePool(SparseModule):
         kernel_map, shape = _strided(self, x)
         y = products.pool(x.features, self.reduce, kernel_map)
         known = ("conv", self.kernel_size, kernel_map, x.spatial_shape)
-        return _made(x, y.clamp(min=0) if self.reduce == "amax" else y, kernel_map.targets, shape, self, known)
+        if self.reduce == "amax" and self.algo is ConvAlgo.Native:
+            y = y.clamp(min=0)
+        return _made(x, y, kernel_map.targets, shape, self, known)
 
 
 class SparseMaxPool(SparsePool):

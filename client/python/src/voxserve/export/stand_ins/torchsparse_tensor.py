@@ -25,6 +25,12 @@ class SparseTensor:
     C = property(lambda self: self.coords, lambda self, value: setattr(self, "coords", value))
     s = property(lambda self: self.stride)
 
+    def to(self, *_device: Any, **_named: Any) -> SparseTensor:
+        """Returns the tensor, since the stand-in computes on the CPU."""
+        return self
+
+    cuda = cpu = to
+
     def like(self, feats: Any) -> SparseTensor:
         made = SparseTensor(feats, self.coords, self.stride, self.spatial_range)
         made._caches = self._caches

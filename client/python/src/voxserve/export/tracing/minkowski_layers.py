@@ -36,6 +36,22 @@ def _sites(graph: Graph, x: Any) -> Any:
     return graph.sites_of(x.C, x.tensor_stride)
 
 
+def _sites_onto(graph: Graph, result: Any, generator: Any, x: Any) -> Any:
+    """Returns the sites of a convolution's result, in steps of the stride that follows from its input's. The result of
+    a convolution onto a tensor of coordinates says the tensor stride 0.
+    """
+    return graph.sites_of(result.C, [a * b for a, b in zip(x.tensor_stride, generator.kernel_stride, strict=True)])
+
+
+def _check_stride(x: Any) -> None:
+    if 0 in x.tensor_stride:
+        raise RefusalError(
+            "a layer behind a convolution onto a tensor of coordinates: MinkowskiEngine gives that convolution's "
+            "result the tensor stride 0, so that every cell of a later kernel reads the same site. Call the "
+            "convolution with a SparseTensor or its coordinate_map_key instead of the coordinates"
+        )
+
+
 def _geometry(graph: Graph, generator: Any) -> tuple[Any, Any, Any, str]:
     """Returns the kernel size, stride and dilation in the model's order of axes, and the kernel's region: "CUBE",
     "CROSS" or "CUSTOM".
@@ -68,6 +84,7 @@ def _cells(generator: Any, weight: Any, axes: tuple[int, ...], region: str) -> A
 
 def _convolution(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     x, target = args[0], _target(args, kwargs)
+    _check_stride(x)
     here, result = sparse_place(x), call(_plain(x), *_plain_rest(args[1:]), **_plain_named(kwargs))
     bias = None if module.bias is None else constant(module.bias).reshape(-1)
     weight = constant(module.kernel)
@@ -80,9 +97,19 @@ def _convolution(graph: Graph, module: Any, call: Callable[..., Any], args: Any,
     generator = module.kernel_generator
     region = _geometry(graph, generator)[3]
     weight = _cells(generator, weight, graph.axes, region)
-    is_finer = getattr(module, "is_transpose", False) or generator.expand_coordinates
-    make = _finer if is_finer else _coarser
-    return _finished(graph, result, make(graph, module, here, result, weight, bias, groups, target))
+    if region == "CROSS":
+        graph.warn(
+            f"'{graph.path[-1]}': a HYPER_CROSS is served as MinkowskiEngine computes it since 80b6350 (January 2022). "
+            "Its release 0.5.4 reads the first cells of the cube instead: a network that it trained is not served right"
+        )
+    if getattr(module, "is_transpose", False):
+        place = _finer(graph, module, here, result, weight, bias, groups, target)
+    elif generator.expand_coordinates and target is None and groups == 1:
+        place = _expanded(graph, module, here, result, weight, bias)
+    else:
+        sites = _sites_onto(graph, result, generator, x)
+        place = _coarser(graph, module, here, sites, weight, bias, groups, target)
+    return _finished(graph, result, place)
 
 
 def _target(args: Any, kwargs: Any) -> Any:
@@ -99,12 +126,11 @@ def _plain_named(values: Any) -> dict[str, Any]:
 
 
 def _coarser(
-    graph: Graph, module: Any, x: Place, result: Any, weight: Any, bias: Any, groups: int, target: Any
+    graph: Graph, module: Any, x: Place, sites: Any, weight: Any, bias: Any, groups: int, target: Any
 ) -> Place:
     generator = module.kernel_generator
     kernel, stride, dilation, region = _geometry(graph, generator)
     options = {"dilation": dilation, "groups": groups}
-    sites = _sites(graph, result)
     is_submanifold = max(stride) == 1 and target is None
     if region == "CUSTOM":
         if not is_submanifold:
@@ -138,6 +164,49 @@ def _coarser(
     return _floor_place(graph, name, x, stride, sites, (kernel, stride, dilation, region))
 
 
+def _expanded(graph: Graph, module: Any, x: Place, result: Any, weight: Any, bias: Any) -> Place:
+    """Adds a convolution with expand_coordinates. Its sites are c + delta_k for all input sites c and cells k, and its
+    rows out[u] = sum_k in[u + delta_k] W_k, as those of other convolutions (MinkowskiEngine at 02fc608:
+    src/coordinate_map_cpu.hpp, stride_region and kernel_map). A generative layer computes in[u - delta_k]. So it makes
+    the rows where the kernel is symmetric, with the weights in reverse, and elsewhere the sites alone.
+    """
+    kernel, stride, dilation, region = _geometry(graph, module.kernel_generator)
+    if region == "CUSTOM" or max(stride) > 1:
+        what = "of listed offsets" if region == "CUSTOM" else f"with the stride {list(stride)}"
+        raise RefusalError(
+            f"a convolution {what} and expand_coordinates is not in the model format. Expand without a stride, and let "
+            "a second convolution or a pool have the stride"
+        )
+    ones, options = (1,) * len(kernel), {"dilation": dilation, "is_cross": region == "CROSS"}
+    level, sites = x.on_level(), _sites(graph, result)
+    check_sites(sites, site_maths.reached(level.sites(), ones, _deltas(kernel, dilation, region)), "expand_coordinates")
+    if region == "CUBE" and all(k % 2 for k in kernel):
+        mirrored = np.ascontiguousarray(weight[::-1])
+        name = graph.node(
+            "conv",
+            [x.node],
+            lambda network, n: network.generative(n, x.node, mirrored, kernel, ones, bias, **options),
+        )
+    else:
+        nothing = np.zeros((*weight.shape[:2], 1), weight.dtype)
+        onto = graph.node(
+            "sites", [x.node], lambda network, n: network.generative(n, x.node, nothing, kernel, ones, **options)
+        )
+        name = graph.node(
+            "conv",
+            [x.node, onto],
+            lambda network, n: network.strided_onto(n, x.node, weight, kernel, ones, onto, bias, **options),
+        )
+    key = (*level.key, "expanded", kernel, dilation, region)
+    return Place("sites", name, graph.level(key, name, level.stride, sites))
+
+
+def _deltas(kernel: Any, dilation: Any, region: str) -> list[tuple[int, ...]]:
+    """Returns the offsets of a kernel's cells, in any order."""
+    deltas = site_maths.deltas(kernel, dilation)
+    return [delta for delta in deltas if region != "CROSS" or sum(map(bool, delta)) <= 1]
+
+
 def _floor_place(graph: Graph, name: str, x: Place, stride: Any, sites: Any, geometry: Any) -> Place:
     level = x.on_level()
     made = graph.floor_level(name, level, stride, sites, "a strided layer")
@@ -145,35 +214,41 @@ def _floor_place(graph: Graph, name: str, x: Place, stride: Any, sites: Any, geo
     return Place("sites", name, made)
 
 
-def _known_level(graph: Graph, sites: Any, unit: tuple[int, ...]) -> Level:
+def _found_level(graph: Graph, sites: Any, unit: tuple[int, ...]) -> Level | None:
     for level in graph.levels:
         if level.coordinates is not None and level.stride == unit and np.array_equal(level.coordinates, sites):
             return level
-    raise RefusalError("a layer onto coordinates that no layer before has made")
+    return None
+
+
+def _known_level(graph: Graph, sites: Any, unit: tuple[int, ...]) -> Level:
+    level = _found_level(graph, sites, unit)
+    if level is None:
+        raise RefusalError("a layer onto coordinates that no layer before has made")
+    return level
 
 
 def _finer(graph: Graph, module: Any, x: Place, result: Any, weight: Any, bias: Any, groups: int, target: Any) -> Place:
     generator = module.kernel_generator
     geometry = _geometry(graph, generator)
     kernel, stride, dilation, region = geometry
-    level, sites = x.on_level(), _sites(graph, result)
-    unit = _finer_unit(level, stride)
+    level, unit = x.on_level(), _finer_unit(x.on_level(), stride)
+    sites = graph.sites_of(result.C, [unit[graph.axes.index(a)] for a in range(len(unit))])
     options = {"dilation": dilation, "groups": groups}
     if region == "CUSTOM":
         raise RefusalError("a transposed convolution of listed offsets is not traced")
     if region == "CROSS":
         options["is_cross"] = True
-    if generator.expand_coordinates and target is None:
-        if region != "CUBE":
-            raise RefusalError(f"a kernel of shape {region} that makes new sites is not traced")
-        expected = site_maths.reached(level.sites(), stride, site_maths.deltas(kernel, dilation))
+    fine = None if generator.expand_coordinates and target is None else _found_level(graph, sites, unit)
+    if fine is None and target is None:
+        expected = site_maths.reached(level.sites(), stride, _deltas(kernel, dilation, region))
         check_sites(sites, expected, "a generative layer")
         name = graph.node(
             "conv", [x.node], lambda network, n: network.generative(n, x.node, weight, kernel, stride, bias, **options)
         )
-        key = (*level.key, "generative", kernel, stride, dilation)
+        key = (*level.key, "generative", kernel, stride, dilation, region)
         return Place("sites", name, graph.level(key, name, unit, sites))
-    fine = _known_level(graph, sites, unit)
+    fine = fine or _known_level(graph, sites, unit)
     partner = graph.paired.get((id(fine), id(level), geometry))
     if partner is not None:
         name = graph.node(
@@ -206,6 +281,11 @@ def _pool(reduce: str) -> Any:
         kernel, stride, dilation, region = geometry
         if region != "CUBE":
             raise RefusalError(f"a pool of shape {region} is not in the model format")
+        _check_stride(x)
+        if kernel == stride:
+            dilation = (1,) * len(kernel)  # MinkowskiEngine then pools by floor(coordinates / stride) alone
+            geometry = (kernel, stride, dilation, region)
+        _check_pool(reduce, kernel, stride, dilation)
         sites, far = _sites(graph, result), dilation if max(dilation) > 1 else ()
         if module.is_transpose:
             level = here.on_level()
@@ -232,6 +312,25 @@ def _pool(reduce: str) -> Any:
         return _finished(graph, result, _floor_place(graph, name, here, stride, sites, geometry))
 
     return layer
+
+
+def _check_pool(reduce: str, kernel: Any, stride: Any, dilation: Any) -> None:
+    """Raises RefusalError for pools whose cells are not those of the model format, where odd kernels are centred."""
+    what = f"a pool with the kernel {list(kernel)} and the stride {list(stride)}"
+    if kernel == stride:
+        if any(k % 2 and k > 1 for k in kernel):
+            raise RefusalError(
+                f"{what}: where both are equal, MinkowskiEngine's kernel begins at its site, and an odd kernel of the "
+                "model format is centred. Even kernels of the stride's size, or an odd kernel with another stride, are "
+                "served"
+            )
+        return
+    reach = [[d * (c - (k // 2 if k % 2 else 0)) for c in range(k)] for k, d in zip(kernel, dilation, strict=True)]
+    if reduce == "MAX" and any(set(range(s)) - set(cells) for s, cells in zip(stride, reach, strict=True)):
+        raise RefusalError(
+            f"{what}: where a kernel has no site, MinkowskiEngine's maximum is -3.4e38. A kernel that covers its "
+            "stride has no such place"
+        )
 
 
 def _global_pool(reduce: str) -> Any:
@@ -262,6 +361,15 @@ def _broadcast(function: str) -> Any:
         return _finished(graph, result, place)
 
     return layer
+
+
+def _spread(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Handles MinkowskiBroadcast, whose result can be added to rows of sites, multiplied with them, or joined to them.
+    """
+    x, samples = args
+    result = call(_plain(x), _plain(samples))
+    place = Place("spread", sparse_place(samples, "samples").node, index=sparse_place(x).on_level().sites()[:, 0])
+    return _finished(graph, result, place)
 
 
 def _instance_norm(epsilon: float) -> Any:
@@ -320,11 +428,12 @@ LAYERS: dict[str, Any] = {
     "MinkowskiAvgPooling": _pool("AVERAGE"),
     "MinkowskiSumPooling": _pool("SUM"),
     "MinkowskiMaxPooling": _pool("MAX"),
-    "MinkowskiPoolingTranspose": _pool("AVERAGE"),
+    "MinkowskiPoolingTranspose": _pool("SUM"),
     "MinkowskiGlobalPooling": _global_pool("AVERAGE"),
     "MinkowskiGlobalAvgPooling": _global_pool("AVERAGE"),
     "MinkowskiGlobalSumPooling": _global_pool("SUM"),
     "MinkowskiGlobalMaxPooling": _global_pool("MAX"),
+    "MinkowskiBroadcast": _spread,
     "MinkowskiBroadcastAddition": _broadcast("ADD"),
     "MinkowskiBroadcastMultiplication": _broadcast("MULTIPLY"),
     "MinkowskiBroadcastConcatenation": _broadcast("CONCAT"),

@@ -64,6 +64,9 @@ def patched(graph: Graph, module: Any, cut: str) -> Iterator[None]:
                 replace(tensor, "dense", _refused_dense(tensor.dense))
             elif library == "MinkowskiEngine":
                 replace(tensor, "__add__", _sum(graph, tensor.__add__))
+                replace(tensor, "__sub__", _difference(tensor.__sub__))
+                for name in ("__mul__", "__truediv__"):
+                    replace(tensor, name, _refused_on_other_sites(getattr(tensor, name)))
         yield
     finally:
         for owner, name, value in reversed(own):
@@ -78,8 +81,11 @@ def _traced_call(graph: Graph, paths: dict[int, str], cut: str, original: Callab
 
     def call(module: Any, *args: Any, **kwargs: Any) -> Any:
         path = paths.get(id(module), "")
-        if not path:
-            return original(module, *args, **kwargs)
+        if not path:  # made in a forward, where a layer without weights, such as MinkowskiUnion(), is a layer too
+            layer = None if any(True for _ in module.parameters()) else layers.layer_of(module)
+            if layer is None:
+                return original(module, *args, **kwargs)
+            return layer(graph, module, lambda *a, **k: original(module, *a, **k), args, kwargs)
         counts[path] = counts.get(path, 0) + 1
         name = path if counts[path] == 1 else f"{path}#{counts[path]}"
         was_leaf, graph.is_leaf = graph.is_leaf, layers.is_library_layer(module)
@@ -176,9 +182,36 @@ def _refused_dense(original: Callable[..., Any]) -> Any:
 
 def _sum(graph: Graph, original: Callable[..., Any]) -> Any:
     def __add__(self: Any, other: Any) -> Any:  # noqa: N807
-        is_union = kind_of(other) == "MinkowskiEngine" and self.coordinate_map_key != other.coordinate_map_key
-        if is_union and place_of(self.F) is not None and place_of(other.F) is not None:
+        if _is_on_other_sites(self, other):
             return minkowski_layers.union(graph, original, [self, other])
         return original(self, other)
 
     return __add__
+
+
+def _difference(original: Callable[..., Any]) -> Any:
+    def __sub__(self: Any, other: Any) -> Any:  # noqa: N807
+        if kind_of(other) == "MinkowskiEngine" and place_of(self.F) is not None and place_of(other.F) is not None:
+            return self + minkowski_layers.like(other, -other.F)
+        return original(self, other)
+
+    return __sub__
+
+
+def _refused_on_other_sites(original: Callable[..., Any]) -> Any:
+    def combine(self: Any, other: Any) -> Any:
+        if _is_on_other_sites(self, other):
+            raise RefusalError(
+                "a product or quotient of sparse tensors on other sites is not in the model format: the library leaves "
+                "the first tensor's rows as they are where the second one has no site"
+            )
+        return original(self, other)
+
+    return combine
+
+
+def _is_on_other_sites(x: Any, other: Any) -> bool:
+    """Returns whether two traced sparse tensors of MinkowskiEngine have different coordinates."""
+    if kind_of(other) != "MinkowskiEngine" or place_of(x.F) is None or place_of(other.F) is None:
+        return False
+    return bool(x.coordinate_map_key != other.coordinate_map_key)

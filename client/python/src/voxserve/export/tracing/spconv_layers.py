@@ -155,7 +155,15 @@ def _pool(reduce: str) -> Any:
             ),
         )
         place = _onto_padded(graph, module, here, result, name)
-        if reduce == "MAX":  # spconv's maximum includes 0, which a ReLU after the pool does too
+        begins_at_zero = str(module.algo).endswith("Native")
+        if reduce == "MAX" and bool((unwrapped(x.features) < 0).any()):
+            rule = "begins at 0, as here" if begins_at_zero else "begins at 0, and not here"
+            graph.warn(
+                f"'{name}': the pool's input has values below 0. With spconv's Native algorithm, as its CPU build and "
+                f"spconv 1 have it, a maximum {rule}; with its default on a GPU it does not. If yours is the other "
+                "one, give the layer algo=spconv.ConvAlgo.Native, or export with --stand-in spconv"
+            )
+        if reduce == "MAX" and begins_at_zero:  # a ReLU after the pool does the same
             relu = graph.node("relu", [name], lambda network, n: network.relu(n, name))
             place = replace(place, node=relu)
         return _finished(graph, result, place)

@@ -1,0 +1,105 @@
+"""Compares layers of the stand-ins, and what is exported from them, with what the libraries themselves computed.
+
+The numbers are in tests/golden; minkowski_layers.py and spconv_layers.py made them with the libraries, and say how.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import serving
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+import golden_layers  # noqa: E402
+import minkowski_layers  # noqa: E402
+import spconv_layers  # noqa: E402
+from traced_networks import load  # noqa: E402
+
+from voxserve.export import ExportError, from_torch  # noqa: E402
+from voxserve.verify import served  # noqa: E402
+from voxserve.verify.compare import Comparison, Model  # noqa: E402
+from voxserve.verify.reference import Reference, Rows  # noqa: E402
+from voxserve.verify.sparse_tensors import coordinates_of, features_of  # noqa: E402
+
+pytestmark = [
+    pytest.mark.usefixtures("stand_in_libraries"),
+    pytest.mark.filterwarnings("ignore:.*the pool's input has values below 0"),
+]
+
+SOURCES: dict[str, tuple[ModuleType, str, dict[str, Any]]] = {  # library -> cases, module, from_torch's options
+    "minkowski": (minkowski_layers, "MinkowskiEngine", {}),
+    "spconv": (spconv_layers, "spconv.pytorch", {"axes": "zyx"}),
+}
+ALL = [(library, name) for library, (cases, _, _) in SOURCES.items() for name in cases.CASES]
+REFUSED = {  # case -> why the model format does not have it
+    "expand 3 / 2": "expand_coordinates is not in the model format. Expand without a stride",
+    "expand 2 / 2": "expand_coordinates is not in the model format. Expand without a stride",
+    "Avg 3 / 3": "MinkowskiEngine's kernel begins at its site",
+    "unpool 3 / 3": "MinkowskiEngine's kernel begins at its site",
+    "Max 2 / 3": "MinkowskiEngine's maximum is -3.4e38",
+    "a * b": "a product or quotient of sparse tensors on other sites",
+}
+
+
+def network(library: str, name: str) -> tuple[Any, Any, dict[str, Any]]:
+    cases, module, options = SOURCES[library]
+    engine = load(module)
+    return cases.made(engine, name), cases.example(engine), options
+
+
+def golden(library: str, name: str) -> Any:
+    return golden_layers.read(f"{library}_layers")(name)
+
+
+def reference(library: str, name: str, example: Any) -> Reference:
+    """Returns what the library computed as a reference."""
+    table = golden(library, name)
+    width = 1 + 3
+    rows = Rows(table[:, width:], table[:, :width].astype(np.int32))
+    return Reference(Rows(features_of(example).numpy(), coordinates_of(example)), {"output": rows})
+
+
+@pytest.mark.parametrize(("library", "name"), ALL)
+def test_stand_ins_compute_what_the_library_does(library: str, name: str) -> None:
+    module, example, _ = network(library, name)
+    with torch.no_grad():
+        made, expected = golden_layers.table(module(example)), golden(library, name)
+    assert made.shape == expected.shape
+    np.testing.assert_array_equal(made[:, :4], expected[:, :4])
+    np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("library", "name"), ALL)
+def test_what_is_exported_computes_what_the_library_does(tmp_path: Path, library: str, name: str) -> None:
+    module, example, options = network(library, name)
+    if name in REFUSED:
+        with pytest.raises(ExportError, match=REFUSED[name]):
+            from_torch(module, example, **options)
+        return
+    from_torch(module, example, **options).write(tmp_path / "model")
+    comparison = Comparison(Model.read(tmp_path / "model"), reference(library, name, example))
+    assert comparison.skipped == {}
+    (deviation,) = comparison.outputs().values()
+    assert deviation.is_within(1e-5), deviation
+    assert deviation.magnitude > 0.05
+
+
+@pytest.mark.integration
+def test_the_server_computes_what_the_library_does(tmp_path: Path) -> None:
+    """Compares all cases whose results are a tensor on sites with the server's float32 answers."""
+    references = {}
+    for number, (library, name) in enumerate(case for case in ALL if case[1] not in REFUSED):
+        module, example, options = network(library, name)
+        folder = tmp_path / "models" / f"m{number}"
+        from_torch(module, example, **options).write(folder, config="precision: PRECISION_FLOAT32\n")
+        references[folder.name] = (name, reference(library, name, example))
+    with serving(tmp_path / "models", tmp_path / "log") as address:
+        for model, (name, wanted) in references.items():
+            answers = served.deviations(Model.read(tmp_path / "models" / model), wanted, address, model)
+            assert answers, name
+            for deviation in answers.values():
+                assert deviation.is_within(1e-4), f"{name}: {deviation}"
