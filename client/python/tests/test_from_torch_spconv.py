@@ -11,14 +11,16 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 import traced_networks as networks  # noqa: E402
 
+from voxserve.export import from_torch  # noqa: E402
+
 pytestmark = pytest.mark.filterwarnings("ignore")  # ignores the warnings of spconv and its libraries
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Sets one thread: with two or more, spconv 2.3 on a CPU loses some of the sums, differently in each run."""
+def two_threads() -> Iterator[None]:
+    """Sets two threads, with which spconv 2.3 on a CPU loses some of the sums unless voxserve gives it one."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(2)
     yield
     torch.set_num_threads(before)
 
@@ -62,3 +64,12 @@ def test_a_layer_with_a_forward_of_its_own_is_followed_into_it(tmp_path: Path) -
     module = networks.randomize(spconv.SparseSequential(OneCell(networks.CHANNELS, 7, 1, bias=False)))
     _, comparison = networks.round_trip(tmp_path, module, networks.spconv_example(spconv), axes="zyx")
     assert comparison.outputs()["output"].magnitude > 0.1
+
+
+@pytest.mark.parametrize("layer", ["SubMConv3d", "SparseAvgPool3d"])
+def test_what_spconv_lacks_on_a_cpu_is_told(layer: str) -> None:
+    spconv = pytest.importorskip("spconv.pytorch", reason="spconv is not installed")
+    arguments = (networks.CHANNELS, 7, 3) if layer == "SubMConv3d" else (2, 2)
+    module = spconv.SparseSequential(getattr(spconv, layer)(*arguments)).eval()
+    with pytest.raises(ValueError, match="on a CPU it adds no bias and has no average pool"):
+        from_torch(module, networks.spconv_example(spconv), axes="zyx")

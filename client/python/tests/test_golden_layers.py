@@ -73,6 +73,31 @@ def test_stand_ins_compute_what_the_library_does(library: str, name: str) -> Non
     np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_expanding_computes_what_the_library_printed() -> None:
+    """The report MinkowskiEngine#328 prints 0 5 0 / 4 3 0 / 0 0 0 for 0 2 / 1 3 and a 2 x 2 kernel of ones."""
+    engine = load("MinkowskiEngine")
+    layer = engine.MinkowskiConvolution(1, 1, kernel_size=2, expand_coordinates=True, dimension=2)
+    layer.kernel.data.fill_(1)
+    coordinates = torch.tensor([[0, 0, 1], [0, 1, 0], [0, 1, 1]], dtype=torch.int32)
+    y = layer(engine.SparseTensor(torch.tensor([[2.0], [1.0], [3.0]]), coordinates))
+    printed = np.zeros((3, 3))
+    printed[tuple(y.C[:, 1:].T.numpy())] = y.F.detach().numpy()[:, 0]
+    np.testing.assert_array_equal(printed, [[0, 5, 0], [4, 3, 0], [0, 0, 0]])
+    assert len(y) == 8
+
+
+@pytest.mark.parametrize("algorithm", ["Native", "MaskImplicitGemm"])
+def test_a_maximum_begins_at_zero_with_one_algorithm(algorithm: str) -> None:
+    spconv = load("spconv.pytorch")
+    layer = spconv.SparseMaxPool3d(2, 2, algo=spconv.ConvAlgo[algorithm]).eval()
+    x = spconv.SparseConvTensor(torch.tensor([[-2.0]]), torch.zeros((1, 4), dtype=torch.int32), [2, 2, 2], 1)
+    assert layer(x).features.tolist() == [[0.0 if algorithm == "Native" else -2.0]]
+    served = "Native" if algorithm == "Native" else "the default"
+    with pytest.warns(UserWarning, match=f"begins a maximum at 0.*Served is what {served} computes"):
+        network = from_torch(layer, x, axes="zyx").network
+    assert ("FUNCTION_RELU" in network.to_textproto()) == (algorithm == "Native")
+
+
 @pytest.mark.parametrize(("library", "name"), ALL)
 def test_what_is_exported_computes_what_the_library_does(tmp_path: Path, library: str, name: str) -> None:
     module, example, options = network(library, name)

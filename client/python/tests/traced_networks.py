@@ -110,7 +110,8 @@ def spconv_detector(spconv: Any) -> Any:
             self.up = nn.ConvTranspose2d(8, 4, 2, stride=2)
 
         def forward(self, x: Any) -> Any:
-            y = self.pool(self.down(self.wide(x)))
+            y = self.down(self.wide(x))
+            y = self.pool(y.replace_feature(torch.relu(y.features)))  # below 0, spconv's maxima differ
             dense = y.dense()
             batch, channels, depth, rows, columns = dense.shape
             image = self.blocks(dense.view(batch, channels * depth, rows, columns))

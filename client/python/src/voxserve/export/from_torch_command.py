@@ -18,6 +18,7 @@ from voxserve.export.model_folder import config_textproto
 from voxserve.export.networks.tensors import ExportError
 from voxserve.export.tracing.from_torch import from_torch
 from voxserve.export.tracing.input_points import Points
+from voxserve.verify import machine
 
 NAME = "from-torch"
 _EXAMPLE = (
@@ -38,6 +39,14 @@ def add_parser(networks: Any) -> None:
     command.add_argument("--result", default="", metavar="NAME", help="serves this one of several results")
     command.add_argument(
         "--features-of", default="", metavar="KEY", help="the features' key in an example that is a dict"
+    )
+    command.add_argument(
+        "--stand-in",
+        action="append",
+        default=[],
+        choices=stand_ins.LIBRARIES,
+        help="computes with voxserve's stand-in although the library is installed, as spconv needs it for a bias on a "
+        "CPU; may be repeated",
     )
     command.add_argument("--reference", metavar="NPZ", help="writes what the module computes, for voxserve.verify")
     points = command.add_argument_group("points", "how the server makes voxels; without these, clients send voxels")
@@ -77,8 +86,12 @@ def run(options: argparse.Namespace) -> int:
 def _export(options: argparse.Namespace) -> tuple[Path, list[str], int]:
     state = checkpoint_file.read(options.checkpoint) if options.checkpoint else None
     classes, ignore_label = read_classes(options.classes) if options.classes else ((), None)
-    texts = [f"{library} is not installed: a stand-in computes for it" for library in stand_ins.install()]
-    module, example, other = _made(options.factory)
+    texts = [
+        f"{library} is {'replaced' if library in options.stand_in else 'not installed'}: a stand-in computes for it"
+        for library in stand_ins.install(replace=options.stand_in)
+    ]
+    with machine.prepared() as told:
+        module, example, other = _made(options.factory)
     if state is None and (options.prefix or options.spconv_order):
         raise ValueError("--prefix and --spconv-order are of a checkpoint, and none is given")
     if state is None:
@@ -111,10 +124,12 @@ def _export(options: argparse.Namespace) -> tuple[Path, list[str], int]:
     if options.reference:
         from voxserve.verify.record import record
 
-        record(module, example, options.reference)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the trace has told the same
+            record(module, example, options.reference)
     config = config_textproto(classes, ignore_label, options.notice)
     folder = exported.write(options.output, config=config, version=options.version, notice=options.notice)
-    return folder, [*texts, *exported.warnings], len(exported.network.tensors)
+    return folder, list(dict.fromkeys([*texts, *told, *exported.warnings])), len(exported.network.tensors)
 
 
 def _made(factory: str) -> tuple[Any, Any, Any]:

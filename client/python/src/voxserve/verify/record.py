@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from voxserve.arrays import array_of
+from voxserve.verify import machine
 from voxserve.verify.reference import Reference, Rows, part_name
 from voxserve.verify.sparse_tensors import coordinates_of, features_of, kind_of, named
 
@@ -24,7 +26,10 @@ def record(module: Any, inputs: Any, path: str | Path = "reference.npz", *, inte
     intermediates: also writes the results of the module's parts, so that voxserve.verify can name the first part whose
         result deviates.
 
-    ValueError if the module is in training mode, has no sparse tensor as its input, or returns no tensor.
+    Warns of what it changes on this machine: one thread for spconv on a CPU, and the CPU in place of a GPU.
+
+    ValueError if the module is in training mode, has no sparse tensor as its input, returns no tensor, or needs a bias
+    that spconv cannot add on a CPU.
     """
     import torch
 
@@ -36,11 +41,13 @@ def record(module: Any, inputs: Any, path: str | Path = "reference.npz", *, inte
     hooks = [part.register_forward_pre_hook(recorder.before) for part in module.modules()]
     hooks += [part.register_forward_hook(recorder.after(name)) for name, part in module.named_modules() if name]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), machine.prepared(module) as texts:
             result = module(*inputs) if isinstance(inputs, tuple) else module(inputs)
     finally:
         for hook in hooks:
             hook.remove()
+    for text in texts:
+        warnings.warn(text, stacklevel=2)
     if recorder.input is None:
         raise ValueError("the inputs have no sparse tensor, and the module's parts are given none")
     outputs = {name: rows for name, value in named(result) if (rows := recorder.result_rows(value)) is not None}

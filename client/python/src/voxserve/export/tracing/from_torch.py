@@ -105,7 +105,7 @@ def from_torch(
     other: the second example, with other numbers of voxels and samples; None: some rows of the first one.
 
     Raises ExportError, with the user's line of Python, for an operation that the model format does not have, and
-    ValueError for wrong arguments.
+    ValueError for wrong arguments, and where spconv has to add a bias on a CPU, which it cannot.
     """
     training = [path or type(part).__name__ for path, part in module.named_modules() if part.training]
     if training:

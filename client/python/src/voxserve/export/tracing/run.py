@@ -13,6 +13,7 @@ from voxserve.export.networks.tensors import ExportError
 from voxserve.export.tracing.graph import INPUT, Graph, Place
 from voxserve.export.tracing.refusal import LimitError, RefusalError
 from voxserve.export.tracing.second_cloud import is_features
+from voxserve.verify import machine
 from voxserve.verify.sparse_tensors import features_of, kind_of, named
 
 
@@ -43,7 +44,12 @@ def trace(module: Any, example: Any, axes: tuple[int, ...], cut: str, features: 
 
     graph = Graph(axes=axes)
     graph.stored = {tensor.data_ptr() for tensor in module.state_dict(keep_vars=True).values()}
-    with torch.no_grad(), _unchanged(module), patches.patched(graph, module, cut):
+    with (
+        torch.no_grad(),
+        machine.prepared(module) as texts,
+        _unchanged(module),
+        patches.patched(graph, module, cut),
+    ):
         try:
             arguments = _traced_example(graph, example, features)
             returned = module(*arguments) if isinstance(arguments, tuple) else module(arguments)
@@ -53,6 +59,8 @@ def trace(module: Any, example: Any, axes: tuple[int, ...], cut: str, features: 
             raise
         except RefusalError as refusal:
             raise refusal.offering(graph.last_module) from None
+    for text in texts:
+        graph.warn(text)
     return _results(graph, returned)
 
 

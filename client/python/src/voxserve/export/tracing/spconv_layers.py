@@ -157,11 +157,12 @@ def _pool(reduce: str) -> Any:
         place = _onto_padded(graph, module, here, result, name)
         begins_at_zero = str(module.algo).endswith("Native")
         if reduce == "MAX" and bool((unwrapped(x.features) < 0).any()):
-            rule = "begins at 0, as here" if begins_at_zero else "begins at 0, and not here"
+            served = "Native" if begins_at_zero else "the default"
             graph.warn(
-                f"'{name}': the pool's input has values below 0. With spconv's Native algorithm, as its CPU build and "
-                f"spconv 1 have it, a maximum {rule}; with its default on a GPU it does not. If yours is the other "
-                "one, give the layer algo=spconv.ConvAlgo.Native, or export with --stand-in spconv"
+                f"'{name}': the pool's input has values below 0. There spconv's algorithms differ: Native, that of its "
+                "CPU build and of spconv 1, begins a maximum at 0, and its default on a GPU does not. Served is what "
+                f"{served} computes. For the other one, give the layer algo=spconv.ConvAlgo.Native, or export with "
+                "--stand-in spconv"
             )
         if reduce == "MAX" and begins_at_zero:  # a ReLU after the pool does the same
             relu = graph.node("relu", [name], lambda network, n: network.relu(n, name))
