@@ -23,6 +23,7 @@ from voxserve.export import ExportError, from_torch  # noqa: E402
 from voxserve.verify import served  # noqa: E402
 from voxserve.verify.compare import Comparison, Model  # noqa: E402
 from voxserve.verify.reference import Reference, Rows  # noqa: E402
+from voxserve.verify.sites import rows_of  # noqa: E402
 from voxserve.verify.sparse_tensors import coordinates_of, features_of  # noqa: E402
 
 pytestmark = [
@@ -71,6 +72,46 @@ def test_stand_ins_compute_what_the_library_does(library: str, name: str) -> Non
     assert made.shape == expected.shape
     np.testing.assert_array_equal(made[:, :4], expected[:, :4])
     np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_stand_in_computes_spconvs_random_convolutions() -> None:
+    """Compares 250 convolutions on 1 to 4 axes with spconv 2.3.8; tests/oracles/spconv_convolutions.py wrote them."""
+    spconv = load("spconv.pytorch")
+    with np.load(golden_layers.FOLDER / "spconv_convolutions.npz") as archive:
+        arrays = {key: archive[key] for key in archive.files}
+    names = sorted({key.partition("_")[0] for key in arrays})
+    assert len(names) == 250
+    for name in names:
+        part = {key.partition("_")[2]: values for key, values in arrays.items() if key.startswith(f"{name}_")}
+        dimension, kind, num_samples = part["params"][:3].tolist()
+        kernel, stride, dilation, padding, shape, _ = part["params"][3:].reshape(6, 4)[:, :dimension].tolist()
+        is_pool = kind == 5
+        layers = ("SubMConv", "SparseConv", "SparseConv", "SparseConvTranspose", "SparseConvTranspose", "SparseMaxPool")
+        channels = () if is_pool else part["w"].shape[1:]
+        first = getattr(spconv, f"{layers[kind]}{dimension}d")(
+            *channels, kernel, stride=stride, padding=padding, dilation=dilation, indice_key="k",
+            **({} if is_pool else {"bias": False}),
+        )  # fmt: skip
+        rows, indices = map(torch.from_numpy, (part["x"], part["in"].astype(np.int32)))
+        x = spconv.SparseConvTensor(rows, indices, shape, num_samples)
+        with torch.no_grad():
+            if not is_pool:
+                first.weight.copy_(_stored(part["w"], kernel))
+            y = first(x)
+            if "w2" in part:
+                back = getattr(spconv, f"SparseInverseConv{dimension}d")(*part["w2"].shape[1:], kernel, "k", bias=False)
+                back.weight.copy_(_stored(part["w2"], kernel))
+                features = y.features.clamp(min=0) if is_pool else y.features  # on a CPU a maximum begins at 0
+                y = back(y.replace_feature(features))
+        at = rows_of(y.indices.numpy(), part["out"])
+        assert (at >= 0).all(), name
+        assert len(at) == len(y.indices), name
+        np.testing.assert_allclose(y.features.numpy()[at], part["y"], atol=1e-5, err_msg=name)
+
+
+def _stored(cells: Any, kernel: list[int]) -> Any:
+    """Converts cells [K, Cin, Cout] to spconv 2's weight [Cout, ..., Cin]."""
+    return torch.from_numpy(cells.transpose(2, 0, 1).reshape(cells.shape[2], *kernel, cells.shape[1]).copy())
 
 
 def test_expanding_computes_what_the_library_printed() -> None:

@@ -25,19 +25,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 import library_networks  # noqa: E402
 import traced_networks as networks  # noqa: E402
-from conftest import serving  # noqa: E402
+from conftest import REPOSITORY, serving  # noqa: E402
 from library_networks import CASES, Case  # noqa: E402
 
 import voxserve  # noqa: E402
 from voxserve.export import from_torch  # noqa: E402
 from voxserve.verify import served  # noqa: E402
 from voxserve.verify.compare import Comparison, Deviation, Model  # noqa: E402
-from voxserve.verify.reference import Reference  # noqa: E402
+from voxserve.verify.reference import Reference, read  # noqa: E402
+from voxserve.verify.sites import rows_of  # noqa: E402
 
 TOLERANCE = 1e-4  # relative to an output's largest magnitude
 CONFIG = "precision: PRECISION_FLOAT32\n"
@@ -109,6 +111,24 @@ def test_round_trip(tmp_path: Path, case: Case) -> None:
 @pytest.mark.parametrize("case", [c for c in CASES if c.has_stand_in], ids=lambda case: f"{case.library}: {case.name}")
 def test_round_trip_of_stand_ins(tmp_path: Path, case: Case) -> None:
     round_trip(case, tmp_path / "model", "cpu").check()
+
+
+@pytest.mark.usefixtures("stand_in_libraries")
+@pytest.mark.parametrize("case", [c for c in CASES if c.golden], ids=lambda case: case.golden)
+def test_stand_ins_compute_what_the_library_did(tmp_path: Path, case: Case) -> None:
+    module, example, _ = case.make("cpu")
+    golden = read(REPOSITORY / "tests" / "golden" / "libraries" / case.golden / "reference.npz")
+    made = voxserve.record(module, example, tmp_path / "reference.npz")
+    np.testing.assert_array_equal(made.input.values, golden.input.values)
+    assert set(made.outputs) == set(golden.outputs)
+    for name, rows in golden.outputs.items():
+        ours, at = made.outputs[name], slice(None)
+        if rows.coordinates is not None and ours.coordinates is not None:
+            assert len(ours.coordinates) == len(rows.coordinates), name
+            at = rows_of(ours.coordinates, rows.coordinates)
+            assert (at >= 0).all(), name
+        largest = np.abs(rows.values).max()
+        np.testing.assert_allclose(ours.values[at] / largest, rows.values / largest, atol=TOLERANCE, err_msg=name)
 
 
 @pytest.mark.integration
