@@ -58,6 +58,10 @@ def _channelwise(kernel: Any, stride: Any = 1, dilation: Any = 1) -> Build:
     return build
 
 
+def _positive(y: Any) -> Any:
+    return (y.F[:, :1] > 0).squeeze(1)
+
+
 def _back(kind: str, kernel: Any, down: Any = 1, cut: bool = False, **options: Any) -> Build:
     """Strides by 2 and back. down: the size of the first kernel. cut: prunes the coarse sites between."""
 
@@ -68,7 +72,7 @@ def _back(kind: str, kernel: Any, down: Any = 1, cut: bool = False, **options: A
 
         def run(layers: Any, x: Any) -> Any:
             y = layers["coarse"](x)
-            return layers["fine"](layers["prune"](y, (y.F[:, :1] > 0).squeeze(1)) if cut else y)
+            return layers["fine"](layers["prune"](y, _positive(y)) if cut else y)
 
         return {"coarse": coarse, "fine": layer, "prune": prune}, run
 
@@ -88,7 +92,7 @@ def _onto(engine: Any) -> Any:
     conv = engine.MinkowskiConvolution(CHANNELS, 3, 3, dimension=3)
 
     def run(layers: Any, x: Any) -> Any:
-        return layers["conv"](x, layers["prune"](x, (x.F[:, :1] > 0).squeeze(1)))
+        return layers["conv"](x, layers["prune"](x, _positive(x)))
 
     return {"prune": prune, "conv": conv}, run
 
@@ -136,7 +140,7 @@ def _two(function: Callable[[Any, Any, Any], Any], cut: bool = True) -> Build:
 
         def run(layers: Any, x: Any) -> Any:
             y = layers["conv"](x)
-            other = layers["prune"](y, (y.F[:, :1] > 0).squeeze(1)) if cut else y
+            other = layers["prune"](y, _positive(y)) if cut else y
             return function(engine, x, other)
 
         return {"conv": conv, "prune": prune}, run
@@ -144,7 +148,50 @@ def _two(function: Callable[[Any, Any, Any], Any], cut: bool = True) -> Build:
     return build
 
 
+def _sequence(*names: str) -> Build:
+    """Layers one after another: which coordinates a layer goes to depends on those before it."""
+
+    def build(engine: Any) -> Any:
+        three, both = {"dimension": 3}, (CHANNELS, CHANNELS)
+        makers = {
+            "expand": lambda: engine.MinkowskiConvolution(*both, 3, expand_coordinates=True, **three),
+            "conv": lambda: engine.MinkowskiConvolution(*both, 3, **three),
+            "down": lambda: engine.MinkowskiConvolution(*both, 2, 2, **three),
+            "up": lambda: engine.MinkowskiConvolutionTranspose(*both, 2, 2, **three),
+            "wide": lambda: engine.MinkowskiConvolutionTranspose(*both, 3, 2, **three),
+            "grow": lambda: engine.MinkowskiGenerativeConvolutionTranspose(*both, 2, 2, **three),
+            "pool": lambda: engine.MinkowskiMaxPooling(2, 2, **three),
+            "unpool": lambda: engine.MinkowskiPoolingTranspose(2, 2, **three),
+            "prune": engine.MinkowskiPruning,
+        }
+
+        def run(layers: Any, x: Any) -> Any:
+            for name, layer in layers.items():
+                x = layer(x, _positive(x)) if name.startswith("prune") else layer(x)
+            return x
+
+        return {f"{name}{number}": makers[name]() for number, name in enumerate(names)}, run
+
+    return build
+
+
+def _sum_of_paths(engine: Any) -> Any:
+    """A pruned path and a whole one, which meet on the coarse sites of both, and go back."""
+    down, up = (engine.MinkowskiConvolution(CHANNELS, CHANNELS, 2, 2, dimension=3) for _ in range(2))
+    back = engine.MinkowskiConvolutionTranspose(CHANNELS, CHANNELS, 2, 2, dimension=3)
+    layers = {"prune": engine.MinkowskiPruning(), "a": down, "b": up, "back": back}
+    return layers, lambda layers, x: layers["back"](layers["a"](layers["prune"](x, _positive(x))) - layers["b"](x))
+
+
 CASES: dict[str, Build] = {
+    "expand, down, up": _sequence("expand", "down", "up"),
+    "expand, conv, expand": _sequence("expand", "conv", "expand"),
+    "prune, down, up": _sequence("prune", "down", "up"),
+    "down, prune, wide": _sequence("down", "prune", "wide"),
+    "down, down, grow, prune, conv, grow": _sequence("down", "down", "grow", "prune", "conv", "grow"),
+    "down, pool, unpool, up": _sequence("down", "pool", "unpool", "up"),
+    "down, grow, down, up": _sequence("down", "grow", "down", "up"),
+    "difference of paths": _sum_of_paths,
     "conv 3": _conv(3, bias=True),
     "conv 3x1x2": _conv((3, 1, 2)),
     "conv 4": _conv(4),
