@@ -40,6 +40,19 @@ def test_random_segmentation_networks_are_written(
     assert safetensors_file.read(folder / "1" / "weights.safetensors")
 
 
+@pytest.mark.parametrize("kernel", ["hypercross", "cube"])
+def test_crosses_of_a_state_dict_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], recorded: State, kernel: str
+) -> None:
+    arguments = ["--voxel-size", "0.1,0.1,0.1,0.5", "--output", str(tmp_path / "model")]
+    assert main(["minkowski-unet", "--width", "0.125", "--kernel", kernel, *arguments]) == 0
+    assert "warning" not in capsys.readouterr().err
+    safetensors_file.write(tmp_path / "w.safetensors", dict(recorded))
+    assert main(["minkowski-unet", str(tmp_path / "w.safetensors"), *arguments]) == 0
+    told = "Its release 0.5.4 reads the first cells of the cube instead" in capsys.readouterr().err
+    assert told == (kernel == "hypercross")
+
+
 @pytest.mark.parametrize(("data_set", "count", "some"), [("semantic-kitti", 19, "road"), ("nuscenes", 16, "car")])
 def test_classes_of_data_sets_have_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], data_set: str, count: int, some: str

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from voxserve.export import checkpoint_file, detector_command, from_torch_command, model_folder, weights
+from voxserve.export import (
+    checkpoint_file,
+    detector_command,
+    from_torch_command,
+    kernel_order,
+    model_folder,
+    weights,
+)
 from voxserve.export.arguments import add_folder, add_weights, names, point_features, voxel_size
 from voxserve.export.class_lists import check_classes
 from voxserve.export.input_files import narrow, read_classes
@@ -169,7 +176,9 @@ def _make_resnet(options: argparse.Namespace, state: _State) -> _Made:
 
 def _make_minkowski(options: argparse.Namespace, state: _State) -> _Made:
     if state is not None:
-        return _labelled(minkowski_unet.build(state, **_of_points(options)), "final")
+        network = minkowski_unet.build(state, **_of_points(options))
+        has_crosses = "KERNEL_SHAPE_CROSS" in network.to_textproto()
+        return _labelled(network, "final", (kernel_order.CROSS_OF_RELEASE,) if has_crosses else ())
     values = _of_random(options, "width", "num_classes", "kernel", "variant")
     return _labelled(minkowski_unet.random_network(**_of_points(options), **values), "final")
 

@@ -15,6 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+CROSS_OF_RELEASE = (
+    "a HYPER_CROSS is served as MinkowskiEngine computes it since 80b6350 (January 2022). Its release 0.5.4 reads the "
+    "first cells of the cube instead: a network that it trained is not served right"
+)
+
 
 def from_torchsparse(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> npt.NDArray[Any]:
     """Converts TorchSparse's weight [K, Cin, Cout]. It has the FIRST axis fastest if the kernel's number of cells is

@@ -98,10 +98,7 @@ def _convolution(graph: Graph, module: Any, call: Callable[..., Any], args: Any,
     region = _geometry(graph, generator)[3]
     weight = _cells(generator, weight, graph.axes, region)
     if region == "CROSS":
-        graph.warn(
-            f"'{graph.path[-1]}': a HYPER_CROSS is served as MinkowskiEngine computes it since 80b6350 (January 2022). "
-            "Its release 0.5.4 reads the first cells of the cube instead: a network that it trained is not served right"
-        )
+        graph.warn(f"'{graph.path[-1]}': {kernel_order.CROSS_OF_RELEASE}")
     if getattr(module, "is_transpose", False):
         place = _finer(graph, module, here, result, weight, bias, groups, target)
     elif generator.expand_coordinates and target is None and groups == 1:
