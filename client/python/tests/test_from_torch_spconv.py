@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 import traced_networks as networks  # noqa: E402
 
-from voxserve.export import from_torch  # noqa: E402
+from voxserve.export import ExportError, from_torch  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # ignores the warnings of spconv and its libraries
 
@@ -64,6 +65,46 @@ def test_a_layer_with_a_forward_of_its_own_is_followed_into_it(tmp_path: Path) -
     module = networks.randomize(spconv.SparseSequential(OneCell(networks.CHANNELS, 7, 1, bias=False)))
     _, comparison = networks.round_trip(tmp_path, module, networks.spconv_example(spconv), axes="zyx")
     assert comparison.outputs()["output"].magnitude > 0.1
+
+
+class OwnForward:
+    """A subclass's forward, which calls that of spconv."""
+
+    def forward(self, x: Any) -> Any:
+        y = super().forward(x)  # type: ignore[misc]
+        return y.replace_feature(y.features * 2.0)
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+@pytest.mark.parametrize("has_own_forward", [False, True])
+@pytest.mark.parametrize("name", ["SubMConv3d", "SparseConv3d"])
+def test_a_layer_alone_and_its_forward(
+    tmp_path: Path, request: pytest.FixtureRequest, name: str, has_own_forward: bool, is_installed: bool
+) -> None:
+    """spconv's code adds to the product of the kernel's centre behind torch's back, which a trace took for a linear
+    layer.
+    """
+    if is_installed:
+        spconv = pytest.importorskip("spconv.pytorch", reason="spconv is not installed")
+    else:
+        request.getfixturevalue("stand_in_libraries")
+        spconv = networks.load("spconv.pytorch")
+    base = getattr(spconv, name)
+    layer = type("Own", (OwnForward, base), {}) if has_own_forward else base
+    module = networks.randomize(layer(networks.CHANNELS, 5, 3, padding=1, bias=False))
+    exported, comparison = networks.round_trip(tmp_path, module, networks.spconv_example(spconv), axes="zyx")
+    assert comparison.outputs()["output"].magnitude > 0.1
+    assert "sparse_conv" in exported.network.to_textproto()
+
+
+def test_indices_that_do_not_lie_row_by_row_are_refused() -> None:
+    spconv = pytest.importorskip("spconv.pytorch", reason="spconv is not installed")
+    indices = torch.nonzero(torch.ones(1, 2, 3, 4)).int()
+    assert not indices.is_contiguous()
+    example = spconv.SparseConvTensor(torch.ones(len(indices), networks.CHANNELS), indices, [2, 3, 4], 1)
+    module = spconv.SubMConv3d(networks.CHANNELS, 7, 3, bias=False).eval()
+    with pytest.raises(ExportError, match=r"spconv reads them as if they did: .*contiguous\(\)"):
+        from_torch(module, example, axes="zyx")
 
 
 @pytest.mark.parametrize("layer", ["SubMConv3d", "SparseAvgPool3d"])

@@ -195,9 +195,7 @@ def _build(tensors: Tensors, config: Config, name: str, description: str, librar
     if config.pillar_widths:
         if is_det3d:
             raise ValueError("pillars are OpenPCDet's: det3d's state dicts have others")
-        x = pillars.image(
-            network, layers, config.voxels, config.pillar_widths, is_legacy=config.is_legacy_pillar
-        )
+        x = pillars.image(network, layers, config.voxels, config.pillar_widths, is_legacy=config.is_legacy_pillar)
     else:
         spconv_backbone.depth_after(config.voxels.grid()[2])
         x = spconv_backbone.voxelize(network, layers, config.voxels)

@@ -100,9 +100,7 @@ def _build(tensors: Tensors, config: Config, name: str, description: str) -> Net
     network = Network(name, description)
     layers = Layers(network, tensors, spconv_weight, SPARSE_EPSILON)
     if config.pillar_widths:
-        x = pillars.image(
-            network, layers, config.voxels, config.pillar_widths, is_legacy=config.is_legacy_pillar
-        )
+        x = pillars.image(network, layers, config.voxels, config.pillar_widths, is_legacy=config.is_legacy_pillar)
     else:
         spconv_backbone.depth_after(config.voxels.grid()[2])
         x = spconv_backbone.voxelize(network, layers, config.voxels)

@@ -204,9 +204,7 @@ def _union(tensors: Sequence[Tensor]) -> tuple[CoordinateMapKey, list[Any]]:
     sites = [products.to_sites(x.C) for x in tensors]
     made = site_maths.unique(np.concatenate(sites))
     strides = zip(*(x.coordinate_map_key.stride for x in tensors), strict=True)
-    key = tensors[0].coordinate_manager.new_key(
-        tuple(map(min, strides)), torch.from_numpy(made).int(), "merge"
-    )
+    key = tensors[0].coordinate_manager.new_key(tuple(map(min, strides)), torch.from_numpy(made).int(), "merge")
     return key, [torch.from_numpy(site_maths.rows_of(made, at)) for at in sites]
 
 

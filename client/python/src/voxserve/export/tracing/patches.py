@@ -60,6 +60,8 @@ def patched(graph: Graph, module: Any, cut: str) -> Iterator[None]:
             replace(tensor, "__init__", _noting(graph, tensor.__init__))
             if library == "spconv.pytorch":
                 replace(tensor, "dense", _dense(graph, tensor.dense))
+                for cls in _spconv_layers():
+                    replace(cls, "forward", _forward(graph, cls.forward))
             elif library == "torchsparse" and hasattr(tensor, "dense"):
                 replace(tensor, "dense", _refused_dense(tensor.dense))
             elif library == "MinkowskiEngine":
@@ -81,8 +83,8 @@ def _traced_call(graph: Graph, paths: dict[int, str], cut: str, original: Callab
 
     def call(module: Any, *args: Any, **kwargs: Any) -> Any:
         path = paths.get(id(module), "")
-        if not path:  # made in a forward, where a layer without weights, such as MinkowskiUnion(), is a layer too
-            layer = None if any(True for _ in module.parameters()) else layers.layer_of(module)
+        if not path:  # the whole module, or one made in a forward, such as MinkowskiUnion(): each may be a layer too
+            layer = layers.layer_of(module)
             if layer is None:
                 return original(module, *args, **kwargs)
             return layer(graph, module, lambda *a, **k: original(module, *a, **k), args, kwargs)
@@ -108,6 +110,27 @@ def _traced_call(graph: Graph, paths: dict[int, str], cut: str, original: Callab
         return result
 
     return call
+
+
+def _spconv_layers() -> list[Any]:
+    """Returns spconv's classes whose forward runs code that is not torch's."""
+    names = {"conv": "SparseConvolution", "pool": "SparseMaxPool"}
+    return [getattr(sys.modules[f"spconv.pytorch.{part}"], name) for part, name in names.items()]
+
+
+def _forward(graph: Graph, original: Callable[..., Any]) -> Any:
+    """Returns the forward of a layer, which a user's subclass may call for itself. spconv's own code writes into
+    tensors behind torch's back, so it never gets traced features.
+    """
+
+    def forward(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        if place_of(features_of(x)) is None:
+            return original(self, x, *args, **kwargs)
+        name = next(cls.__name__ for cls in type(self).__mro__ if cls.__name__ in spconv_layers.LAYERS)
+        handler = spconv_layers.LAYERS[name]
+        return handler(graph, self, lambda *a, **k: original(self, *a, **k), (x, *args), kwargs)
+
+    return forward
 
 
 def _noting(graph: Graph, original: Callable[..., Any]) -> Any:

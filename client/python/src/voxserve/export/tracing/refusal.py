@@ -56,7 +56,7 @@ class LimitError(RefusalError):
 def is_of_user(file: str) -> bool:
     """Returns whether a file of Python is the user's code: not voxserve's, torch's or a sparse library's."""
     path = Path(file)
-    is_library = file.startswith(_PACKAGE) or any(library in path.parts for library in _LIBRARIES)
+    is_library = file.startswith((_PACKAGE, "<frozen ")) or any(library in path.parts for library in _LIBRARIES)
     return not is_library and path.name != "contextlib.py"
 
 

@@ -17,6 +17,11 @@ from voxserve.verify import sites as site_maths
 
 
 def _run(call: Callable[..., Any], x: Any) -> Any:
+    if type(x).__module__.startswith("spconv") and not x.indices.is_contiguous():
+        raise RefusalError(
+            "the indices of a SparseConvTensor do not lie row by row in memory, as those of torch.nonzero, and spconv "
+            "reads them as if they did: make the tensor of indices.contiguous()"
+        )
     return call(x.replace_feature(unwrapped(x.features)))
 
 
