@@ -361,7 +361,7 @@ def _broadcast(function: str) -> Any:
 
 
 def _spread(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Handles MinkowskiBroadcast, whose result can be added to rows of sites, multiplied with them, or joined to them."""
+    """Handles MinkowskiBroadcast, whose result can be added to rows of sites, multiplied with them, or joined."""
     x, samples = args
     result = call(_plain(x), _plain(samples))
     place = Place("spread", sparse_place(samples, "samples").node, index=sparse_place(x).on_level().sites()[:, 0])
