@@ -132,10 +132,12 @@ def test_a_maximum_begins_at_zero_with_one_algorithm(algorithm: str) -> None:
     spconv = load("spconv.pytorch")
     layer = spconv.SparseMaxPool3d(2, 2, algo=spconv.ConvAlgo[algorithm]).eval()
     x = spconv.SparseConvTensor(torch.tensor([[-2.0]]), torch.zeros((1, 4), dtype=torch.int32), [2, 2, 2], 1)
+    sites = torch.tensor([[0, 0, 0, 0], [0, 0, 0, 1]], dtype=torch.int32)
+    other = spconv.SparseConvTensor(torch.tensor([[-2.0], [-3.0]]), sites, [2, 2, 2], 1)
     assert layer(x).features.tolist() == [[0.0 if algorithm == "Native" else -2.0]]
     served = "Native" if algorithm == "Native" else "the default"
     with pytest.warns(UserWarning, match=f"begins a maximum at 0.*Served is what {served} computes"):
-        network = from_torch(layer, x, axes="zyx").network
+        network = from_torch(layer, x, axes="zyx", other=other).network
     assert ("FUNCTION_RELU" in network.to_textproto()) == (algorithm == "Native")
 
 
