@@ -182,13 +182,14 @@ absl::StatusOr<SearchResult> Search(const Options& options, const Loaded& loaded
 absl::Status Tune(const Options& options, const std::vector<client::ScanJob>& jobs, const Surroundings& surroundings) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Loaded> loaded, Load(options, surroundings.version));
   ASSIGN_OR_RETURN(const Scans scans, ReadScans(options, jobs, loaded->model.config.max_points, *surroundings.err));
+  PlanStore store(options.plan_dir);
+  if (!options.is_dry_run) RETURN_IF_ERROR(store.CheckSave(loaded->key, loaded->version_folder));
   ASSIGN_OR_RETURN(const SearchResult result, Search(options, *loaded, scans, surroundings));
   const std::string device = loaded->device.name.empty()
                                  ? loaded->key.device
                                  : absl::StrCat(loaded->device.name, " (", loaded->device.id, ")");
   *surroundings.out << FormatResult(result, device) << std::flush;
   if (options.is_dry_run) return absl::OkStatus();
-  PlanStore store(options.plan_dir);
   ASSIGN_OR_RETURN(const fs::path path,
                    store.Save(std::make_shared<TunedPlan>(TunedPlan{.key = loaded->key, .buckets = result.buckets}),
                               loaded->version_folder));

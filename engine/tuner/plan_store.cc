@@ -87,10 +87,22 @@ class NewFile {
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
-  absl::Status Write(std::string_view content) {
+  // Creates the temporary file.
+  absl::Status Open() {
+    std::error_code error;
+    fs::create_directories(path_.parent_path(), error);
+    if (error) {
+      return absl::ErrnoToStatus(error.value(), absl::StrCat("plan ", Quoted(path_.string()),
+                                                             " cannot be written: its folder cannot be created"));
+    }
     descriptor_ = open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (descriptor_ < 0) return Failed("open");
     is_there_ = true;
+    return absl::OkStatus();
+  }
+
+  absl::Status Write(std::string_view content) {
+    RETURN_IF_ERROR(Open());
     while (!content.empty()) {
       if (FaultAt(FaultSite::kPlanFile)) {
         errno = ENOSPC;
@@ -128,15 +140,7 @@ class NewFile {
   bool is_there_ = false;  // it exists under its temporary name
 };
 
-absl::Status WriteWhole(const fs::path& path, std::string_view content) {
-  std::error_code error;
-  fs::create_directories(path.parent_path(), error);
-  if (error) {
-    return absl::ErrnoToStatus(error.value(), absl::StrCat("plan ", Quoted(path.string()),
-                                                           " cannot be written: its folder cannot be created"));
-  }
-  return NewFile(path).Write(content);
-}
+absl::Status NoFolderError() { return absl::FailedPreconditionError("the server has no folder for plans"); }
 
 }  // namespace
 
@@ -174,8 +178,7 @@ absl::StatusOr<fs::path> PlanStore::Save(std::shared_ptr<const TunedPlan> plan, 
   RETURN_IF_ERROR(ParsePlan(text, name).status());
 
   absl::MutexLock saving(&saving_);
-  const absl::Status written = places.empty() ? absl::FailedPreconditionError("the server has no folder for plans")
-                                              : WriteWhole(places.front().path, text);
+  const absl::Status written = places.empty() ? NoFolderError() : NewFile(places.front().path).Write(text);
   Found found = {.plan = plan, .source = kTuned, .path = {}};
   if (written.ok()) {
     found.source = places.front().source;
@@ -189,6 +192,11 @@ absl::StatusOr<fs::path> PlanStore::Save(std::shared_ptr<const TunedPlan> plan, 
   }
   if (!written.ok()) return written;
   return places.front().path;
+}
+
+absl::Status PlanStore::CheckSave(const PlanKey& key, const fs::path& version_folder) const {
+  const std::vector<Place> places = PlacesOf(key, version_folder);
+  return places.empty() ? NoFolderError() : NewFile(places.front().path).Open();
 }
 
 std::vector<PlanStore::Place> PlanStore::PlacesOf(const PlanKey& key, const fs::path& version_folder) const {

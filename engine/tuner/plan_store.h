@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "engine/tuner/tuned_plan.h"
@@ -52,6 +53,10 @@ class PlanStore {
   // plan is still kept in memory. A plan that could not be read back is not kept; Save then returns INVALID_ARGUMENT.
   absl::StatusOr<std::filesystem::path> Save(std::shared_ptr<const TunedPlan> plan,
                                              const std::filesystem::path& version_folder);
+
+  // Returns the error that Save would return because a file cannot be created there, so that nobody searches for a plan
+  // in vain. Creates the folder, and leaves no file.
+  absl::Status CheckSave(const PlanKey& key, const std::filesystem::path& version_folder) const;
 
  private:
   struct Place {

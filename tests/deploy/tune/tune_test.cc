@@ -106,6 +106,14 @@ TEST_F(TuneTest, WritesToThePlanDir) {
   EXPECT_TRUE(FilesIn(model_ / "1" / "plans").empty());
 }
 
+TEST_F(TuneTest, AFolderThatTakesNoPlanIsToldBeforeTheSearch) {
+  const std::string file = Scan("a.bin");
+  EXPECT_EQ(TuneOnCpu({"--plan_dir", file + "/plans", file}), kExitFailure);
+  EXPECT_THAT(err_.str(), HasSubstr("cannot be written: its folder cannot be created"));
+  EXPECT_THAT(err_.str(), Not(HasSubstr("sizes"))) << "the search's first step";
+  EXPECT_EQ(out_.str(), "");
+}
+
 TEST_F(TuneTest, ADryRunWritesNothing) {
   ASSERT_EQ(TuneOnCpu({"--dry_run", Scan("a.bin")}), kExitOk) << err_.str();
   EXPECT_THAT(out_.str(), Not(HasSubstr("wrote")));
