@@ -58,7 +58,7 @@ class Voxels:
 
 
 def _integers(values: npt.ArrayLike) -> npt.NDArray[np.int32]:
-    given = array_of(values)
+    given: npt.NDArray[np.generic] = array_of(values)
     if given.ndim != 2 or not 1 <= given.shape[1] <= len(AXES):
         raise ValueError(f"coordinates have shape {given.shape}; (N, 1 to {len(AXES)} axes) is needed")
     if given.dtype.kind not in "iuf":
