@@ -11,7 +11,7 @@
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
-#include "engine/executor/feature_ranges.h"
+#include "engine/serving/feature_ranges.h"
 #include "engine/executor/point_reader.h"
 #include "engine/runtime/available_memory.h"
 #include "engine/runtime/devices.h"

@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from google.protobuf import text_format
 
-from voxserve import wire
 from voxserve.arrays import array_of
 from voxserve.export import limits
 from voxserve.export.model_folder import Network
@@ -124,6 +122,11 @@ class Graph:
         while name in self._steps or name == INPUT:
             number += 1
             name = f"{base}.{number}"
+        # Imported here, since networks' configurations are imported where there is no protobuf (deploy/train).
+        from google.protobuf import text_format
+
+        from voxserve import wire
+
         alone = Network("", dimension=len(self.axes))
         emit(alone, name)
         text = alone.text_of(name)

@@ -1,6 +1,6 @@
 // Tests which clouds get a warning because their values are in another unit than the network was trained on.
 
-#include "engine/executor/feature_ranges.h"
+#include "engine/serving/feature_ranges.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "engine/executor/feature_ranges.h"
+#include "engine/serving/feature_ranges.h"
 
 #include <algorithm>
 #include <array>
