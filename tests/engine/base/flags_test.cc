@@ -105,6 +105,8 @@ TEST_F(FlagsTest, QuotesWhatIsWrong) {
            {{"--port=2147483648"}, "--port is '2147483648', must be a number from -1 to 65535"},
            {{"--limit=0"}, "--limit is '0', must be a number of at least 1"},
            {{"--rate=nan"}, "--rate is 'nan', must be a number from 0.5 to 1000000"},
+           {{"--rate=0.4"}, "--rate is '0.4', must be a number from 0.5 to 1000000"},
+           {{"--rate=1000001"}, "--rate is '1000001', must be a number from 0.5 to 1000000"},
            {{"--memory=5MB"},
             "--memory is '5MB', must be a number of bytes, KiB, MiB or GiB such as 64MiB, from 1KiB to 8GiB"},
            {{"--memory=9GiB"},

@@ -55,6 +55,10 @@ TEST(TokenFileTest, ReadsEveryColumn) {
   EXPECT_EQ(rights.share, 1);
 }
 
+TEST(TokenFileTest, TakesTheHighestPriority) {
+  EXPECT_TRUE(ParseTokens("f", Line("name", "admin priority=1000000")).ok());
+}
+
 TEST(TokenFileTest, NamesTheLineAndWhatIsWrongWithIt) {
   const std::string good = Line("good", "admin");
   for (const auto& [line, problem] : std::vector<std::pair<std::string, std::string>>{
@@ -70,6 +74,8 @@ TEST(TokenFileTest, NamesTheLineAndWhatIsWrongWithIt) {
            {Line("name", "infer:", kOtherHash), "names no model"},
            {Line("name", "admin priority=-1", kOtherHash), "priority=\"-1\" must be a number from 0"},
            {Line("name", "admin priority=", kOtherHash), "priority=\"\""},
+           {Line("name", "admin priority=1000001", kOtherHash),
+            "priority=\"1000001\" must be a number from 0 to 1000000"},
            {Line("name", "admin share=0", kOtherHash), "share=\"0\" must be a number from 0.01 to 1000"},
            {Line("name", "admin share=nan", kOtherHash), "share=\"nan\""},
            {Line("name", "admin share=1001", kOtherHash), "share=\"1001\""},
