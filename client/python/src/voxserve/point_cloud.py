@@ -133,8 +133,7 @@ class PointCloud:
         fields = []
         for field in message.fields:
             kind = _TYPE_OF_DATATYPE.get(field.datatype, field_spec.NO_TYPE)
-            scale = intensity.scale_of(field.name, kind)
-            fields.append(Field(field.name, kind, int(field.offset), max(1, int(field.count)), scale))
+            fields.append(Field(field.name, kind, int(field.offset), max(1, int(field.count))))
         header = getattr(message, "header", None)
         data = message.data
         if len(data) and not (message.width and message.height):
@@ -152,7 +151,7 @@ class PointCloud:
             is_bigendian=bool(message.is_bigendian),
             stamp_ns=_stamp_ns(getattr(header, "stamp", None)),
             frame_id=str(getattr(header, "frame_id", "")),
-        )
+        ).with_shares()
 
     def field(self, name: str) -> Field | None:
         """Returns the field with that name, or the only one whose name differs in upper and lower case alone; None if
@@ -191,7 +190,7 @@ class PointCloud:
                   for f in self.fields)  # fmt: skip
         return replace(self, fields=tuple(fields)).renamed(spec.renames)
 
-    def with_shares(self, spec: FieldSpec | None) -> PointCloud:
+    def with_shares(self, spec: FieldSpec | None = None) -> PointCloud:
         """Returns a cloud of the same bytes, in which integer intensities have the scale that makes them 0..1
         (voxserve.intensity), unless the spec says their scale.
         """

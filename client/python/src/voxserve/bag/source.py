@@ -117,7 +117,7 @@ class Source:
 
     def sweeps(self, topic: str, start: int = 0, fields: str = "") -> Iterator[Sweep | Skipped]:
         """Yields the clouds of a topic in the order of their recording, beginning with index `start`. fields: a field
-        spec, which gives fields other names or scales; "" for none. BagError if no cloud has its fields.
+        spec, which gives fields other names or scales; "" for none. A cloud that lacks one of its fields is skipped.
         """
         for index, message in enumerate(self._recording.messages(self._of_topic(topic))):
             if index < start:
