@@ -22,7 +22,7 @@ from collections import OrderedDict
 import numpy as np
 
 COLUMNS = 11  # x, y, z of the centre, length, width, height, yaw, velocity x and y, score, class
-# What mmdetection3d imports and these networks do not run.
+# mmdetection3d imports these modules, and these networks do not run them.
 UNUSED = (
     "mmcv._ext", "cv2", "pycocotools", "numba", "nuscenes", "lyft_dataset_sdk", "open3d", "trimesh", "scipy",
     "shapely", "matplotlib", "skimage", "plyfile", "pyquaternion", "seaborn", "pandas", "sklearn", "terminaltables",

@@ -49,7 +49,7 @@ def folder_of(tmp_path: Path, *arguments: str) -> dict[str, bytes]:
     return files_of(output)
 
 
-# What files say
+# Tests of settings that are read
 
 
 @pytest.mark.usefixtures("no_values")
@@ -161,7 +161,7 @@ def test_weights_of_an_own_detector(tmp_path: Path, recorded: State, capsys: pyt
     assert "3 classes, 5 features, 40 voxels on z" in error
     assert not output.exists()
     assert main(["centerpoint", str(weights), "--config", path, "--output", str(output)]) == 0
-    # Of the file's own contradictions with the tensors, too, all are told.
+    # The error lists every setting that the tensors contradict.
     values = own_center_point()
     values["DATA_CONFIG"]["POINT_CLOUD_RANGE"][5] = 7
     other = str(write_yaml(tmp_path / "high.yaml", values))
@@ -322,7 +322,7 @@ def test_yaml_needs_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         detector_configs.read(str(path))
 
 
-# What is refused
+# Tests of settings that are refused
 
 
 HEAD, POST = "MODEL.DENSE_HEAD", "MODEL.DENSE_HEAD.POST_PROCESSING"

@@ -261,7 +261,7 @@ def test_files_that_are_none(tmp_path: Path, text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
-# What is refused
+# Tests of settings that are refused
 
 TEST, HEAD = "model.test_cfg.pts", "model.pts_bbox_head"
 REFUSED = [

@@ -207,7 +207,7 @@ def test_words_that_only_look_like_nan_or_infinity(write: Write, word: str) -> N
 )
 @pytest.mark.parametrize("kind", ["ascii", "binary"])
 def test_pcd_headers_as_pcl_reads_them(write: Write, header: dict[str, str], kind: str) -> None:
-    """What PCL 1.15 does: io/src/pcd_io.cpp, PCDReader::readHeader."""
+    """Headers are read as PCL 1.15 reads them: io/src/pcd_io.cpp, PCDReader::readHeader."""
     body = b"1.5 -2.25 3 0.5\n4 5 -6.75 0.25\n7 8 9 1\n" if kind == "ascii" else POINTS.tobytes()
     cloud = voxserve.read(write("a.pcd", pcd_header(kind, **header).encode() + body))
     np.testing.assert_array_equal(table(cloud), POINTS)

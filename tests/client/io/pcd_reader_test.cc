@@ -83,7 +83,7 @@ TEST(PcdReaderTest, ReadsEverySpellingOfNanAndInfinity) {
   }
 }
 
-// What PCL 1.15 does: io/src/pcd_io.cpp, PCDReader::readHeader.
+// Headers are read as PCL 1.15 reads them: io/src/pcd_io.cpp, PCDReader::readHeader.
 TEST(PcdReaderTest, ReadsWhatOlderAndSparserHeadersSay) {
   const std::string fields = "FIELDS x y z intensity\nSIZE 4 4 4 1\nTYPE F F F U\n",
                     data = std::string("DATA ascii\n") + kRows;
