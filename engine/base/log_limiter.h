@@ -35,9 +35,12 @@ class LogLimiter {
   std::optional<int64_t> AdmitEvery(absl::Duration period, std::string_view key);
 
  private:
+  // Admits so many lines of the key in each period.
+  std::optional<int64_t> AdmitUpTo(int max_lines, absl::Duration period, std::string_view key);
+
   struct Lines {
     absl::Time since = absl::InfinitePast();
-    int written = 0;  // in the second that began at `since`
+    int written = 0;  // in the period that began at `since`
     int64_t left_out = 0;
   };
 
