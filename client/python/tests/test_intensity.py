@@ -49,6 +49,13 @@ def test_other_fields_are_as_they_are(code: str, name: str) -> None:
     assert as_cloud(ros_message(code, name)).values(name).tolist() == [0, 25, 50, 75, 100]
 
 
+def test_the_new_name_of_a_ros_field_says_whether_it_is_an_intensity() -> None:
+    other = as_cloud(ros_message("u1"), "strength=intensity")
+    assert other.values("strength").tolist() == [0, 25, 50, 75, 100]
+    named = as_cloud(ros_message("u1", "signal"), "intensity=signal")
+    np.testing.assert_allclose(named.values("intensity"), np.array([0, 25, 50, 75, 100]) / 255, rtol=1e-6)
+
+
 def test_the_server_gets_the_scale(server: FakeServer) -> None:
     with voxserve.Client(server.address) as client:
         client.segment("minkunet", ros_message("u1"))

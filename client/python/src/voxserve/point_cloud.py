@@ -130,28 +130,7 @@ class PointCloud:
 
         ValueError if the message has data, but a width or height of 0.
         """
-        fields = []
-        for field in message.fields:
-            kind = _TYPE_OF_DATATYPE.get(field.datatype, field_spec.NO_TYPE)
-            fields.append(Field(field.name, kind, int(field.offset), max(1, int(field.count))))
-        header = getattr(message, "header", None)
-        data = message.data
-        if len(data) and not (message.width and message.height):
-            raise ValueError(
-                f"width {message.width} x height {message.height} are no points, but the message has {len(data)} bytes "
-                "of data; the height of a cloud without rows is 1"
-            )
-        return PointCloud(
-            data=data if isinstance(data, (bytes, bytearray, memoryview)) else bytes(data),
-            num_points=int(message.width) * int(message.height),
-            point_step=int(message.point_step),
-            fields=tuple(fields),
-            height=int(message.height),
-            row_step=int(message.row_step),
-            is_bigendian=bool(message.is_bigendian),
-            stamp_ns=_stamp_ns(getattr(header, "stamp", None)),
-            frame_id=str(getattr(header, "frame_id", "")),
-        ).with_shares()
+        return _of_message(message).with_shares()
 
     def field(self, name: str) -> Field | None:
         """Returns the field with that name, or the only one whose name differs in upper and lower case alone; None if
@@ -264,13 +243,39 @@ def as_cloud(points: PointsLike, fields: Fields = None) -> PointCloud:
     if isinstance(points, Mapping):
         return _with_spec(PointCloud.from_columns(points), fields)
     if all(hasattr(points, name) for name in ("fields", "point_step", "row_step", "data")):
-        return _with_spec(PointCloud.from_ros(points), fields).with_shares(_spec_of(fields))
+        return _with_spec(_of_message(points), fields).with_shares(_spec_of(fields))
     if isinstance(points, (str, os.PathLike)):
         raise ValueError(f"points are the path {os.fspath(points)}; voxserve.read(path) reads a scan")
     columns = arrays.named_columns(points)
     if columns is not None:
         return _with_spec(PointCloud.from_columns(columns), fields)
     return PointCloud.from_array(points, fields)
+
+
+def _of_message(message: Any) -> PointCloud:
+    """Returns the cloud of a PointCloud2 message, whose integer intensities are not scaled."""
+    fields = []
+    for field in message.fields:
+        kind = _TYPE_OF_DATATYPE.get(field.datatype, field_spec.NO_TYPE)
+        fields.append(Field(field.name, kind, int(field.offset), max(1, int(field.count))))
+    header = getattr(message, "header", None)
+    data = message.data
+    if len(data) and not (message.width and message.height):
+        raise ValueError(
+            f"width {message.width} x height {message.height} are no points, but the message has {len(data)} bytes "
+            "of data; the height of a cloud without rows is 1"
+        )
+    return PointCloud(
+        data=data if isinstance(data, (bytes, bytearray, memoryview)) else bytes(data),
+        num_points=int(message.width) * int(message.height),
+        point_step=int(message.point_step),
+        fields=tuple(fields),
+        height=int(message.height),
+        row_step=int(message.row_step),
+        is_bigendian=bool(message.is_bigendian),
+        stamp_ns=_stamp_ns(getattr(header, "stamp", None)),
+        frame_id=str(getattr(header, "frame_id", "")),
+    )
 
 
 def _with_spec(cloud: PointCloud, fields: Fields) -> PointCloud:
