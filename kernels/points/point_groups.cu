@@ -1,10 +1,10 @@
 #include <bit>
-#include <cub/device/device_radix_sort.cuh>
 
 #include "kernels/coordinates/coordinate_table.cuh"
 #include "kernels/coordinates/morton_key.h"
 #include "kernels/core/binary_search.cuh"
 #include "kernels/core/launch.cuh"
+#include "kernels/core/radix_sort.h"
 #include "kernels/core/row_tiles.cuh"
 #include "kernels/core/visit_dimension.cuh"
 #include "kernels/points/point_groups.h"
@@ -65,28 +65,20 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 struct Workspace {
   explicit Workspace(const PointGroupsParams& params) {
-    const uint32_t* no_sites = nullptr;
-    const int32_t* no_points = nullptr;
-    // Asks CUB for the memory that a sort by all bits needs, since fewer bits need no more. If this fails, the sort
-    // returns the same error when it runs.
-    static_cast<void>(cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, no_sites, static_cast<uint32_t*>(nullptr),
-                                                      no_points, static_cast<int32_t*>(nullptr),
-                                                      static_cast<int>(params.num_points)));
     WorkspaceCutter cutter(params.workspace);
     sites = cutter.Take<uint32_t>(params.num_points);
-    sorted_sites = cutter.Take<uint32_t>(params.num_points);
-    points = cutter.Take<int32_t>(params.num_points);
+    other_sites = cutter.Take<uint32_t>(params.num_points);
+    other_points = cutter.Take<int32_t>(params.num_points);
     table = cutter.Take<char>(static_cast<int64_t>(CoordinateTableBytes(TableOf(params))));
-    sort_scratch = cutter.Take<char>(static_cast<int64_t>(sort_bytes));
+    sort_scratch = cutter.Take<char>(static_cast<int64_t>(SortPairsScratchBytes<uint32_t>(params.num_points)));
     bytes = cutter.bytes();
   }
 
-  uint32_t* sites;
-  uint32_t* sorted_sites;
-  int32_t* points;
+  uint32_t* sites;        // of the points
+  uint32_t* other_sites;  // the sort moves pairs of a site and a point between two pairs of buffers
+  int32_t* other_points;
   char* table;
   char* sort_scratch;
-  size_t sort_bytes = 0;
   size_t bytes;
 };
 
@@ -106,17 +98,23 @@ cudaError_t PointGroups(const PointGroupsParams& params, cudaStream_t stream) {
     build.memory = workspace.table;
     CoordinateTable table;
     VOXSERVE_RETURN_IF_CUDA(BuildCoordinateTable(build, &table, stream));
+    // A sort of up to 18 bits, so of up to 262,143 sites, has two passes and ends where it began.
+    PairBuffers<uint32_t> pairs{.keys = {workspace.sites, workspace.other_sites},
+                                .values = {params.sorted_points, workspace.other_points}};
     VOXSERVE_RETURN_IF_CUDA(VisitDimension(params.dimension, [&](auto dimension) {
       FindSitesKernel<dimension()><<<NumBlocks(params.num_points), kBlockThreads, 0, stream>>>(
-          params, table, workspace.sites, workspace.points);
+          params, table, pairs.current_keys(), pairs.current_values());
       return LaunchStatus(stream);
     }));
     const int num_bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(params.num_sites) | 1));
-    VOXSERVE_RETURN_IF_CUDA(cub::DeviceRadixSort::SortPairs(
-        workspace.sort_scratch, workspace.sort_bytes, workspace.sites, workspace.sorted_sites, workspace.points,
-        params.sorted_points, static_cast<int>(params.num_points), 0, num_bits, stream));
+    VOXSERVE_RETURN_IF_CUDA(SortPairs(pairs, params.num_points, num_bits, workspace.sort_scratch, stream));
+    if (pairs.current_values() != params.sorted_points) {
+      VOXSERVE_RETURN_IF_CUDA(cudaMemcpyAsync(params.sorted_points, pairs.current_values(),
+                                              static_cast<size_t>(params.num_points) * sizeof(int32_t),
+                                              cudaMemcpyDeviceToDevice, stream));
+    }
     FindBeginsKernel<<<NumBlocks(params.num_sites + 1), kBlockThreads, 0, stream>>>(
-        workspace.sorted_sites, params.num_points, params.num_sites, params.site_begin);
+        pairs.current_keys(), params.num_points, params.num_sites, params.site_begin);
     return LaunchStatus(stream);
   }
   return cudaMemsetAsync(params.site_begin, 0, static_cast<size_t>(params.num_sites + 1) * sizeof(int64_t), stream);

@@ -51,8 +51,8 @@ void PointGroups(const PointGroupsParams& params, ThreadPool& pool,
 
 namespace cuda {
 
-// Returns the bytes of params.workspace. This function calls CUB, so it needs a device. Reads only num_points and
-// num_sites.
+// Returns the bytes of params.workspace. Needs a device above 16 million points (SortPairsScratchBytes). Reads only
+// num_points and num_sites.
 size_t PointGroupsWorkspaceBytes(const PointGroupsParams& params);
 cudaError_t PointGroups(const PointGroupsParams& params, cudaStream_t stream);
 
