@@ -79,19 +79,25 @@ def test_the_result_follows_from_the_formula(column: int, vehicles: int) -> None
     hosts = math.ceil(total / ZONES / 8) * ZONES
     scan, answer = POINTS * 16, POINTS
     assert row("load, scans/s")[column] == f"{load:,}"
-    assert row("GPUs for every day")[column] == f"{daily:,}"
-    assert row("GPUs with a zone gone, in the others")[column] == f"{degraded:,}"
+    assert row("GPUs while all zones run")[column] == f"{daily:,}"
+    assert row("GPUs that the other zones need if one fails")[column] == f"{degraded:,}"
     assert row("GPUs in all")[column] == f"{total:,}"
-    assert row("hosts of 8 GPUs, each zone alike")[column] == f"{hosts:,}"
+    assert row("hosts of 8 GPUs, as many in each zone")[column] == f"{hosts:,}"
     daily_share, left_share = math.ceil(vehicles / total), math.ceil(vehicles / left)
-    assert row("vehicles of a GPU, every day; a zone gone")[column] == f"{daily_share}; {left_share}"
+    assert row("vehicles of a GPU: all zones run; one has failed")[column] == f"{daily_share}; {left_share}"
     assert daily_share * HERTZ <= 0.7 * rate
     assert left_share * HERTZ <= 0.9 * rate
     up, down = load * scan * 8 / 1e9, load * answer * 8 / 1e9
     amount = f"{up:.0f} Gb/s" if up < 1000 else f"{up / 1000:.1f} Tb/s"
-    assert row("up: all; a GPU with a zone gone")[column] == f"{amount}; {load / left * scan * 8 / 1e9:.1f} Gb/s"
-    assert row("down: all")[column] == (f"{down:.1f} Gb/s" if down < 100 else f"{down:.0f} Gb/s")
-    assert row("a vehicle: up; down")[0] == f"{HERTZ * scan * 8 / 1e6:.0f} Mb/s; {HERTZ * answer * 8 / 1e6:.1f} Mb/s"
+    assert (
+        row("uplink of the fleet; of a GPU while a zone has failed")[column]
+        == f"{amount}; {load / left * scan * 8 / 1e9:.1f} Gb/s"
+    )
+    assert row("downlink of the fleet")[column] == (f"{down:.1f} Gb/s" if down < 100 else f"{down:.0f} Gb/s")
+    assert (
+        row("uplink and downlink of a vehicle")[0]
+        == f"{HERTZ * scan * 8 / 1e6:.0f} Mb/s; {HERTZ * answer * 8 / 1e6:.1f} Mb/s"
+    )
     if column == 1:  # What the tables below count with.
         assert f"1 of {row('GPUs in all')[0]} GPUs" in PAGE
         assert f"{8 * daily_share} vehicles (8 GPUs of {daily_share}) | at {total:,} GPUs {8 / total:.1%}" in PAGE
