@@ -33,7 +33,7 @@ from voxserve.results import ModelState, ModelVersion
 _DESCRIPTION = """\
 Labels the clouds of a recorded drive, or finds boxes in them, and writes an MCAP file that Foxglove, RViz and Rerun
 open. Reads rosbag2 (mcap or sqlite3; a file, or its folder) and ROS 1 bags. For a topic /lidar it writes
-/lidar/labelled (each point's bytes as they were, then rgb and label), /lidar/boxes (foxglove.SceneUpdate),
+/lidar/labelled (each point's bytes unchanged, then rgb and label), /lidar/boxes (foxglove.SceneUpdate),
 /lidar/markers (MarkerArray), /lidar/timing and tf. A message that cannot be used is skipped: stderr and /lidar/skipped
 name it and say why, and the exit status is 3. Needs: pip install 'voxserve[bag]'
 """
@@ -266,17 +266,24 @@ def add_request(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--topic", default="", help="the topic of the clouds (default: the only topic of type PointCloud2)")
     add("--version", type=arguments.count(1), default=0, metavar="N", help="the model's version (default: the newest)")
-    add("--sweeps", type=arguments.count(1, 64), default=1, metavar="N", help="merges N sweeps (default 1)")
-    add("--pose", default="", metavar="tf|TOPIC", help="takes poses from tf, or Odometry or PoseStamped of TOPIC")
-    add("--fixed_frame", default="", metavar="NAME", help="the frame of tf that stands still (default: its root)")
-    arguments.add_fields(parser, "of the points, as of voxserve infer")
-    add("--scale", type=_scale, action="append", default=[], metavar="NAME=FACTOR", help="multiplies field NAME")
+    add("--sweeps", type=arguments.count(1, 64), default=1, metavar="N", help="the server merges N sweeps (default 1)")
+    add("--pose", default="", metavar="tf|TOPIC", help="the source of poses: tf, or a topic of Odometry or PoseStamped")
+    add("--fixed_frame", default="", metavar="NAME", help="the frame of tf that does not move (default: its root)")
+    arguments.add_fields(parser, "the layout of the points, as in voxserve infer --help")
+    add(
+        "--scale",
+        type=_scale,
+        action="append",
+        default=[],
+        metavar="NAME=FACTOR",
+        help="multiplies the values of field NAME",
+    )
     add(
         "--rate",
         type=rate,
         metavar="R",
-        help="plays the bag at this multiple of its own pace and leaves out clouds that come too fast, as in a vehicle "
-        "(default: every cloud, as fast as the server takes it)",
+        help="plays the bag at this multiple of its recorded pace and leaves out clouds that come faster than answers, "
+        "as in a vehicle (default: every cloud, as fast as the server answers)",
     )
 
 
@@ -289,8 +296,8 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("bag", metavar="BAG", help="the drive")
-    parser.add_argument("--model", required=True, metavar="NAME", help="the model that labels it")
+    parser.add_argument("bag", metavar="BAG", help="the recorded drive")
+    parser.add_argument("--model", required=True, metavar="NAME", help="the model that labels the clouds")
     parser.add_argument("--save", required=True, metavar="FILE", help="the .mcap file to write")
     add_request(parser)
     arguments.add_connection(parser, 60)

@@ -20,21 +20,21 @@ def add_connection(parser: argparse.ArgumentParser, timeout: float) -> None:
         "--address",
         default="localhost:8500",
         metavar="HOST:PORT",
-        help="where the server listens (default %(default)s)",
+        help="the address of the server's gRPC port (default %(default)s)",
     )
     add(
         "--timeout",
         type=duration,
         default=timeout,
         metavar="TIME",
-        help=f"how long a request may take, e.g. 500ms or 2m; the server gives up then as well (default {timeout:g}s)",
+        help=f"a request may take this long, e.g. 500ms or 2m; the server gives up then too (default {timeout:g}s)",
     )
     add(
         "--max_message_bytes",
         type=count(1 << 16, (1 << 31) - 1),
         default=64 << 20,
         metavar="N",
-        help="largest request or answer (default %(default)s, as the server's)",
+        help="the largest request or answer (default %(default)s, like the server's limit)",
     )
     add_identity_flags(parser)
 

@@ -19,20 +19,20 @@ def add_identity_flags(parser: argparse.ArgumentParser) -> None:
         "--tls_ca",
         default="",
         metavar="FILE",
-        help="talks TLS: a PEM file of the roots that the server's certificate must come from (default: no TLS)",
+        help="a PEM file of the root certificates that must have issued the server's certificate (default: no TLS)",
     )
     add(
         "--tls_certificate",
         default="",
         metavar="FILE",
-        help="the client's own certificate, for a server that asks for one",
+        help="a PEM file of the client's own certificate, for a server that asks for one",
     )
-    add("--tls_key", default="", metavar="FILE", help="the private key of the client's certificate")
+    add("--tls_key", default="", metavar="FILE", help="a PEM file of the client certificate's private key")
     add(
         "--token_file",
         default="",
         metavar="FILE",
-        help=f"a file whose one line is the bearer token to send (default: the environment's {TOKEN_VARIABLE}); a "
+        help=f"a file whose one line is the bearer token to send (default: the variable {TOKEN_VARIABLE}); a "
         "token needs TLS, unless the server is on this machine",
     )
 

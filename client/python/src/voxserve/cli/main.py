@@ -21,12 +21,12 @@ _PROGRAM = "python -m voxserve"
 _POLL_SECONDS = 0.2
 _INFER = """\
 Reads scans, sends them to the server, and prints how many points each class has, or the boxes that were found (of a
-model with both, the boxes), and what the time went to. Knows KITTI .bin (float32 x, y, z, intensity), nuScenes .pcd.bin
-(intensity 0..255 and ring), PCD (ascii, binary, binary_compressed), PLY and NPY ([N, C] or structured); any other
-layout is described by --fields.
+model with both, the boxes), and the time of each stage. Reads KITTI .bin (float32 x, y, z, intensity), nuScenes
+.pcd.bin (intensity 0..255 and ring), PCD (ascii, binary, binary_compressed), PLY and NPY ([N, C] or structured);
+--fields describes any other layout.
 
-A folder stands for the scans in it; several are under way at once, failures are listed at the end and make the exit
-code 1. The C++ client, voxserve-client, also draws pictures and previews, measures, and has the operators' commands.
+A folder means the scans in it. Several are in flight at once. Failures are listed at the end and make the exit code 1.
+The C++ client, voxserve-client, also draws pictures and previews, measures, and has the operators' commands.
 """
 _INFER_EXAMPLES = """\
 examples:
@@ -41,9 +41,10 @@ examples:
   python -m voxserve infer --model minkunet scans/ --json | jq .round_trip_ms
 """
 _BATCH = """\
-Like infer, for folders that take long: it skips scans whose result is there, so the same command goes on where one was
-cut off; it tries errors that pass again; and several machines share a folder with --shard. A note in the folder of
-results keeps the model's version, and other results from being mixed in. `python -m voxserve.batch` is the same.
+Like infer, for folders that take long. It skips scans that have a result already, so the same command continues an
+interrupted one. It retries scans while no server answers or its queue is full. With --shard several machines share a
+folder. A file in the folder of results has the model's version and the settings, and the command refuses to add results
+of other ones. `python -m voxserve.batch` is the same command.
 """
 _BATCH_EXAMPLES = """\
 examples:
@@ -51,12 +52,12 @@ examples:
   python -m voxserve.batch --model minkunet drives/ --save labels/ --shard 3/8
 """
 _MODELS = """\
-Without a name: every version of every model, its state, and of a failed one every problem. With a name: its classes and
-colours, what it answers, the fields that it reads of a point, its limits.
+Without a name: every version of every model with its state, and all problems of a failed one. With a name: its classes
+and colours, its outputs, the fields that it reads of a point, and its limits.
 """
 _HEALTH = """\
-Asks the server by the gRPC health checking protocol, and exits with 0 if it serves, with 1 if it does not or nothing
-answers.
+Asks the server by the gRPC health checking protocol, and exits with 0 if it is ready, with 1 if it is not or does not
+answer.
 """
 _OVERVIEW_EXAMPLES = """\
 try:
@@ -64,7 +65,7 @@ try:
   python -m voxserve models
   python -m voxserve infer --model minkunet scan.bin --save labels.npy
 
-exit codes: 0 done, 1 something failed (or the server does not serve), 2 wrong usage
+exit codes: 0 done, 1 something failed (or the server is not ready), 2 wrong usage
 """
 
 
@@ -142,14 +143,14 @@ def _parser() -> argparse.ArgumentParser:
         type=batch.parse_shard,
         default=(1, 1),
         metavar="I/N",
-        help="does the I-th of N parts of the scans, chosen by their file names (default 1/1)",
+        help="sends only the I-th of N parts of the scans, chosen by their file names (default 1/1)",
     )
     batching.add_argument(
         "--retry",
         type=arguments.duration,
         default=300.0,
         metavar="TIME",
-        help="how long to try a scan again while no server answers or its queue is full (default 5m)",
+        help="a scan is retried for this time while no server answers or its queue is full (default 5m)",
     )
     arguments.add_connection(batching, 30)
     batching.set_defaults(run=batch.run, truth="")
@@ -162,9 +163,12 @@ def _parser() -> argparse.ArgumentParser:
     arguments.add_connection(listing, 30)
     listing.set_defaults(run=models.run)
 
-    health = command("health", "says whether the server serves", _HEALTH)
+    health = command("health", "tells whether the server is ready", _HEALTH)
     health.add_argument(
-        "--wait", type=arguments.duration, metavar="TIME", help="asks again for this long until the server serves"
+        "--wait",
+        type=arguments.duration,
+        metavar="TIME",
+        help="asks again for up to this time, until the server is ready",
     )
     arguments.add_connection(health, 5)
     health.set_defaults(run=run_health)
@@ -186,8 +190,8 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
         "--truth",
         default="",
         metavar="FILE|FOLDER",
-        help="compares labels with those of people: one byte a point (255 = none), .label or .npy; in a folder "
-        "SCAN.truth.u8, SCAN.u8, SCAN.label or SCAN.npy",
+        help="compares the labels with labels made by people: one byte for each point (255 = none), .label or .npy; a "
+        "folder has SCAN.truth.u8, SCAN.u8, SCAN.label or SCAN.npy",
     )
 
 
@@ -205,7 +209,7 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
     )
     arguments.add_fields(
         parser,
-        "layout of the points where the extension does not say it: NAME:TYPE[*SCALE][+SHIFT] for each value in order, "
+        "the layout of the points, if the extension does not tell: NAME:TYPE[*SCALE][+SHIFT] for each value in order, "
         "with types i8 u8 i16 u16 i32 u32 f16 f32 f64; the name - skips a value. In PCD, PLY and structured NPY files, "
         "which name their fields, an entry sets the scale and shift of its field",
     )
@@ -214,8 +218,9 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
         type=lambda text: tuple(filter(None, text.split(","))),
         default=(),
         metavar="NAME,...",
-        help="asks for these tensors of the model instead (default: all of one that has neither labels nor boxes); "
-        "--save writes them as .npz: an array for each by its name, of sites NAME.coordinates and NAME.unit too",
+        help="asks for these tensors of the model in place of labels and boxes (default: all tensors of a model that "
+        "has neither); --save writes an .npz with an array for each, and for a tensor of sites NAME.coordinates and "
+        "NAME.unit too",
     )
     add("--tensor_type", choices=("float32", "float16"), default="float32", help="the tensors' type (default float32)")
     add(
@@ -223,22 +228,22 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
         type=arguments.count(1, (1 << 32) - 1),
         default=0,
         metavar="N",
-        help="takes N farthest points of each scan too: every next one is the farthest from those before it; --json "
-        "prints their indices",
+        help="the server also selects the N farthest points of each scan: every next point is the farthest from those "
+        "before it; --json prints their indices",
     )
     add(
         "--sample_start",
         type=arguments.count(0, (1 << 32) - 1),
         default=0,
         metavar="INDEX",
-        help="the point of --sample that is selected first (default 0)",
+        help="the selection of --sample starts with this point (default 0)",
     )
     add(
         "--sample_use",
         choices=("return", "network"),
         default="return",
-        help="what --sample is for: to be told which points they are (default), or to let the network see no others, "
-        "which are not labelled then",
+        help="with return (default) the answer lists the points of --sample; with network the network sees only these "
+        "points, and the others get no label",
     )
     add("--json", action="store_true", help="prints one line of JSON per scan instead of tables")
     add(
@@ -246,5 +251,5 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
         type=arguments.count(1, 256),
         default=4,
         metavar="N",
-        help="scans under way at once (default 4)",
+        help="up to N scans are in flight at once (default 4)",
     )

@@ -40,7 +40,7 @@ _DESCRIPTION = """\
 Measures a model on a labelled data set: mIoU of labels; mAP of boxes by nuScenes' rules (centres within 0.5, 1, 2 and
 4 m) and by KITTI's (rotated overlap, 40 recall points); by class and by distance, with the latency of the requests.
 The folder's layout is recognised: SemanticKITTI, KITTI's object detection, nuScenes (lidarseg and detection), PandaSet.
-Classes are matched by their names, and by coarser names (a Pickup Truck is a truck); --classes says it otherwise.
+Classes are matched by their names, and by coarser names (a Pickup Truck is a truck), or as --classes says.
 """
 _EXAMPLES = """\
 examples:
@@ -409,29 +409,41 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help='matches classes, as JSON: {"model\'s class": ["data set\'s class", ...]}',
     )
-    arguments.add_fields(parser, "of the points, as of voxserve infer")
-    add("--sweeps", type=arguments.count(1, 64), default=1, metavar="N", help="merges N sweeps of nuScenes (default 1)")
+    arguments.add_fields(parser, "the layout of the points, as in voxserve infer --help")
+    add(
+        "--sweeps",
+        type=arguments.count(1, 64),
+        default=1,
+        metavar="N",
+        help="the server merges N sweeps of nuScenes (default 1)",
+    )
     add(
         "--min_points",
         type=arguments.count(0),
         default=1,
         metavar="N",
-        help="does not count true boxes with fewer points, if the data set says how many points a box has (default 1)",
+        help="ignores true boxes with fewer points, if the data set says how many points a box has (default 1)",
     )
-    add("--max_distance", type=_metres, metavar="M", help="does not count boxes beyond M (default: as nuScenes)")
-    add("--distances", type=_edges, default=(20.0, 40.0), metavar="M,...", help="where ranges end (default 20,40)")
+    add("--max_distance", type=_metres, metavar="M", help="ignores boxes beyond M metres (default: as nuScenes)")
+    add(
+        "--distances",
+        type=_edges,
+        default=(20.0, 40.0),
+        metavar="M,...",
+        help="the ends of the ranges in metres (default 20,40)",
+    )
     add(
         "--unit",
         choices=("points", "voxels"),
         default="points",
-        help="counts labels of all points, or of the first point of each of the model's voxels (default points)",
+        help="counts the labels of all points, or only of the first point of each voxel (default points)",
     )
     add(
         "--concurrency",
         type=arguments.count(1, 64),
         default=1,
         metavar="N",
-        help="sends N requests at once (default 1)",
+        help="up to N requests are in flight at once (default 1)",
     )
     add("--save", default="", metavar="FILE", help="writes the report as JSON")
     arguments.add_connection(parser, 60)

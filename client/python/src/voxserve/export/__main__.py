@@ -215,21 +215,25 @@ def _parser() -> argparse.ArgumentParser:
     unet = _add(networks, "torchsparse-minkunet", _make_minkunet, text)
     _add_points(unet, (0.05,) * 3, minkunet.LIDAR_FEATURES)
     spvcnn = _add(
-        networks, "spvcnn", _make_spvcnn, "SPVCNN of spvnas or mmdetection3d: MinkUNet and a branch of points"
+        networks, "spvcnn", _make_spvcnn, "SPVCNN of spvnas or mmdetection3d: MinkUNet and a branch on points"
     )
     _add_points(spvcnn, (0.05,) * 3, minkunet.LIDAR_FEATURES)
     spvcnn.add_argument(
         "--points",
         choices=minkunet.POINTS,
         default="voxels",
-        help="the points of the branch: one of each voxel, as spvnas has it (default), or all of the cloud",
+        help="the points of the branch: one for each voxel, as in spvnas (default), or all points of the cloud",
     )
-    sp_net = _add(networks, "pointcept-spunet", _make_sp_unet, "Pointcept's SpUNet (SpUNet-v1m1), labelling points")
+    sp_net = _add(networks, "pointcept-spunet", _make_sp_unet, "Pointcept's SpUNet (SpUNet-v1m1), which labels points")
     _add_points(sp_net, (0.05,) * 3, minkunet.LIDAR_FEATURES)
-    resnet = _add(networks, "torchsparse-resnet21d", _make_resnet, "SparseResNet21D of TorchSparse, labelling points")
+    resnet = _add(
+        networks, "torchsparse-resnet21d", _make_resnet, "SparseResNet21D of TorchSparse, which labels points"
+    )
     _add_points(resnet, (0.1,) * 3, minkunet.LIDAR_FEATURES)
-    resnet.add_argument("--axes", type=names, default=(), metavar="NAME,...", help="the axes' fields (default x,y,z)")
-    minkowski = _add(networks, "minkowski-unet", _make_minkowski, "MinkowskiEngine's MinkUNet, of 3 axes or 4")
+    resnet.add_argument(
+        "--axes", type=names, default=(), metavar="NAME,...", help="the names of the axes' fields (default x,y,z)"
+    )
+    minkowski = _add(networks, "minkowski-unet", _make_minkowski, "MinkowskiEngine's MinkUNet, with 3 axes or 4")
     _add_points(minkowski, (0.05,) * 3, minkowski_unet.LIDAR_FEATURES, may_have_time=True)
     minkowski.add_argument(
         "--variant",
@@ -255,7 +259,7 @@ def _parser() -> argparse.ArgumentParser:
         ("pointpillars", "PointPillars of OpenPCDet or mmdetection3d (default: OpenPCDet's on KITTI)"),
     ):
         detector_command.add_arguments(_add(networks, name, _make_detector, text))
-    svt_net = _add(networks, "svtnet", _make_svtnet, "SVT-Net: a vector for each cloud, to recognise places by")
+    svt_net = _add(networks, "svtnet", _make_svtnet, "SVT-Net: one vector for each cloud, for place recognition")
     _add_voxel_size(svt_net, svtnet.QUANTIZATION, "M[,M,M]", "the quantization size, in the cloud's unit")
     from_torch_command.add_parser(networks)
     return parser
@@ -267,7 +271,7 @@ def _add(networks: Any, name: str, make: Callable[..., _Made], text: str) -> arg
     command.add_argument(
         "weights",
         nargs="?",
-        help="the state dict: .safetensors, or .pt/.pth where torch is installed (default: random)",
+        help="the state dict: .safetensors, or .pt/.pth if torch is installed (default: random weights)",
     )
     add_folder(command)
     add_weights(command)
@@ -281,8 +285,8 @@ def _add(networks: Any, name: str, make: Callable[..., _Made], text: str) -> arg
     command.add_argument(
         "--voxel-overflow",
         choices=model_folder.VOXEL_OVERFLOWS,
-        help="what happens above that limit: refuse the request, keep the voxels nearest to the sensor, or keep the "
-        "first in input order as spconv and OpenPCDet do",
+        help="what the server does above that limit: refuse the request, keep the voxels nearest to the sensor, or "
+        "keep the first ones in the order of the points, as spconv and OpenPCDet do",
     )
     return command
 
@@ -300,7 +304,9 @@ def _add_points(
     may_have_time: bool = False,
 ) -> None:
     metavar = "M[,M,M[,S]]" if may_have_time else "M[,M,M]"
-    text = f"the voxel size in metres, of every axis or of each{', and seconds of a fourth' if may_have_time else ''}"
+    text = (
+        f"the voxel size in metres, of every axis or of each{', and in seconds of a fourth' if may_have_time else ''}"
+    )
     _add_voxel_size(command, default_size, metavar, text)
     command.add_argument(
         "--features",
@@ -310,8 +316,10 @@ def _add_points(
         help="the columns of the input (default x:m,y:m,z:m,intensity:1@0..1); the server warns of clouds with many "
         "values outside of LOW..HIGH, the range of the training data",
     )
-    command.add_argument("--width", type=float, help="makes random weights of this channel multiplier (default 1)")
-    command.add_argument("--num-classes", type=int, metavar="N", help="makes random weights of N classes (default 19)")
+    command.add_argument("--width", type=float, help="makes random weights with this channel multiplier (default 1)")
+    command.add_argument(
+        "--num-classes", type=int, metavar="N", help="makes random weights with N classes (default 19)"
+    )
 
 
 if __name__ == "__main__":

@@ -12,16 +12,20 @@ from voxserve.export.spconv_order import ORDERS
 
 def add_folder(command: argparse.ArgumentParser) -> None:
     """Adds the arguments that name the folder to write and describe its model."""
-    command.add_argument("--output", required=True, metavar="FOLDER", help="the folder to write, named as the model")
+    command.add_argument(
+        "--output", required=True, metavar="FOLDER", help="the folder to write; its name is the model's name"
+    )
     command.add_argument("--version", type=int, default=1, help="the model's version (default 1)")
     command.add_argument(
         "--classes",
         metavar="JSON",
-        help="the classes: a file {classes: [{id, name, color: [r, g, b]}], ignore_label}, or one of "
+        help="the classes: a JSON file {classes: [{id, name, color: [r, g, b]}], ignore_label}, or one of "
         f"{', '.join(CLASS_LISTS)}",
     )
-    command.add_argument("--name", default="", help="the network's name for people (default: the folder's name)")
-    command.add_argument("--description", default="", help="what it was trained on, and what it is good for")
+    command.add_argument("--name", default="", help="the network's name in descriptions (default: the folder's name)")
+    command.add_argument(
+        "--description", default="", help="a text: what the network was trained on, and what it is for"
+    )
     command.add_argument("--notice", default="", help="a comment at the head of the files, for source and attribution")
 
 
@@ -31,13 +35,13 @@ def add_weights(command: argparse.ArgumentParser) -> None:
         "--prefix",
         default="",
         metavar="NAME",
-        help="take the tensors whose names begin so, where the file has the weights several times (state_dict_ema)",
+        help="takes the tensors whose names begin with NAME, if the file has weights several times (state_dict_ema)",
     )
     command.add_argument(
         "--spconv-order",
         choices=ORDERS,
         default="",
-        help="axes of spconv's weights (RSCK: spconv 1), where no shape in the file shows them",
+        help="the order of axes in spconv's weights (RSCK: spconv 1), if no shape in the file shows it",
     )
 
 

@@ -22,8 +22,8 @@ _MODULES: dict[str, Any] = {
     "pointpillars": second,
 }
 _CONFIG_HELP = (
-    "the training's configuration, which says range, voxels, classes and boxes: OpenPCDet's yaml, or mmdetection3d's "
-    "py or json. Nothing in it is run, and what is not served is refused by name"
+    "the configuration of the training, with range, voxels, classes and boxes: OpenPCDet's yaml, or mmdetection3d's py "
+    "or json. No code in it runs, and a setting that is not served is refused by name"
 )
 
 
@@ -46,7 +46,9 @@ def add_arguments(
     names = tuple(data_sets)
     if names:
         source: Any = command.add_mutually_exclusive_group(required=True)
-        source.add_argument("--dataset", choices=names, help="the published network's range, voxels and tasks")
+        source.add_argument(
+            "--dataset", choices=names, help="the published network with this data set's range, voxels and tasks"
+        )
     else:
         source = command
     source.add_argument("--config", metavar="FILE", help=_CONFIG_HELP)
@@ -55,13 +57,13 @@ def add_arguments(
         type=point_features,
         default=(),
         metavar="NAME:UNIT[=DEFAULT],...",
-        help="columns of the input, where FILE does not name them (default: the data set's)",
+        help="the columns of the input, if FILE does not name them (default: the data set's)",
     )
     if has_library:
         command.add_argument(
             "--library",
             choices=spconv_backbone.LIBRARIES,
-            help="whose names, limits and boxes (default openpcdet; FILE says it)",
+            help="the library whose tensor names, limits and boxes the network has (default: FILE's, or openpcdet)",
         )
 
 

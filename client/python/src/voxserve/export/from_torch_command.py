@@ -22,49 +22,69 @@ from voxserve.verify import machine
 
 NAME = "from-torch"
 _EXAMPLE = (
-    "FACTORY must return (module, example): example is what the module is called with, such as a sparse tensor. It may "
-    "return a second example of another size, with which the network is compared: (module, example, other)"
+    "The function must return (module, example), where example is an input of the module, such as a sparse tensor. It "
+    "may return a second example of another size, with which the network is compared: (module, example, other)"
 )
 
 
 def add_parser(networks: Any) -> None:
-    text = "a module of your own: spconv.pytorch, torchsparse or MinkowskiEngine, installed or stood in for"
+    text = "a module of your own, of spconv.pytorch, torchsparse or MinkowskiEngine, with the library or without"
     command: argparse.ArgumentParser = networks.add_parser(NAME, help=text, description=text)
     command.add_argument("factory", help=f"file.py:function or package.module:function. {_EXAMPLE}")
-    command.add_argument("checkpoint", nargs="?", help=".safetensors, .pt or .pth (default: the module's own)")
+    command.add_argument(
+        "checkpoint", nargs="?", help="a .safetensors, .pt or .pth file (default: the module's own weights)"
+    )
     add_folder(command)
     add_weights(command)
-    command.add_argument("--axes", default="", metavar="zyx|xyz", help="the order of coordinates; spconv needs it")
-    command.add_argument("--cut", default="", metavar="MODULE", help="ends the network after this module")
-    command.add_argument("--result", default="", metavar="NAME", help="serves this one of several results")
     command.add_argument(
-        "--features-of", default="", metavar="KEY", help="the features' key in an example that is a dict"
+        "--axes", default="", metavar="zyx|xyz", help="the order of the coordinates' axes; spconv needs it"
+    )
+    command.add_argument("--cut", default="", metavar="MODULE", help="ends the network after this module")
+    command.add_argument("--result", default="", metavar="NAME", help="serves only this one of several results")
+    command.add_argument(
+        "--features-of", default="", metavar="KEY", help="the key of the features, if the example is a dict"
     )
     command.add_argument(
         "--stand-in",
         action="append",
         default=[],
         choices=stand_ins.LIBRARIES,
-        help="computes with voxserve's stand-in although the library is installed, as spconv needs it for a bias on a "
-        "CPU; may be repeated",
+        help="computes with voxserve's stand-in although the library is installed (spconv: for biases on a CPU); "
+        "may be given several times",
     )
-    command.add_argument("--reference", metavar="NPZ", help="writes what the module computes, for voxserve.verify")
+    command.add_argument(
+        "--reference", metavar="NPZ", help="writes the module's results to this file, for voxserve.verify"
+    )
     points = command.add_argument_group("points", "how the server makes voxels; without these, clients send voxels")
-    points.add_argument("--voxel-size", type=voxel_size, metavar="M[,M,M]")
+    points.add_argument("--voxel-size", type=voxel_size, metavar="M[,M,M]", help="in metres, of every axis or of each")
     points.add_argument(
         "--features", type=point_features, metavar="NAME:UNIT[=DEFAULT],...", help="the columns of the input"
     )
-    points.add_argument("--rounding", choices=("FLOOR", "HALF_EVEN"), default="FLOOR")
-    points.add_argument("--origin", choices=("MINIMUM", "RANGE", "ZERO"), help="default: RANGE with --range, else ZERO")
     points.add_argument(
-        "--reduce", choices=("FIRST", "MEAN"), default="FIRST", help="which points a voxel's features are of"
+        "--rounding", choices=("FLOOR", "HALF_EVEN"), default="FLOOR", help="of coordinates to voxels (default FLOOR)"
     )
     points.add_argument(
-        "--range", type=_numbers, metavar="M,...", help="metres: each axis' lowest, then each one's highest"
+        "--origin",
+        choices=("MINIMUM", "RANGE", "ZERO"),
+        help="the origin of the voxels (default: RANGE with --range, else ZERO)",
     )
-    points.add_argument("--max-points-per-voxel", type=int, default=0, metavar="N", help="limits what MEAN reads")
     points.add_argument(
-        "--point-axes", type=names, default=(), metavar="NAME,...", help="the axes' fields (default x,y,z)"
+        "--reduce",
+        choices=("FIRST", "MEAN"),
+        default="FIRST",
+        help="a voxel's features are its first point's or the mean (default FIRST)",
+    )
+    points.add_argument(
+        "--range",
+        type=_numbers,
+        metavar="M,...",
+        help="the range in metres: the lowest value of each axis, then the highest",
+    )
+    points.add_argument(
+        "--max-points-per-voxel", type=int, default=0, metavar="N", help="MEAN uses only the first N points of a voxel"
+    )
+    points.add_argument(
+        "--point-axes", type=names, default=(), metavar="NAME,...", help="the names of the axes' fields (default x,y,z)"
     )
 
 

@@ -59,7 +59,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("model", help="the model's folder")
     parser.add_argument("reference", help="the .npz file of the reference")
     parser.add_argument(
-        "--tolerance", type=float, default=1e-4, help="largest error, as a part of a result's magnitude (default 1e-4)"
+        "--tolerance",
+        type=float,
+        default=1e-4,
+        help="the largest error, relative to a result's largest value (default 1e-4)",
     )
     parser.add_argument("--address", help="the address of a running server that serves the folder")
     parser.add_argument("--name", help="the name of the served model (default: the folder's name)")

@@ -30,9 +30,9 @@ from voxserve.view import labelled_bag
 from voxserve.view.viewer import Shown, Viewer, ViewError
 
 _DESCRIPTION = """\
-Shows scans in Rerun, whose statistics stay off: points in the colours of their classes, boxes and the time that each
-answer took, on one timeline. SOURCE is a folder of scans, a scan, a bag (with --model), or a bag that python -m
-voxserve.bag has labelled. With --follow the folder's new scans are shown as they come, until it is interrupted.
+Shows scans in Rerun (without its usage statistics): points in the colours of their classes, boxes and the time of each
+answer, on one timeline. SOURCE is a folder of scans, a scan, a bag (with --model), or a bag that python -m
+voxserve.bag has labelled. With --follow new scans of the folder are shown as they come, until Ctrl-C.
 Needs: pip install 'voxserve[view]' (and 'voxserve[bag]' for bags)
 """
 _EXAMPLES = """\
@@ -171,13 +171,13 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("source", metavar="SOURCE", help="what to show")
-    add("--model", default="", metavar="NAME", help="the model that labels it")
-    add("--follow", action="store_true", help="shows the folder's new scans as they come")
+    add("source", metavar="SOURCE", help="a scan, a folder of scans, or a bag")
+    add("--model", default="", metavar="NAME", help="the model that labels the scans")
+    add("--follow", action="store_true", help="shows new scans of the folder as they come")
     add("--record", default="", metavar="FILE", help="writes a recording (.rrd) and opens no viewer")
     add("--web", type=arguments.count(1024, 65534), metavar="PORT", help="serves the viewer on PORT and PORT + 1")
-    add("--no_stay", dest="stay", action="store_false", help="ends when all is shown (with --web)")
-    add("--connect", default="", metavar="URL", help="sends to a viewer that runs: rerun+http://HOST:9876/proxy")
+    add("--no_stay", dest="stay", action="store_false", help="ends after the last scan (with --web)")
+    add("--connect", default="", metavar="URL", help="sends to a running viewer: rerun+http://HOST:9876/proxy")
     add_request(parser)
     arguments.add_connection(parser, 60)
     return parser
