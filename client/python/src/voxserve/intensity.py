@@ -1,8 +1,8 @@
-"""Knows the unit of intensities that models read, 0..1.
+"""Finds the unit of intensities, which models read as 0..1.
 
-ROS' PointCloud2, PCD and PLY do not say in which unit a field is. An integer says it by its type: 0 to 255 of a uint8
-(Autoware's PointXYZIRC), 0 to 65535 of a uint16. Of a float32 nobody knows: drivers send 0..255 (Velodyne, Hesai) and
-0..1. So the values are looked at, and a warning says what is wrong.
+ROS' PointCloud2, PCD and PLY do not state the unit of a field. For an integer it follows from the type: a uint8 is 0 to
+255 (Autoware's PointXYZIRC), a uint16 0 to 65535. For a float32 it is unknown: drivers send 0..255 (Velodyne, Hesai) or
+0..1. So this module looks at the values, and returns a warning if they seem wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST = 1.5  # a cloud with larger values is probably not scaled to 0..1
 
 def scale_of(name: str, kind: str) -> float:
     """Returns the factor that brings a field of a ROS message or a PCD or PLY file to 0..1, if its name is that of an
-    intensity and its type (a key of field_spec.WIRE_TYPES) says its largest value; else 1.
+    intensity and its type (a key of field_spec.WIRE_TYPES) gives its largest value; else 1.
     """
     return 1 / _LARGEST[kind] if name in _NAMES and kind in _LARGEST else 1.0
 

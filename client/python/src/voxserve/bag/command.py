@@ -188,8 +188,8 @@ def _label_all(
 
 
 class UnitReport:
-    """Tells stderr which unit integers have by their type, and warns of intensities in another unit than the model
-    reads. Each is told once.
+    """Writes to stderr which unit an integer intensity has by its type, and warns of intensities in another unit than
+    the model reads. Each message appears once.
     """
 
     def __init__(self, program: str, request: Request) -> None:
@@ -215,7 +215,7 @@ class UnitReport:
 
 
 class _SkipReport:
-    """Tells stderr and the file which messages are skipped."""
+    """Writes to stderr and to the file which messages are skipped."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -234,7 +234,7 @@ class _SkipReport:
         return sum(skipped.topic == topic for skipped in self._skipped)
 
     def none_labelled(self, topic: str) -> BagError:
-        """Returns the error of a drive of which no cloud could be labelled."""
+        """Returns the error for a drive without any cloud that could be labelled."""
         first = next(skipped for skipped in self._skipped if skipped.topic == topic)
         return BagError(f"none of the first {self.num_clouds(topic)} clouds of {topic} can be labelled; {first}")
 

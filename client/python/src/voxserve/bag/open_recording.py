@@ -86,8 +86,8 @@ def _from_its_start(file: McapFile | SqliteFile, channels: Collection[Channel]) 
 
 
 def _read_metadata(path: Path) -> dict[str, Any]:
-    """Returns the values of a rosbag2's metadata.yaml. Returns {} if there is none, or if its recorder was ended before
-    it wrote the file.
+    """Returns the values of a rosbag2's metadata.yaml. Returns {} if there is none, or if the recorder was interrupted
+    before it wrote the file.
     """
     from ruamel.yaml import YAML, YAMLError
 

@@ -36,7 +36,7 @@ class Recording(Protocol):
 
     @property
     def num_bytes(self) -> int:
-        """The size of the bag, by which another bag of the same name is told from it."""
+        """The size of the bag, which distinguishes it from another bag of the same name."""
         ...
 
     def counts(self) -> dict[Channel, int]:

@@ -27,7 +27,7 @@ class SqliteFile:
         self.start_ns = int(start or 0)  # no message is older
 
     def _check_size(self) -> None:
-        """Raises ValueError if the file was cut short, of which sqlite3 says nothing until it needs a missing page."""
+        """Raises ValueError if the file was cut short. sqlite3 itself fails only when it needs a missing page."""
         with self.path.open("rb") as file:
             header = file.read(100)
         page_bytes, num_pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
@@ -37,8 +37,8 @@ class SqliteFile:
             raise ValueError(f"it has {size} of {page_bytes * num_pages} bytes")
 
     def _connect(self) -> sqlite3.Connection:
-        # A recorder that was ended leaves messages in NAME-wal, which sqlite3 reads too, unless it is told that the
-        # file does not change. If it is told so, the folder need not be writable.
+        # A recorder that was interrupted leaves messages in NAME-wal. sqlite3 reads them too, except with immutable=1,
+        # which works in a folder that is not writable.
         has_log = self.path.with_name(f"{self.path.name}-wal").exists()
         return sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro{'' if has_log else '&immutable=1'}", uri=True)
 

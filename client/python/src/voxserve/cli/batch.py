@@ -1,13 +1,13 @@
-"""The command batch: infer for folders that many machines share and that take longer than a machine lives.
+"""The command batch: infer for folders that many machines share, and that take so long that a machine may fail.
 
 - A shard is a part of the scans, chosen by a hash of the scan's file name. So shards need not agree on a list, and
   a scan that is added later changes no other scan's shard.
-- A scan whose result is there is not run again: results appear when they are complete. Running the same command anew
-  does what is left.
-- The folder of results holds a note of the model, its version and what was asked for. A shard, or a later run, that
-  would mix in other results is refused. The note also keeps the version when a newer one is loaded meanwhile.
-- Errors that pass (a full queue, a server that restarts) are tried again for --retry. Inference changes nothing on the
-  server, so asking twice is safe.
+- A scan that has a result file is not run again: result files appear when they are complete. So the same command
+  continues an interrupted one.
+- The folder of results has a file, the note, with the model, its version and the settings. A shard or a later run with
+  other settings is refused. The run keeps the note's version, also when the server has loaded a newer one.
+- Scans with a temporary error (a full queue, a server that restarts) are retried for --retry. Inference changes nothing
+  on the server, so a retry is safe.
 """
 
 from __future__ import annotations
@@ -82,16 +82,16 @@ def shard_of(scan: str, count: int) -> int:
 
 
 class _PatientRunner(infer.ScanRunner):
-    """A ScanRunner that runs a scan again, for up to --retry seconds, if it failed with an error of _PASSING."""
+    """A ScanRunner that retries a scan, for up to --retry seconds, if it failed with a temporary error (_PASSING)."""
 
     def run(self, job: ScanJob) -> ScanReport:
         return _patiently(lambda: super(_PatientRunner, self).run(job), self.options.retry)
 
 
 def _patiently(ask: Callable[[], _Result], seconds: float) -> _Result:
-    """Returns what `ask` returns. Calls `ask` again while it raises an error of _PASSING, for up to `seconds`, then
-    raises the error. The pauses between the calls grow, and are random so that many clients do not retry at the same
-    time. If the server asks for a longer pause (retry_after), that pause is used.
+    """Returns what `ask` returns. Calls `ask` again while it raises a temporary error (_PASSING), for up to `seconds`,
+    then raises the error. The pauses between the calls grow, and are random so that many clients do not retry at the
+    same time. If the server asks for a longer pause (retry_after), that pause is used.
     """
     end = time.monotonic() + seconds
     pause = _FIRST_PAUSE

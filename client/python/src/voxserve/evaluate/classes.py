@@ -22,7 +22,7 @@ class ClassMatch:
 
 def plain(name: str) -> str:
     """Returns a name in lower case with letters and digits only, so that "construction_vehicle" and "Construction
-    Vehicle" are equal. A name without any stays, but for its spaces.
+    Vehicle" are equal. A name without letters and digits only loses the spaces around it.
     """
     return "".join(letter for letter in name.lower() if letter.isalnum()) or name.strip()
 
@@ -41,8 +41,8 @@ def match(
 
     names: the data set's classes. aliases: further names that a model may give to one of them; the first one that the
     model has is taken. classes: the model's classes.
-    chosen: for each class of the model, the data set's classes that it stands for; None: by names and aliases.
-    others: names of the data set that only `chosen` may name. is_open: it may name classes that are not listed, too.
+    chosen: for each class of the model, the data set's classes that it stands for; None: match by names and aliases.
+    others: names of the data set that only `chosen` may name. is_open: `chosen` may name further classes too.
     has_numbers: `chosen` may name a label by its number, such as "99", which then is a key of the result.
 
     Raises ValueError if `chosen` names an unknown class, or gives one to two classes of the model, or if no class

@@ -77,7 +77,7 @@ def average_precision(frames: Sequence[Matching], min_overlap: float) -> float:
 
 def curve_precision(frames: Sequence[Matching], min_overlap: float) -> float:
     """Returns the mean, over the recalls 1/40, 2/40, ..., 1, of the best precision at that recall or a higher one: 0 to
-    1; NaN if no true box counts. Of more than 200 scores, 200 evenly spread ones are used as thresholds.
+    1; NaN if no true box counts. If there are more than 200 scores, 200 evenly spread ones are the thresholds.
     """
     num_true = sum(int((frame.true == COUNTED).sum()) for frame in frames)
     if num_true == 0:

@@ -70,7 +70,7 @@ class Dataset:
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # Class -> the largest distance at which boxes are evaluated, metres. Only nuScenes has them.
     ranges: Mapping[str, float] = field(default_factory=dict)
-    # Only KITTI sets it. Class -> similar classes: to find one of them instead is no error.
+    # Class -> similar classes. To find a similar class instead is no error. Only KITTI sets it.
     neighbours: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # Label -> name, of labels that the data set's own benchmark does not evaluate. --classes may name them.
     other_labels: Mapping[int, str] = field(default_factory=dict)

@@ -20,7 +20,7 @@ def load(module: Any, state: Mapping[str, npt.NDArray[Any]], *, prefix: str = ""
     """Sets every parameter and buffer of a torch module from the tensors of a checkpoint. Returns warnings, which name
     the tensors that were ignored or converted.
 
-    prefix: only names that begin so are taken; "": those with the prefix that fits best.
+    prefix: only names that begin with it are used; "": those with the prefix that fits best.
     order: one of spconv_order.ORDERS, for spconv's weights whose shapes fit several; "" to find out.
 
     Raises ExportError, with all tensors that are missing, have another shape or are not finite, or if several sets of

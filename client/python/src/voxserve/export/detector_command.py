@@ -102,8 +102,8 @@ def make(options: argparse.Namespace, state: Mapping[str, Tensor] | None) -> Mad
 
 
 def _with_widths_of(config: Config, state: Mapping[str, Tensor]) -> Config:
-    """Returns the configuration with the widths of the tensors' sparse backbone, which OpenPCDet's files do not state:
-    they are in its code, where people change them.
+    """Returns the configuration with the widths of the tensors' sparse backbone, which OpenPCDet's files do not state,
+    since people change them in its code.
     """
     if isinstance(config, voxelnext.Config) or config.pillar_widths:
         return config
@@ -116,7 +116,7 @@ def _with_widths_of(config: Config, state: Mapping[str, Tensor]) -> Config:
 
 
 def describe(config: Config) -> str:
-    """Returns what a configuration says of points and classes, in one line."""
+    """Returns a line that describes a configuration's points and classes."""
     voxels = config.voxels
     ranges = ", ".join(
         f"{axis} {low:g} to {high:g}" for axis, low, high in zip("xyz", voxels.range_min, voxels.range_max, strict=True)

@@ -32,7 +32,7 @@ def from_torchsparse(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> np
 
 
 def first_axis_fastest(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> npt.NDArray[Any]:
-    """Converts a weight [K, Cin, Cout] that has the first axis fastest."""
+    """Converts a weight [K, Cin, Cout] whose cells have the first axis fastest to the model format's order."""
     dimension = len(kernel_size)
     cells = weight.reshape(*reversed(kernel_size), *weight.shape[1:])
     axes = (*reversed(range(dimension)), dimension, dimension + 1)

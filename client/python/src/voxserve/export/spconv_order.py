@@ -30,8 +30,8 @@ def shape_of(order: str, kernel: Sequence[int], c_in: int, c_out: int) -> tuple[
 def to_krsc(weight: npt.NDArray[Any], order: str, *, by_memory: bool) -> npt.NDArray[Any]:
     """Returns a weight of spconv in the order KRSC.
 
-    by_memory: the weight is that of a kernel of one cell that spconv multiplies as it lies in memory, [in, out] in all
-        three orders (kernel_order.from_spconv). So its values keep their order, and only the shape changes.
+    by_memory: the weight belongs to a kernel of one cell, which spconv reads from memory as [in, out] in all three
+        orders (kernel_order.from_spconv). So its values keep their order, and only the shape changes.
     """
     if order == "KRSC":
         return weight
@@ -49,12 +49,14 @@ def fitting(shape: Sequence[int], kernel: Sequence[int], c_in: int, c_out: int) 
 
 
 class SpconvOrder:
-    """The order of one checkpoint's weights. Weights whose shapes fit one order alone say which it is; for the others
-    the order of those before them is taken.
+    """Finds the order of one checkpoint's weights. If a weight's shape fits only one order, that is the order. If it
+    fits several, the order of the weights before it is assumed.
     """
 
     def __init__(self, chosen: str = "") -> None:
-        """chosen: one of ORDERS for the weights whose shapes fit several; "" to find out."""
+        """chosen: one of ORDERS, for weights whose shapes fit several orders; "": the order is found as described
+        above.
+        """
         if chosen and chosen not in ORDERS:
             raise ValueError(f"the order of spconv's weights is '{chosen}', not one of {', '.join(ORDERS)}")
         self._chosen = chosen
@@ -81,7 +83,7 @@ class SpconvOrder:
         return order
 
     def informed(self) -> SpconvOrder | None:
-        """Returns an object to find the orders anew, if a weight was read before those that decide for it."""
+        """Returns an object to read all weights again with the right order, if an order was assumed too early."""
         if not self._guessed or not self._seen:
             return None
         made = SpconvOrder(self._chosen)

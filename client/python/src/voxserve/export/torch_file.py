@@ -70,12 +70,12 @@ def _scalar(dtype: Any = None, contents: Any = b"") -> Any:
 
 
 def _dict(*_arguments: Any) -> dict[Any, Any]:
-    """Stands in for collections.defaultdict, whose items torch adds to plain dicts alone."""
+    """Stands in for collections.defaultdict, since torch adds items only to plain dicts."""
     return {}
 
 
 def _list(*_arguments: Any) -> list[Any]:
-    """Stands in for collections.deque, whose items torch adds to plain lists alone."""
+    """Stands in for collections.deque, since torch adds items only to plain lists."""
     return []
 
 

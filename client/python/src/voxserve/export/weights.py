@@ -53,8 +53,8 @@ def find(
 
     tensors: all of the checkpoint (checkpoint_file.read).
     fit: returns how well a tensor fits the network under a name, 0 for not at all.
-    prefix: only names that begin so are taken; "": those with the prefix that fits best.
-    spconv_order: one of spconv_order.ORDERS for weights whose shapes fit several; "" to find out.
+    prefix: only names that begin with this prefix are used; "": the names with the prefix that fits best.
+    spconv_order: one of spconv_order.ORDERS, for weights whose shapes fit several orders; "": found by SpconvOrder.
 
     Raises ExportError if several prefixes fit equally well and their tensors differ, or no name begins with `prefix`.
     """
@@ -126,7 +126,7 @@ def _best(tensors: Mapping[str, Tensor], marks: Mapping[str, int]) -> str:
 
 
 def _shortest(prefixes: Iterable[str]) -> list[str]:
-    """Returns those that do not begin with another one, in their order. "a." and "a.b." have the same tensors."""
+    """Returns the prefixes that do not begin with another one, in order. "a." and "a.b." have the same tensors."""
     prefixes = tuple(prefixes)
     return [p for p in prefixes if not any(p != shorter and p.startswith(shorter) for shorter in prefixes)]
 

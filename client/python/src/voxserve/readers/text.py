@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 MAX_HEADER_BYTES = 1 << 20
 _WORD = re.compile(r"[^ \t]+")
-# How C libraries print what is no number: nan, -nan(ind), nan(0x8000), inf, Infinity; older ones of Windows 1.#IND,
-# -1.#INF00, 1.#QNAN0.
+# How C libraries print NaN and infinity: nan, -nan(ind), nan(0x8000), inf, Infinity, and in older versions for Windows
+# 1.#IND, -1.#INF00, 1.#QNAN0.
 _NOT_FINITE = re.compile(
     r"[+-]?(?:(?P<nan>nan(?:\(\w*\))?|1\.#(?:ind|qnan|snan)0*)|inf(?:inity)?|1\.#inf0*)", re.IGNORECASE | re.ASCII
 )

@@ -1,4 +1,4 @@
-"""What the readers of both libraries' configurations share: the result, classes with colours, and checks."""
+"""Defines the parts that both readers of configurations share: the result, classes with colours, and checks."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ Config = center_point.Config | second.Config | voxelnext.Config
 class Detector:
     """A detector as a configuration describes it."""
 
-    command: str  # the exporter's command for it
-    library: str  # whose names the tensors have: openpcdet or mmdetection3d
+    command: str  # the exporter's command for this detector
+    library: str  # the library whose names the tensors have: openpcdet or mmdetection3d
     config: Config
-    notes: tuple[str, ...] = ()  # what the clouds must be like; the exporter cannot check it
+    notes: tuple[str, ...] = ()  # requirements for clouds, which the exporter cannot check
 
 
 @dataclass(frozen=True)
 class Head:
-    """What a CenterPoint head says about its tasks and boxes."""
+    """The tasks and boxes of a CenterPoint head."""
 
     tasks: tuple[tuple[str, ...], ...]
     width: int
@@ -99,8 +99,8 @@ def check_voxels(voxels: Voxels, settings: Settings, key: str, *, is_pillar: boo
 
 
 def check_bev(bev: Bev, stride: int, stated: int | None, settings: Settings, key: str) -> None:
-    """Checks the 2-D network. stride: of its input in voxels. stated: the stride of a heat map or of the anchors that
-    the file states; None if it states none.
+    """Checks the 2-D network. stride: the stride of its input in voxels. stated: the stride of a heat map or of the
+    anchors that the file states; None if it states none.
     """
     lengths = {len(v) for v in (bev.num_layers, bev.strides, bev.widths, bev.up_strides, bev.up_widths)}
     if len(lengths) != 1 or 0 in lengths:

@@ -55,7 +55,7 @@ LoadBase = Callable[[Path], dict[str, Any]]
 
 
 class _UnknownError(Exception):
-    """Raised for what is not computed. The text says what it is."""
+    """Raised for an expression that is not computed. The text describes it."""
 
 
 def read(path: Path, bases: Mapping[str, Any], load_base: LoadBase) -> dict[str, Any]:
@@ -319,7 +319,7 @@ class _File:
 
 
 def copied(value: Any) -> Any:
-    """Returns a copy of dicts and lists, all the way down. What they share stays shared."""
+    """Returns a deep copy of dicts and lists. Parts that are shared in the value are shared in the copy."""
     return copy.deepcopy(value)
 
 

@@ -17,17 +17,17 @@ _NOT_GIVEN: Any = object()
 
 @dataclass(frozen=True)
 class Unreadable:
-    """The value of a setting that is the result of code, which is not run. reason: says so, with file and line."""
+    """A setting's value that only running code would give; no code is run. reason: a text with file and line."""
 
     reason: str
 
 
 @dataclass
 class Report:
-    """What the reader of a configuration has to say."""
+    """The problems and notes that the reader of a configuration has found."""
 
     problems: list[str] = field(default_factory=list)  # each refuses the file
-    notes: list[str] = field(default_factory=list)  # what the file says about clouds, which the client must do
+    notes: list[str] = field(default_factory=list)  # what a client must do with clouds, such as scaling
 
 
 class Settings:
@@ -76,11 +76,11 @@ class Settings:
         return [Settings(value, f"{self.place(key)}[{i}]", self.report) for i, value in enumerate(values)]
 
     def raw(self, key: str) -> Any:
-        """Returns a value as it is in the file; None if the file has none."""
+        """Returns a value unchanged from the file; None if the file has no such setting."""
         return self._take(key, None)
 
     def items(self, key: str, default: Any = _NOT_GIVEN) -> Sequence[Any]:
-        """Returns a list of anything."""
+        """Returns a list with values of any type."""
         value = self._take(key, default)
         if value is not None and not isinstance(value, (list, tuple)):
             self.problem(key, f"is {_short(value)}, not a list")
@@ -134,7 +134,7 @@ class Settings:
         return tuple(values)
 
     def must_be(self, key: str, served: Any, reason: str, default: Any = _NOT_GIVEN) -> None:
-        """Refuses another value than `served`. reason: why; default: the library's, for a file without the setting."""
+        """Refuses any value but `served`. reason: why; default: the library's value, for a file without the setting."""
         value = self._take(key, default)
         if value is not None and _plain(value) != _plain(served):
             self.problem(key, f"is {_short(value)}, not {_short(served)}: {reason}")

@@ -1,5 +1,5 @@
-"""Lists how the names of a network's tensors begin, by the exporter's command. By these parts the network's weights are
-found in a checkpoint (voxserve.export.weights).
+"""Lists, for each of the exporter's commands, the first parts of the names of the network's tensors. These parts
+identify the network's weights in a checkpoint (voxserve.export.weights).
 """
 
 from __future__ import annotations

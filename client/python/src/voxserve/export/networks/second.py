@@ -138,7 +138,7 @@ def _build(tensors: Tensors, config: Config, name: str, description: str) -> Net
 
 
 def _scores_of(layers: Layers, x: str, class_id: int, anchors: int, num_classes: int) -> str:
-    """Adds the scores of one class alone: those of the others become so low that no anchor is theirs."""
+    """Adds scores for one class: the scores of all other classes become so low that no anchor has another class."""
     node, key, channels = f"scores.{class_id}", "dense_head.conv_cls", anchors * num_classes
     layers.conv2d(node, key, x, 1, channels, bias=True, gain=_SCORE_GAIN, fill_bias=_SCORE_BIAS)
     for part, value in (("weight", 0.0), ("bias", _NEVER)):

@@ -15,7 +15,7 @@ from voxserve.verify import sites as site_maths
 
 
 class SparseTensorQuantizationMode(enum.Enum):
-    """What becomes of several rows with the same coordinates."""
+    """How several rows with the same coordinates become one row."""
 
     RANDOM_SUBSAMPLE = 0
     UNWEIGHTED_AVERAGE = 1

@@ -1,5 +1,5 @@
-"""Compares the traces of two clouds. What differs depends on the cloud, and the served network would have it as a
-constant.
+"""Compares the traces of two clouds. A value that differs depends on the cloud, but would be a constant in the served
+network.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Trace:
-    """What a module computed of one example."""
+    """The record of a module's run on one example."""
 
     graph: Graph
     results: dict[str, Result]

@@ -1,6 +1,7 @@
 """Makes a second, smaller example of a module's input: some of the rows of one sample.
 
-What a trace of it has otherwise than that of the example depends on the example, and is no network for other clouds.
+If its trace differs from the example's, the traced operations depend on the example and are no network for other
+clouds.
 """
 
 from __future__ import annotations
@@ -121,8 +122,8 @@ def _are_rows(values: Values, length: int) -> bool:
 
 
 class _Thinned:
-    """Takes rows of everything in an example that has a row per row of features, and those points of which a tensor of
-    integers says that they are in these rows (the voxel of each point). rows: the rows to take.
+    """Selects rows of every tensor in an example that has as many rows as the features. If a tensor of integers gives
+    the voxel of each point, it also selects the points of the selected rows. rows: the rows to select.
     """
 
     def __init__(self, example: Any, samples: Values, rows: Values) -> None:
