@@ -58,9 +58,9 @@ constexpr double kCancelledCallTokens = 0.1;
 // connection. A client that retries too often must not lose these answers, so it may make 10,000 such calls and a
 // thousand a second. A client that makes more would keep gRPC too busy to end the drain.
 constexpr double kRefusedInDrainTokens = 0.1;
-// A client that runs short of tokens gets one for so many bytes that it has sent. An attacker sends some hundred bytes
-// a call. A client whose deadlines pass while a server under overload receives its scans sends much more, and is no
-// attacker.
+// A client that has too few tokens gets one for each kBytesAToken bytes that it has sent. An attacker sends some
+// hundred bytes a call. A client whose deadlines pass while an overloaded server receives its scans is no attacker, and
+// sends much more.
 constexpr double kBytesAToken = 64 << 10;
 // The tokens for a connection that is closed because gRPC's memory runs short. After the first one the client may
 // connect again, since more than half of its tokens are left (CallRate::HasTokens); after a second one it has to wait.

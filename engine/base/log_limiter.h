@@ -35,7 +35,7 @@ class LogLimiter {
   std::optional<int64_t> AdmitEvery(absl::Duration period, std::string_view key);
 
  private:
-  // Admits so many lines of the key in each period.
+  // Admits up to max_lines lines of the key in each period.
   std::optional<int64_t> AdmitUpTo(int max_lines, absl::Duration period, std::string_view key);
 
   struct Lines {

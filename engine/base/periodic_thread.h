@@ -1,7 +1,7 @@
 #pragma once
 
 // PeriodicThread calls a function again and again, on a thread of its own, until the PeriodicThread is destroyed. Only
-// the destructor waits for the function, so it may block. The owner declares its PeriodicThread behind all members that
+// the destructor waits for the function, so it may block. The owner declares its PeriodicThread after all members that
 // the function uses.
 
 #include <functional>
@@ -15,12 +15,12 @@ namespace voxserve {
 
 class PeriodicThread {
  public:
-  // Calls `look` after `pause`, and again after the pause that its last call has returned. InfiniteDuration: it is not
-  // called again.
-  PeriodicThread(absl::Duration pause, std::function<absl::Duration()> look)
-      : thread_([this, pause, look = std::move(look)] {
+  // Calls the function after `pause`. Each call returns the pause before the next one; after InfiniteDuration there is
+  // none.
+  PeriodicThread(absl::Duration pause, std::function<absl::Duration()> function)
+      : thread_([this, pause, function = std::move(function)] {
           absl::Duration next = pause;
-          while (next != absl::InfiniteDuration() && !stopping_.WaitFor(next)) next = look();
+          while (next != absl::InfiniteDuration() && !stopping_.WaitFor(next)) next = function();
         }) {}
 
   // Prevents the next call, and waits for one that has begun.

@@ -102,7 +102,7 @@ class Layers {
   const Graph& graph_;
   std::vector<bool> is_read_;                // by node
   std::vector<std::vector<int>> consumers_;  // by node: the nodes that read it, without those that are not read
-  bool decodes_floats_ = true;               // the images that decoders read are all float32; false: none is
+  bool decodes_floats_ = true;               // true: all images that decoders read are float32; false: none is
   std::vector<Layer> layers_;
   std::vector<int> layer_of_;  // by node; -1: not made yet, or never read
   std::vector<int> absorbed_;  // nodes of the layer that is being made

@@ -15,8 +15,8 @@ namespace voxserve {
 
 class StepEmitter;
 
-// Returns the number of inputs from which the node reads rows. These inputs come first. The inputs behind them only
-// define sites or positions: the voxelize, or a tensor whose sites are the positions.
+// Returns the number of inputs from which the node reads rows. These inputs come first. The inputs after them only
+// define sites or positions: the node voxelize, or a tensor whose sites are the positions.
 size_t NumInputsRead(const GraphNode& node);
 
 // Returns the layer that the node begins. The layers of all inputs exist already.

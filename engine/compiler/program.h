@@ -2,8 +2,8 @@
 
 // A Program is a network ready to run: the compiler makes it from a Graph, and the executor runs it for every batch.
 //
-// A batch runs in two passes. The geometry pass makes voxels, coordinate levels and rulebooks from coordinates alone. A
-// level is the set of occupied voxels ("sites") at one stride; a rulebook says which input rows each output row of a
+// A batch runs in two passes. The geometry pass makes voxels, coordinate levels and rulebooks only from coordinates. A
+// level is the set of sites (occupied voxels) at one unit; a rulebook says which input rows each output row of a
 // convolution reads (engine/model/levels.h). The feature pass runs the program's list of steps, in order. A prune by
 // score ends a segment: behind the prune both passes run again, for the levels whose sites its scores decide. Prunes
 // that do not depend on each other share a segment.

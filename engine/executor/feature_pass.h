@@ -58,9 +58,9 @@ class FeaturePass {
   // not suffice.
   absl::Status Run(const ProgramSegment& segment);
 
-  // Makes the launches of Run those of a captured batch with memory for so many points (StepContext::captured_points).
+  // Makes Run launch for a captured batch that has memory for point_capacity points (StepContext::captured_points).
   void SetPointCapacity(int64_t point_capacity) { context_.captured_points = point_capacity; }
-  // Says of each of the program's steps whether the batch needs it.
+  // Returns for each of the program's steps whether the batch needs it.
   std::vector<bool> NeededSteps() const;
 
   // Returns true if the batch's outputs need the step.

@@ -1,7 +1,7 @@
 #pragma once
 
 // DeviceLevels makes the coordinate levels of a batch on a GPU. A level is the list of the sites (occupied voxels) of
-// all samples at one stride: here, their MortonKeys in ascending order.
+// all samples at one unit: here, their MortonKeys in ascending order.
 //
 // Levels are added first, each after its parent, and made together. Their numbers of sites stay on the device until
 // DeviceSizes copies them, so memory is taken for a bound: the most sites that a level's rule can make from its

@@ -85,7 +85,7 @@ struct RulebookSpec {
 class LevelTable {
  public:
   LevelTable() = default;  // no level
-  // Makes a table with level 0 alone. spatial_shape: of the voxel grid, where the network has one.
+  // Makes a table with only level 0. spatial_shape: that of the voxel grid, if the network has one.
   explicit LevelTable(std::optional<kernels::Axes> spatial_shape);
 
   // Parents come before their children.

@@ -42,13 +42,13 @@ inline constexpr uint64_t kSafetensorsSizeBytes = 8;  // size of a file's first 
 // or is larger than the format allows.
 std::optional<uint64_t> HeaderBytesOf(std::string_view beginning, uint64_t file_bytes, Problems* problems);
 
-// Reads a header. data_bytes: the number of bytes that follow the header in the file. Adds what is wrong to `problems`.
+// Reads a header. data_bytes: the number of bytes that follow the header in the file. Adds all errors to `problems`.
 StoredTensors ParseSafetensorsHeader(std::string_view header, uint64_t data_bytes, Problems* problems);
 
 // Gives the tensors their bytes. data: the data_bytes bytes behind the header. They must outlive the tensors.
 void SetData(std::string_view data, StoredTensors* tensors);
 
-// Reads the header of a whole file and gives the tensors their bytes. Adds what is wrong to `problems`.
+// Reads the header of a whole file and gives the tensors their bytes. Adds all errors to `problems`.
 StoredTensors ParseSafetensors(std::string_view file, Problems* problems);
 
 int64_t NumValues(const StoredTensor& tensor);

@@ -33,7 +33,7 @@ class WeightsFile {
   int64_t header_bytes() const { return header_bytes_; }
   int64_t file_bytes() const { return file_bytes_; }  // the file's size when it was opened
 
-  // Returns the tensors without their data. Adds what is wrong to `problems`.
+  // Returns the tensors without their data. Adds all errors to `problems`.
   StoredTensors ReadHeader(Problems* problems);
 
   // Reads the rest of the file, and gives the tensors of ReadHeader their data. The data belongs to this object and is

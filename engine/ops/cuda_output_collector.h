@@ -25,7 +25,7 @@ class CudaOutputCollector final : public OutputCollector {
   void SetNotFinite(char* host_counts);
   int64_t NotFiniteBytes() const { return static_cast<int64_t>(2 * num_samples() * sizeof(uint32_t)); }
   // Sets the memory for the outputs of all steps, on the device and in page-locked host memory: the sum of the steps'
-  // Step::OutputBytes each. An output has the same place in both, also if its kernel writes to the host's alone.
+  // Step::OutputBytes each. An output has the same place in both, even if its kernel writes only to the host's.
   void SetMemory(char* device_rows, char* host_rows);
   // Returns the device memory for the next output's rows.
   char* next_rows() const { return device_rows_ + queued_bytes_; }

@@ -47,7 +47,7 @@ class OutputCollector {
     int64_t row_bytes() const { return columns * SizeOf(dtype); }
   };
 
-  // Call before the first step runs. tensors: the program's, which outlive the outputs. wanted: [samples].
+  // Call before the first step runs. tensors: the program's, which outlive this object. wanted: [samples].
   void SetTensors(absl::Span<const TensorInfo> tensors, std::vector<TensorSet> wanted, int dimension);
 
   size_t num_samples() const { return tasks_.size(); }
@@ -71,7 +71,7 @@ class OutputCollector {
 
  protected:
   // point_begin: [samples + 1]; a sample without points gets outputs without rows. memory: the context's; bytes are
-  // reserved in its budget. All arguments outlive the outputs.
+  // reserved in its budget. All arguments outlive this object.
   OutputCollector(BatchTasks tasks, const std::vector<int64_t>& point_begin, absl::Span<InferResult> results,
                   HostMemory* memory);
   ~OutputCollector() = default;

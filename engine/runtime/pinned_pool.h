@@ -96,7 +96,7 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   absl::StatusOr<int64_t> AddWanted(int64_t most_bytes) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
-  bool is_failing_ = false;  // the last Adjust found no memory and logged that; used by Adjust alone
+  bool is_failing_ = false;  // the last Adjust found no memory and logged that; only Adjust uses it
   mutable absl::Mutex mutex_;
   std::array<Shelf, kNumSizes> shelves_ ABSL_GUARDED_BY(mutex_);
   int64_t pinned_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

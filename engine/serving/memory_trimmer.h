@@ -9,8 +9,8 @@
 // - page-locked memory that clouds have not needed for a while. In the same step it allocates the page-locked memory
 //   that clouds need (PinnedPool::Adjust), so that no request waits for that.
 //
-// - Threads: the trimmer has one thread, which wakes once a second. Requests wait for it only for moments, while it
-//   holds the heap's lock to return free pages.
+// - Threads: the trimmer has one thread, which wakes once a second. Requests wait for it only briefly, while it holds
+//   the heap's lock to return free pages.
 
 #include <memory>
 #include <vector>

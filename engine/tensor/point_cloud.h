@@ -68,7 +68,7 @@ class PointCloud {
   // there is no memory for the copy.
   absl::StatusOr<PointCloud> InOrdinaryMemory() const;
 
-  // Returns the field with this name, or the only one whose name differs in upper and lower case alone. Returns nullptr
+  // Returns the field with this name, or the only one whose name differs only in upper and lower case. Returns nullptr
   // if the cloud has neither.
   const PointField* FindField(std::string_view name) const;
 

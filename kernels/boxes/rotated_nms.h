@@ -44,12 +44,12 @@ struct RotatedNmsParams {
 };
 static_assert(std::is_trivially_copyable_v<RotatedNmsParams>);
 
-// Returns the number of rows of each sample that are read from an input.
+// Returns the number of an input's rows that are read for each sample.
 constexpr int32_t NmsReadRows(const RotatedNmsParams& params, int32_t input) {
   const int32_t rows = params.inputs[static_cast<size_t>(input)].max_boxes;
   return params.max_boxes_in == 0 ? rows : std::min(rows, params.max_boxes_in);
 }
-// Returns the most rows of each sample that are kept of an input.
+// Returns the largest number of an input's rows that are kept for each sample.
 constexpr int32_t NmsKeptRows(const RotatedNmsParams& params, int32_t input) {
   return std::min(NmsReadRows(params, input), params.max_boxes_out);
 }

@@ -167,8 +167,8 @@ namespace cuda {
 // Returns the size of the workspace, a multiple of 256. The size depends only on num_offsets and the capacities.
 size_t TilesWorkspaceBytes(std::span<const TilesParams> params);
 // Makes the tiles forms of all rulebooks of a network together: one sort serves up to 24 rulebooks. The last kernel
-// writes counters alone. So an implicit GEMM, whose kernel may start before the kernel ahead of it has ended
-// (implicit_gemm.h), starts after all others here.
+// only writes counters. So an implicit GEMM, whose kernel may start before the previous kernel has ended
+// (implicit_gemm.h), starts after all other kernels of this function have ended.
 // workspace: TilesWorkspaceBytes of device memory, 256-byte aligned.
 // Returns cudaErrorInvalidValue if row_masks is set and K is above kSortBits, if row_inputs is set without row_masks or
 // without a pitch, or if an order that is read is no permutation.

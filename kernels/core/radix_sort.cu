@@ -281,7 +281,7 @@ __global__ void __launch_bounds__(PassShape<Key>::kThreads)
     return;
   }
   const int part_pass = part.first_pass + pass_of_part, first_bit = pass_of_part * kDigitBits;
-  // Takes the next tile from a counter of this pass alone. Clear has ended even before the first pass starts.
+  // Takes the next tile from a counter that only this pass uses. Clear has ended before the first pass starts.
   TileSort<Key> tile(storage, pass.look_back + part.first_tile * kDigits, pass.num_taken + part_pass,
                      /*d_bins_out=*/nullptr, pass.digit_begins + part_pass * kDigits, pass.keys_to + part.begin,
                      pass.keys + part.begin, pass.values_to + part.begin, pass.values + part.begin, part.num_pairs,

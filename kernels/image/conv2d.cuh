@@ -21,7 +21,7 @@
 namespace voxserve::kernels::cuda {
 
 inline constexpr int kMaxCells = kMaxConv2dKernelSize * kMaxConv2dKernelSize;
-// The table is larger than the kernel because vectors of the last chunk may lie behind the last cell.
+// The table has more entries than the kernel has cells, since the last chunk may have vectors after the last cell's.
 inline constexpr int kCellTableSize = 64;
 static_assert(kMaxCells + kVectorsARow <= kCellTableSize);
 

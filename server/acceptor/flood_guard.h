@@ -65,7 +65,7 @@ class FloodGuard {
   void StopLooking() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
-  // The thread alone uses these five.
+  // Only the thread uses these five.
   int64_t calm_bytes_;         // the unaccounted bytes in a calm second
   int64_t second_began_with_;  // the unaccounted bytes at second_began_
   absl::Time second_began_ = options_.now();

@@ -78,7 +78,7 @@ class UploadGuard {
   void Judge() const;
 
   const Options options_;
-  // The thread alone uses these two.
+  // Only the thread uses these two.
   std::map<std::string, Connection> connections_;  // by peer, at the last look
   absl::Time last_look_ = SteadyNow();
   absl::Mutex mutex_;

@@ -39,7 +39,7 @@
 
 namespace voxserve {
 
-// An answer as a message, and the hold on its bytes, which lasts until the answer has been sent.
+// An answer as a message. `held` counts its bytes in ByteLimits until the answer has been sent.
 struct EncodedAnswer {
   std::unique_ptr<google::protobuf::Message> message;
   HeldBytes held;
@@ -50,7 +50,7 @@ struct InferAnswer {
   HeldBytes held;
 };
 
-// InferFormat reads one request and writes its answer. One run uses it, with one call at a time.
+// InferFormat reads one request and writes its answer. One UnaryRequest uses it, with one call at a time.
 class InferFormat {
  public:
   virtual ~InferFormat() = default;

@@ -208,7 +208,7 @@ class SkeletonReader {
   }
 
   // Config and frame are alternatives of one oneof. Drops from the skeleton the fields that one replaces, so that the
-  // skeleton has one of them alone (see ParseSkeleton). begin: where the field begins in `out`.
+  // skeleton has only one of them (see ParseSkeleton). begin: where the field begins in `out`.
   void ReplaceRequest(const FieldDescriptor* field, size_t begin, std::string* out) {
     if (request_ != field && !request_fields_.empty()) {
       // Moves each byte at most once, however often a message changes its mind.

@@ -80,7 +80,7 @@ absl::StatusOr<std::vector<Descriptor>> ListenOn(const std::string& host, int po
   const bool is_any_address = bare == "0.0.0.0" || bare == "::";
   if (!is_any_address) return ListenOnEach(bare, port);
   absl::StatusOr<std::vector<Descriptor>> both = ListenOnEach("::", port);
-  // The machine may have no IPv6. An attempt with IPv4 alone shows whether that was the reason.
+  // The machine may have no IPv6. An attempt with only IPv4 shows whether that was the reason.
   return both.ok() ? std::move(both) : ListenOnEach("0.0.0.0", port);
 }
 

@@ -56,7 +56,7 @@ struct Options {
 // Returns whether an HTTP/2 header can carry the text as its value: visible ASCII characters, no spaces.
 bool IsHeaderValue(absl::string_view text);
 
-// Returns whether the address (host:port or unix:path) is certainly of this machine, by its text alone.
+// Returns true if the text of the address (host:port or unix:path) shows that it belongs to this machine.
 bool IsThisMachine(absl::string_view address);
 
 }  // namespace voxserve::client

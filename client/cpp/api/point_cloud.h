@@ -23,7 +23,7 @@ using PointField = v1::PointField;
 // are in metres, intensity is 0..1 (for another range set the field's scale).
 PointCloud PointCloudFromFloats(const std::vector<std::string>& names, const float* points, uint64_t num_points);
 
-// Returns the field with this name, or the only one whose name differs in upper and lower case alone; nullptr if the
+// Returns the field with this name, or the only one whose name differs only in upper and lower case; nullptr if the
 // cloud has neither. The server finds a model's fields by the same rule.
 const PointField* FindField(const PointCloud& cloud, absl::string_view name);
 

@@ -10,8 +10,8 @@
 // type.
 //
 // An entry NEW=OLD[*SCALE][+SHIFT] gives the field OLD of the file the name NEW, such as intensity=reflectivity. A
-// field that is called NEW before is left out, unless the spec renames it too. SCALE and SHIFT replace those of OLD. A
-// spec may have such entries alone. The Python client reads the same syntax.
+// field that had the name NEW before is left out, unless the spec renames it too. SCALE and SHIFT replace those of OLD.
+// A spec may have only such entries. The Python client reads the same syntax.
 
 #include <optional>
 #include <string>
@@ -34,7 +34,7 @@ struct FieldRename {
 
 struct FieldSpec {
   std::vector<PointField> fields;  // with offsets; without the skipped values
-  uint32_t point_step = 0;         // bytes per point, including skipped values; 0: the spec has renames alone
+  uint32_t point_step = 0;         // bytes per point, including skipped values; 0: the spec has only renames
   std::vector<FieldRename> renames;
 };
 

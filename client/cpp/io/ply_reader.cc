@@ -23,7 +23,7 @@ constexpr size_t kMaxProperties = 1024;
 
 using PlyWords = std::vector<absl::string_view>;
 
-// A property of an element: one value, or a list, which is a number and so many values.
+// A property of an element: one value, or a list, which is the number of its values and then the values.
 struct Property {
   PointFieldType type = v1::POINT_FIELD_TYPE_UNSPECIFIED;
   PointFieldType count_type = v1::POINT_FIELD_TYPE_UNSPECIFIED;  // of a list's number; UNSPECIFIED: no list

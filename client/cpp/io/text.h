@@ -35,8 +35,8 @@ class LineReader {
   size_t num_lines_ = 0;
 };
 
-// Sets *value to the number that a word is: a decimal number, or NaN or infinity as C libraries print them: nan,
-// -nan(ind), inf, Infinity, and 1.#IND, 1.#QNAN0, -1.#INF00 of older ones of Windows. Returns false for other words.
+// Sets *value to the number in a word: a decimal number, or NaN or infinity as C libraries print them (nan, -nan(ind),
+// inf, Infinity; older libraries for Windows: 1.#IND, 1.#QNAN0, -1.#INF00). Returns false for other words.
 bool ParseNumber(absl::string_view word, double* value);
 
 // A value of each line.

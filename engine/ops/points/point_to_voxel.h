@@ -16,7 +16,7 @@ class PointToVoxelStep final : public Step {
     BufferSlice out;  // on sites
     kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
     int64_t max_points = 0;   // a site counts only its first max_points points; 0: all
-    BufferSlice empty_slots;  // with kMax and max_points: a row per site that counts if it has fewer points; or empty
+    BufferSlice empty_slots;  // only with kMax and max_points: rows that join the maximum of sites with fewer points
     int32_t dimension = 3;
     int position_level = kPointLevel;  // the level of `in`
     int level = 0;                     // the level of the sites

@@ -40,7 +40,7 @@ class LinearStep final : public Step {
   const Options& options() const { return options_; }
 
  private:
-  // Runs the implicit GEMM; with labels that have data, it writes them alone.
+  // Runs the implicit GEMM. If `labels` has data, the GEMM writes only the labels.
   absl::Status RunImplicitGemm(const StepContext& context, const kernels::Rows& labels) const;
 
   Options options_;

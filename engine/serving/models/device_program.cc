@@ -29,7 +29,7 @@ std::string PrecisionName(ModelConfig::Precision precision) {
   return "float32";
 }
 
-// Returns "AMD EPYC 7763 64-Core Processor", say; "CPU" if /proc/cpuinfo does not tell.
+// Returns a name such as "AMD EPYC 7763 64-Core Processor"; "CPU" if /proc/cpuinfo has none.
 std::string CpuModelName() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {

@@ -96,8 +96,8 @@ class ModelManager {
     absl::Time next_try = absl::InfiniteFuture();
     absl::Duration wait;
   };
-  // The calls for one model so far, and the attempts to load it. Used by the manager's thread alone. It stays even if
-  // the model's folder disappears, and holds again if the folder comes back.
+  // The calls for one model so far, and the attempts to load it. Only the manager's thread uses it. It stays if the
+  // model's folder disappears, and is used again if the folder comes back.
   struct Model {
     bool is_unloaded = false;  // true: a call unloaded all versions
     std::set<int64_t> unloaded;

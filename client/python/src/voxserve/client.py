@@ -105,7 +105,7 @@ class Client(ClientBase[grpc.Channel]):
         points: an [N, C] array or tensor whose first columns are x, y, z and intensity, a structured array, a mapping
             of names to columns, a table whose columns have names (pandas, polars, pyarrow), Voxels, a PointCloud
             (voxserve.read makes one from a file), or a ROS PointCloud2. Points with masked or missing values count as
-            those with NaN. A field counts as the model's if its name differs in upper and lower case alone.
+            those with NaN. A field counts as the model's if its name differs only in upper and lower case.
         fields: the names of an array's columns if they are others (["x", "y", "z", "-", "ring"]; "-" skips a column),
             new names of fields ({"intensity": "reflectivity"}), or a field spec (voxserve.field_spec).
         scales: factors by field name, for fields that are not in metres or 0..1: {"intensity": 1 / 255}.

@@ -66,7 +66,7 @@ class FieldSpec:
     """A parsed field spec."""
 
     fields: tuple[Field, ...]  # without the skipped values; their offsets count the skipped values' bytes
-    point_step: int  # bytes of a point, skipped values included; 0: the spec has renames alone
+    point_step: int  # bytes of a point, skipped values included; 0: the spec has only renames
     renames: tuple[Rename, ...] = ()
 
     @property

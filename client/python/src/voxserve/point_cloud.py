@@ -133,7 +133,7 @@ class PointCloud:
         return _of_message(message).with_shares()
 
     def field(self, name: str) -> Field | None:
-        """Returns the field with that name, or the only one whose name differs in upper and lower case alone; None if
+        """Returns the field with that name, or the only one whose name differs only in upper and lower case; None if
         the cloud has neither. The server finds a model's fields by the same rule.
         """
         exact = next((field for field in self.fields if field.name == name), None)
