@@ -55,7 +55,7 @@ class EngineObserver {
   virtual void OnRerun() {}
   // A GPU's batch was replayed as a CUDA graph (executor/captured_batches.h).
   virtual void OnReplay() {}
-  // The kernel maps of a run did not fit a GPU's memory and were made on the CPU.
+  // The levels and rulebooks of a run did not fit a GPU's memory and were made on the CPU.
   virtual void OnGeometryFallback() {}
   // A tuned plan was looked up for one device of a version that is being loaded.
   virtual void OnPlanLookup(bool /*found*/) {}
