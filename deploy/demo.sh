@@ -12,10 +12,10 @@ Installs what is missing, builds the server and its client, starts the server wi
 deploy/models, sends it a real LiDAR scan over gRPC and shows the answers: classes, agreement with labels made by
 people, boxes, the time of each stage, a preview in the terminal, and a picture with labels and boxes in build/demo.
 
-  --keep    leave the server running, and tell how to stop it
+  --keep    leave the server running, and print how to stop it
 
 The first run takes 3 minutes on 2 idle cores, mostly for compiling; later runs take seconds. Programs are built for
-this machine: for the GPUs that it has, else for the CPU alone. It asks for root only to install missing packages.
+this machine: for its GPUs, or without GPU code if it has none. The script asks for root only to install missing packages.
 Everything else stays in build/ and the compiler's cache.
 HELP
 }

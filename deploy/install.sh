@@ -12,13 +12,14 @@ deploy/install.sh --runtime-packages BINARY...
                                       print the packages that these binaries need to run, and install nothing
 
 Sets (deploy/packages.txt): build, python, test, tidy, tsan, clang. Default: build python.
-The set "python" also makes the virtual environment build/venv with the package of client/python, and renews it only
-when the package's sources changed; tritonclient comes with it for tests, where PyPI has it. The set "build" also fetches NVIDIA's package of cuBLAS (from PyPI, 0.4 GB) into the
-user's cache, if the CUDA toolkit came without it. The set "tsan" also builds the system's Abseil with ThreadSanitizer
-into the user's cache, from apt's source package (2 MB, 4 minutes on 2 cores).
+The set "python" also makes the virtual environment build/venv with the package of client/python, and installs the
+package again only when its sources have changed. For tests it also installs tritonclient, if PyPI has it for this
+Python. The set "build" also fetches NVIDIA's package of cuBLAS (from PyPI, 0.4 GB) into the user's cache, if the CUDA
+toolkit came without it. The set "tsan" also builds the system's Abseil with ThreadSanitizer into the user's cache, from
+apt's source package (2 MB, 4 minutes on 2 cores).
 
 Packages come from apt, on Debian 12 and Ubuntu 24.04. The script asks for root (through sudo) only to install
-packages, and not at all if none is missing.
+packages, and not at all if no package is missing.
 HELP
 }
 

@@ -102,7 +102,7 @@ std::vector<Flag> Options::Flags() {
                   "0.0.0.0 or [::] opens them to the network, as a container needs it. Then use --tls_certificate and "
                   "--auth_tokens.",
                   &host),
-       IntFlag("port", "N", "The gRPC port. 0 takes any free port, which the log line \"serving\" tells.", 0, 65535,
+       IntFlag("port", "N", "The gRPC port. 0 takes any free port, which the log line \"serving\" names.", 0, 65535,
                &port),
        IntFlag("http_port", "N",
                "The HTTP port of /metrics, /healthz, /readyz and the status page. 0 takes any free port.", 0, 65535,

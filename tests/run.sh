@@ -10,27 +10,27 @@ tests/run.sh [--filter REGEX] [--program NAME...] [--sanitize asan-ubsan|tsan [-
              [--fuzz [SECONDS]] [--tidy [all]]
 
 Installs what is missing, builds the preset "dev", runs the C++ tests (GoogleTest: unit, integration, gpu) and the Python
-tests (pytest: client/python, tests/*), and lists what was skipped and why. Exits with 1 where
-a test failed. The last line is `N passed, N failed, N skipped`.
+tests (pytest: client/python, tests/*), and lists the skipped tests with reasons. Exits with 1 if a test failed. The
+last line is `N passed, N failed, N skipped`.
 
-  --filter REGEX       only C++ and Python tests whose name matches
+  --filter REGEX       runs only C++ and Python tests whose name matches
   --program NAME...    builds and runs these C++ test programs alone, such as engine_executor_test: the quick way from a
                        changed file to its room's tests (build/dev/tests/programs.txt lists them)
-  --sanitize PRESET    the C++ tests under a sanitizer instead: asan-ubsan or tsan (unit and integration; tsan takes an
-                       Abseil of its own, which the first run builds from the system's source package, and sees
-                       nothing of what gRPC does itself)
-  --exposed            with --sanitize: only the programs that test code which untrusted bytes reach (the server, the
-                       parsing of models and plans, serving); builds no others
-  --and-sanitized      also builds the benchmarks, and does what --sanitize asan-ubsan --exposed does, beside the tests
-                       (continuous integration)
-  --fuzz [SECONDS]     the fuzzers of tests/fuzz instead, each for so long (60), from its corpus; what breaks one is kept
-                       in build/fuzz/findings
-  --tidy [all]         check formatting, the scripts and the Python code instead of testing, and run clang-tidy on the
-                       C++ files that differ from the branch main (on main: from the commit before); all: on every one
+  --sanitize PRESET    runs only the C++ tests (unit and integration), under a sanitizer: asan-ubsan or tsan. The first
+                       run with tsan builds an Abseil with ThreadSanitizer from the system's source package; tsan
+                       sees no races inside gRPC
+  --exposed            with --sanitize: builds and runs only the programs that test code which untrusted bytes reach (the
+                       server, the parsing of models and plans, serving)
+  --and-sanitized      for continuous integration: also builds the benchmarks, and runs --sanitize asan-ubsan --exposed
+                       at the same time as the tests
+  --fuzz [SECONDS]     runs only the fuzzers of tests/fuzz, each for SECONDS (default 60), from its corpus; inputs that
+                       break a fuzzer are kept in build/fuzz/findings
+  --tidy [all]         runs no tests: checks formatting, the scripts and the Python code, and runs clang-tidy on the C++
+                       files that differ from the branch main (on main: from the last commit); all: on every C++ file
 
-The first run compiles for most of its time. Where nvcc is found the CUDA kernels are compiled too, and their tests run
-where there is a GPU (else they skip). Sanitizers and benchmarks of the GPU: tests/gpu/run.sh. Root is asked for only to
-install missing packages.
+The first run compiles for most of its time. If nvcc is found, the CUDA kernels are compiled too; their tests run if
+there is a GPU, and skip otherwise. tests/gpu/run.sh runs sanitizers and benchmarks on a GPU. The script asks for root
+only to install missing packages.
 HELP
 }
 

@@ -3,8 +3,8 @@
     run_programs.py BUILD RESULTS [--filter REGEX] [--leave-out PATTERNS] [--jobs N] [--test-seconds S] [PROGRAM...]
 
 BUILD/tests/programs.txt lists the programs (tests/CMakeLists.txt writes it). A test that ends its process, or that
-prints nothing for S seconds, fails, and the tests behind it run in another process. The output of failed tests is
-printed; everything else is in BUILD/logs/tests. Exits with 2 where it could not run a program at all; tests/summary.py
+prints nothing for S seconds, fails, and the tests after it run in another process. The output of failed tests is
+printed; everything else is in BUILD/logs/tests. Exits with 2 if it could not run a program at all; tests/summary.py
 judges the tests themselves.
 """
 

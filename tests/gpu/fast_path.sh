@@ -23,7 +23,7 @@ own file, STEP.md, beside STEP.log:
   peers     peer_bench.py: spconv's and TorchSparse's MinkUNet 1.0x on the inputs of `networks`     (180 s each)
 
 It builds nothing: BUILD (default build/dev) may come from another machine. Libraries that this machine lacks are taken
-from BUILD/lib. Models need Python with NumPy, grpcio and protobuf; peers need torch. The report tells what is missing.
+from BUILD/lib. Models need Python with NumPy, grpcio and protobuf; peers need torch. The report names what is missing.
 
   --out FOLDER        folder for all files (default: BUILD/gpu/fast_path); report.md in it contains all of them
   --only STEP         run only this step; may be given several times
