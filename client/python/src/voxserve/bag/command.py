@@ -65,8 +65,8 @@ def main(arguments_: Sequence[str] | None = None) -> int:
         parser.error("--save names a .mcap file")
     try:
         with termination_interrupts(), told_on_stderr("voxserve.bag", SCALE_ADVICE):
-            told, num_skipped = run(options)
-            print(told)
+            summary, num_skipped = run(options)
+            print(summary)
     except (errors.InferenceError, OSError, ValueError) as error:
         print(f"voxserve.bag: {advise(error)}", file=sys.stderr)
         return 1
@@ -104,8 +104,8 @@ def run(options: argparse.Namespace) -> tuple[str, int]:
                 # A Source serves one thread at a time, and another thread reads the clouds from `source`. So the
                 # messages of tf are read from a second one.
                 with Source(options.bag) as other:
-                    told = _label_all(options, source, client, request, poses, sink, other)
-                    return told, sink.num_skipped
+                    summary = _label_all(options, source, client, request, poses, sink, other)
+                    return summary, sink.num_skipped
             except BaseException:
                 if sink.abandon():
                     print(

@@ -59,8 +59,8 @@ def run(options: argparse.Namespace) -> int:
         mine = [job for job in jobs if shard_of(job.input, count) == number]
         left = [job for job in mine if not Path(job.save).exists()]
         shard = f"shard {number} of {count}: " if count > 1 else ""
-        told = f"{shard}{len(mine)} of {len(scans)} scans, {len(mine) - len(left)} done before, {len(left)} to do"
-        print(told, file=sys.stderr)
+        summary = f"{shard}{len(mine)} of {len(scans)} scans, {len(mine) - len(left)} done before, {len(left)} to do"
+        print(summary, file=sys.stderr)
         return infer.run_many(left, _PatientRunner(options, client, model)) if left else 0
 
 

@@ -47,7 +47,7 @@ class _Made:
     max_voxels: int = 0
     voxel_overflow: str = "REJECT"
     warnings: tuple[str, ...] = ()
-    told: tuple[str, ...] = ()  # lines of the output
+    messages: tuple[str, ...] = ()  # lines of the output
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     for text in (*texts, *made.warnings):
         print(f"warning: {text}", file=sys.stderr)
-    for text in made.told:
+    for text in made.messages:
         print(text)
     tensors = made.network.tensors
     values = sum(t.size for t in tensors.values())
@@ -193,7 +193,7 @@ def _make_detector(options: argparse.Namespace, state: _State) -> _Made:
         config.voxels.max_voxels,
         "FIRST_SEEN",
         made.warnings,
-        made.told,
+        made.messages,
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voxserve.export import spconv_order, weights
-from voxserve.export.input_files import told
+from voxserve.export.input_files import described
 from voxserve.export.networks.tensors import ExportError
 from voxserve.export.unread import why_unread
 
@@ -104,7 +104,7 @@ class _Loader:
             *found.warnings,
             *([f"names get the first part '{own}'"] if own else []),
             *self._order.warnings(),
-            *(told(what, names) for what, names in kinds if names),
+            *(described(what, names) for what, names in kinds if names),
         ]
 
     def _fit(self, name: str, tensor: npt.NDArray[Any]) -> int:

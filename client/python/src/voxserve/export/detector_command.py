@@ -33,7 +33,7 @@ class Made:
 
     network: Network
     config: Config
-    told: tuple[str, ...]
+    messages: tuple[str, ...]
     warnings: tuple[str, ...] = ()
 
 
@@ -72,25 +72,25 @@ def make(options: argparse.Namespace, state: Mapping[str, Tensor] | None) -> Mad
     configuration or the tensors.
     """
     library = getattr(options, "library", None) or "openpcdet"
-    told: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     if options.config:
         detector = detector_configs.read(options.config, options.features)
         _check_command(options, detector)
         config, library = detector.config, detector.library
-        told, warnings = (f"read {options.config} ({library}): {describe(config)}",), detector.notes
+        messages, warnings = (f"read {options.config} ({library}): {describe(config)}",), detector.notes
     elif options.features:
         raise ExportError(["--features names the columns of a configuration: add --config"])
     else:
         config = _published(options, library)
-        told = (f"{_assumed(options)}: {describe(config)}",) if state is not None else ()
+        messages = (f"{_assumed(options)}: {describe(config)}",) if state is not None else ()
     common: dict[str, Any] = {"name": options.name, "description": options.description}
     module = _MODULES[options.network]
     if module is not voxelnext:
         common["library"] = library
     if state is None:
         seed = {} if options.seed is None else {"seed": options.seed}
-        return Made(module.random_network(config, **common, **seed), config, told, warnings)
+        return Made(module.random_network(config, **common, **seed), config, messages, warnings)
     _check_library(options, library, state)
     if options.config and library == "openpcdet":
         config = _with_widths_of(config, state)
@@ -98,7 +98,7 @@ def make(options: argparse.Namespace, state: Mapping[str, Tensor] | None) -> Mad
         network = module.build(state, config, **common)
     except ExportError as error:
         raise ExportError([*error.problems, *_hint(options, config, error)]) from None
-    return Made(network, config, told, warnings)
+    return Made(network, config, messages, warnings)
 
 
 def _with_widths_of(config: Config, state: Mapping[str, Tensor]) -> Config:

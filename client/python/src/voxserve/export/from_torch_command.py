@@ -110,7 +110,7 @@ def _export(options: argparse.Namespace) -> tuple[Path, list[str], int]:
         f"{library} is {'replaced' if library in options.stand_in else 'not installed'}: a stand-in computes for it"
         for library in stand_ins.install(replace=options.stand_in)
     ]
-    with machine.prepared() as told:
+    with machine.prepared() as notes:
         module, example, other = _made(options.factory)
     if state is None and (options.prefix or options.spconv_order):
         raise ValueError("--prefix and --spconv-order are of a checkpoint, and none is given")
@@ -145,11 +145,11 @@ def _export(options: argparse.Namespace) -> tuple[Path, list[str], int]:
         from voxserve.verify.record import record
 
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the trace has told the same
+            warnings.simplefilter("ignore")  # the trace has given the same warnings
             record(module, example, options.reference)
     config = config_textproto(classes, ignore_label, options.notice)
     folder = exported.write(options.output, config=config, version=options.version, notice=options.notice)
-    return folder, list(dict.fromkeys([*texts, *told, *exported.warnings])), len(exported.network.tensors)
+    return folder, list(dict.fromkeys([*texts, *notes, *exported.warnings])), len(exported.network.tensors)
 
 
 def _made(factory: str) -> tuple[Any, Any, Any]:

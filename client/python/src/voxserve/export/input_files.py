@@ -19,10 +19,10 @@ def narrow(tensors: dict[str, npt.NDArray[Any]]) -> list[str]:
     doubles = [name for name, tensor in tensors.items() if tensor.dtype == np.float64]
     with np.errstate(over="ignore"):  # infinities are reported later, by name
         tensors.update({name: tensors[name].astype(np.float32) for name in doubles})
-    return [told("float64, stored as float32", doubles)] if doubles else []
+    return [described("float64, stored as float32", doubles)] if doubles else []
 
 
-def told(what: str, names: Sequence[str]) -> str:
+def described(what: str, names: Sequence[str]) -> str:
     return f"{len(names)} tensors are {what}: {', '.join(names)}"
 
 
