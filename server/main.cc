@@ -3,16 +3,16 @@
 #include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 #include <malloc.h>
-#include <pthread.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <exception>
 #include <iostream>
 #include <memory>
@@ -34,6 +34,8 @@
 #include "server/identity/token_file.h"
 #include "server/options.h"
 #include "server/server.h"
+#include "server/signals.h"
+#include "server/sockets/descriptor.h"
 #include "server/sockets/descriptor_limit.h"
 
 namespace voxserve {
@@ -56,47 +58,45 @@ constexpr absl::Duration kLogFlushLimit = absl::Seconds(1);
   _exit(status);
 }
 
-// Returns the signals that stop the server. They are blocked in every thread and taken with sigwait, so that no signal
-// handler runs.
-sigset_t StopSignals() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
-  return set;
-}
-
-// While a ShutdownWatchdog lives, a further stop signal ends the process at once, with status 128 + signal. So does the
-// time limit, with `exit_status`.
+// While a ShutdownWatchdog lives, a further signal to end (OpenEndSignals) ends the process at once, with status 128 +
+// signal. So does the time limit, with `exit_status`.
 class ShutdownWatchdog {
  public:
   ShutdownWatchdog(absl::Duration limit, int exit_status)
-      : thread_([limit, exit_status] { Watch(limit, exit_status); }) {}
+      : signals_(OpenEndSignals()),
+        done_(eventfd(0, EFD_CLOEXEC)),
+        thread_([this, limit, exit_status] { Watch(limit, exit_status); }) {}
 
   ~ShutdownWatchdog() {
-    pthread_kill(thread_.native_handle(), SIGUSR1);
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(done_.get(), &one, sizeof(one));
     thread_.join();
   }
 
  private:
-  static void Watch(absl::Duration limit, int exit_status) {
-    sigset_t set = StopSignals();
-    sigaddset(&set, SIGUSR1);
+  void Watch(absl::Duration limit, int exit_status) {
     const absl::Time deadline = SteadyNow() + limit;
-    int signal = 0;
-    do {
-      const timespec timeout = absl::ToTimespec(std::max(deadline - SteadyNow(), absl::ZeroDuration()));
-      signal = sigtimedwait(&set, nullptr, &timeout);
-    } while (signal < 0 && errno == EINTR);
-    if (signal == SIGUSR1) return;
-    if (signal < 0) {
-      Log(LogLevel::kError, "shutdown is stuck: giving up", {{"after", absl::FormatDuration(limit)}});
-      ExitAtOnce(exit_status);
+    // poll takes at most some weeks.
+    const auto left_ms = [deadline] {
+      const absl::Duration left = std::clamp(deadline - SteadyNow(), absl::ZeroDuration(), absl::Hours(24));
+      return static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))));
+    };
+    while (SteadyNow() < deadline) {
+      pollfd events[2] = {{.fd = done_.get(), .events = POLLIN, .revents = 0},
+                          {.fd = signals_.get(), .events = POLLIN, .revents = 0}};
+      poll(events, 2, left_ms());
+      if (events[0].revents != 0) return;
+      const int signal = events[1].revents == 0 ? 0 : ReadSignal(signals_);
+      if (signal == 0) continue;
+      Log(LogLevel::kWarning, "second signal: ending at once", {{"signal", signal}});
+      ExitAtOnce(128 + signal);
     }
-    Log(LogLevel::kWarning, "second signal: ending at once", {{"signal", signal}});
-    ExitAtOnce(128 + signal);
+    Log(LogLevel::kError, "shutdown is stuck: giving up", {{"after", absl::FormatDuration(limit)}});
+    ExitAtOnce(exit_status);
   }
 
+  const Descriptor signals_;
+  const Descriptor done_;  // an eventfd: readable when the thread must end
   std::thread thread_;
 };
 
@@ -244,9 +244,10 @@ int Serve(const Options& options) {
        {"devices", devices},
        {"backend", devices.find("cuda") == std::string::npos ? "cpu" : "cuda"}});
 
-  const sigset_t stop_signals = StopSignals();
-  int signal = 0;
-  sigwait(&stop_signals, &signal);
+  const int signal = AwaitDrainSignal([&server] {
+    Log(LogLevel::kInfo, "SIGHUP: reading the model repository, and the files of TLS and of tokens, again");
+    (*server)->ReadFilesAgain();
+  });
   ending.Begin();
   const absl::Time start = SteadyNow();
   const bool is_stuck = ending.exit_status() == kExitStuckBatch;
@@ -302,15 +303,11 @@ int Main(int argc, char** argv) {
     case CommandLine::Action::kServe:
       break;
   }
+  TakeSignals();  // before the first thread starts
   SetMinLogLevel(line->options.log_level);
   SetLogFormat(line->options.log_format);
   RaiseDescriptorLimit();
 
-  // The signals are blocked before the first thread starts, so that all threads inherit the mask.
-  sigset_t blocked = StopSignals();
-  sigaddset(&blocked, SIGUSR1);
-  pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
-  signal(SIGPIPE, SIG_IGN);
   // Debian's Abseil looks for deadlocks at every lock of a mutex, which takes four times as long.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   SetUpHeap();

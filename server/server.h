@@ -57,6 +57,9 @@ class Server final : private ConnectionObserver {
   int http_port() const { return http_->port(); }
   int admin_port() const { return admin_acceptor_->port(); }
   std::string devices() const { return engine_->devices(); }
+  // Asks the engine to scan the model repository once. The files of TLS and of tokens need no call: a thread reads them
+  // every second. Returns at once.
+  void ReadFilesAgain() { engine_->Poll(); }
   // Returns what the server holds for its clients now.
   Services::Held held() const { return services_->held(); }
 

@@ -15,13 +15,17 @@ namespace {
 
 volatile std::sig_atomic_t g_is_interrupted = 0;
 
-// A second signal ends the process at once.
+// A second signal ends the process at once. A SIGHUP that nohup ignores stays ignored.
 void CatchInterrupts() {
   struct sigaction action = {};
   action.sa_handler = [](int) { g_is_interrupted = 1; };
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGQUIT, &action, nullptr);
+  struct sigaction hangup = {};
+  if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
+  std::signal(SIGXFSZ, SIG_IGN);  // a plan beyond `ulimit -f` is then an error (EFBIG)
 }
 
 }  // namespace

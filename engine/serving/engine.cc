@@ -165,6 +165,7 @@ class EngineImpl final : public Engine {
 
   void Load(LoadTask task) override { manager_->Load(std::move(task)); }
   void Unload(UnloadTask task) override { manager_->Unload(std::move(task)); }
+  void Poll() override { manager_->PollSoon(); }
 
   void WaitUntilLoaded() override { manager_->WaitUntilLoaded(); }
   bool loaded() const override { return manager_->loaded(); }

@@ -140,6 +140,9 @@ class Engine {
   // task.done gets the removed versions or an error: INVALID_ARGUMENT and UNAVAILABLE for the reasons given at Load,
   // NOT_FOUND if no such model or version is listed, RESOURCE_EXHAUSTED (QUEUE_FULL) if too many calls wait.
   virtual void Unload(UnloadTask task) = 0;
+  // Scans the repository once in the background, as Options::model_poll_interval does again and again: loads new and
+  // changed versions, and takes removed ones out of service. Returns at once.
+  virtual void Poll() = 0;
 
   // Blocks until every version that was found at the start has been loaded or has failed.
   virtual void WaitUntilLoaded() = 0;

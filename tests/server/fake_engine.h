@@ -104,6 +104,7 @@ class FakeEngine final : public Engine {
   void CancelTune(uint64_t ticket) override;
   void Load(LoadTask task) override;
   void Unload(UnloadTask task) override;
+  void Poll() override {}
   void WaitUntilLoaded() override;
   bool loaded() const override;
   std::vector<ModelVersionInfo> ListModels() const override;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -94,6 +95,7 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace voxserve::client
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f` is then an error (EFBIG) that names the file
   voxserve::client::SetDefaultToken(voxserve::client::Environment("VOXSERVE_TOKEN"));
   return voxserve::client::Main({argv + 1, argv + argc});
 }

@@ -95,6 +95,12 @@ void ModelManager::Unload(UnloadTask task) {
   Enqueue({.loads = false, .name = std::move(task.model), .version = task.version, .done = std::move(task.done)});
 }
 
+void ModelManager::PollSoon() {
+  absl::MutexLock lock(&mutex_);
+  polls_soon_ = true;
+  changed_.Signal();
+}
+
 void ModelManager::WaitUntilLoaded() const {
   absl::MutexLock lock(&mutex_);
   mutex_.Await(absl::Condition(&loaded_));
@@ -134,11 +140,13 @@ void ModelManager::Loop(const RepositoryListing& listing) {
   absl::Time next_poll = polls ? SteadyNow() + options_.poll_interval : absl::InfiniteFuture();
   while (!stopping_) {
     std::optional<Job> job;
+    bool polls_now = false;
     {
       absl::MutexLock lock(&mutex_);
-      while (!stopping_ && jobs_.empty() && retired_.empty() && SteadyNow() < next_poll) {
+      while (!stopping_ && !polls_soon_ && jobs_.empty() && retired_.empty() && SteadyNow() < next_poll) {
         changed_.WaitUntil(&mutex_, next_poll);
       }
+      polls_now = std::exchange(polls_soon_, false);
       if (!stopping_ && !jobs_.empty()) {
         job = std::move(jobs_.front());
         jobs_.pop_front();
@@ -146,9 +154,9 @@ void ModelManager::Loop(const RepositoryListing& listing) {
     }
     ReleaseRetired();
     if (job.has_value()) Run(*job);
-    if (SteadyNow() >= next_poll) {
+    if (polls_now || SteadyNow() >= next_poll) {
       Poll();
-      next_poll = SteadyNow() + options_.poll_interval;
+      if (polls) next_poll = SteadyNow() + options_.poll_interval;
     }
   }
   std::deque<Job> cancelled;

@@ -72,6 +72,7 @@ class ModelManager {
   // These methods do the same as the methods of Engine with these names (engine.h describes them and their errors).
   void Load(LoadTask task);
   void Unload(UnloadTask task);
+  void PollSoon();  // Engine::Poll
   void WaitUntilLoaded() const;
   bool loaded() const;
 
@@ -152,9 +153,10 @@ class ModelManager {
   std::set<std::string> warnings_;     // of the last scan
 
   mutable absl::Mutex mutex_;
-  SteadyCondVar changed_;              // signalled when stopping_, jobs_ or retired_ changes
+  SteadyCondVar changed_;              // signalled when stopping_, polls_soon_, jobs_ or retired_ changes
   std::atomic<bool> stopping_{false};  // changes under mutex_
   bool loaded_ ABSL_GUARDED_BY(mutex_) = false;
+  bool polls_soon_ ABSL_GUARDED_BY(mutex_) = false;  // PollSoon was called
   bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<Job> jobs_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<const ServedModel>> retired_ ABSL_GUARDED_BY(mutex_);

@@ -42,6 +42,23 @@ int Count(const std::string& text, const std::string& what) {
   return count;
 }
 
+TEST_P(ModelPollingTest, PollsOnceWhereItIsAskedTo) {
+  MoveIn("a", 1, ModelOf(0));
+  Start();
+  ASSERT_TRUE(observer_.AwaitState("a", 1, true));
+  MoveIn("b", 1, ModelOf(2));
+  engine_->Poll();
+  ASSERT_TRUE(observer_.AwaitState("b", 1, true));
+  EXPECT_THAT(Answer("b"), Pair(1, 2));
+  Delete("a");
+  MoveIn("c", 1, ModelOf(1));
+  ASSERT_TRUE(Load("c").ok());  // a job of the manager's thread, which would poll behind it if it polled by itself
+  ASSERT_TRUE(Load("c").ok());
+  EXPECT_THAT(Listed("a"), ElementsAre(1)) << "nobody asked";
+  engine_->Poll();
+  ASSERT_TRUE(observer_.AwaitGone("a", 1));
+}
+
 TEST_P(ModelPollingTest, FindsWhatIsNewChangedAndGone) {
   MoveIn("a", 1, ModelOf(0));
   Start(kOften);
