@@ -1,8 +1,11 @@
 #include "server/calls/shared_memory.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
+#include <linux/magic.h>
+#include <linux/openat2.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,8 +23,44 @@ namespace {
 constexpr size_t kMaxRegionNameBytes = 255;
 constexpr int64_t kPieceBytes = 256 << 10;
 
+constexpr char kFolder[] = "/dev/shm";  // where shm_open(3) has its objects
+
 absl::Status Refuse(const std::string& why) {
   return WithReason(absl::InvalidArgumentError(why), error_reason::kBadParameter);
+}
+
+// Opens an object of kFolder without waiting for another process, as shm_open(3) could not:
+// - O_NONBLOCK: open fails (EAGAIN) where another process has a lease on the file (fcntl F_SETLEASE). It would wait for
+//   that process, 45 seconds by default.
+// - RESOLVE_NO_XDEV: open fails (EXDEV) where another file system is mounted on the name. If a process serves that file
+//   system (FUSE), it would wait for that process without limit.
+// name: without a slash. Returns a negative number and sets errno on failure.
+int OpenAtOnce(const std::string& name) {
+  constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  const Descriptor folder(open(kFolder, O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!folder) return -1;
+  const open_how how = {.flags = kFlags, .mode = 0, .resolve = RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS};
+  const auto opened = static_cast<int>(syscall(SYS_openat2, folder.get(), name.c_str(), &how, sizeof(how)));
+  if (opened >= 0 || (errno != ENOSYS && errno != EPERM)) return opened;
+  // Linux before 5.6 has no openat2, and some containers do not allow it.
+  return openat(folder.get(), name.c_str(), kFlags);
+}
+
+std::string WhyNotOpened(int error) {
+  switch (error) {
+    case EAGAIN:
+      return "another process has a lease on it (fcntl F_SETLEASE); release it first";
+    case EXDEV:
+      return "another file system is mounted on it";
+    default:
+      return std::strerror(error);
+  }
+}
+
+// A file system on a disk or a network may wait for a device or for another machine. Memory does not.
+bool IsInMemory(const Descriptor& object) {
+  struct statfs system = {};
+  return fstatfs(object.get(), &system) == 0 && system.f_type == TMPFS_MAGIC;
 }
 
 }  // namespace
@@ -73,13 +112,13 @@ absl::Status SharedMemory::Register(const std::string& client, SharedMemoryRegio
     return Refuse(absl::StrCat("a region's name has 1 to ", kMaxRegionNameBytes, " bytes"));
   }
   RETURN_IF_ERROR(CheckKey(region.key));
-  Descriptor object(shm_open(region.key.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0));
-  if (object.get() < 0) {
-    return Refuse(absl::StrCat("shared memory ", Quoted(region.key), " cannot be opened: ", std::strerror(errno)));
+  Descriptor object(OpenAtOnce(region.key.substr(1)));
+  if (!object) {
+    return Refuse(absl::StrCat("shared memory ", Quoted(region.key), " cannot be opened: ", WhyNotOpened(errno)));
   }
   struct stat status = {};
-  if (fstat(object.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
-    return Refuse(absl::StrCat(Quoted(region.key), " is no shared memory"));
+  if (fstat(object.get(), &status) != 0 || !S_ISREG(status.st_mode) || !IsInMemory(object)) {
+    return Refuse(absl::StrCat(Quoted(region.key), " is no shared memory: make it with shm_open, on a tmpfs"));
   }
   if (region.offset < 0 || region.num_bytes < 1 || region.num_bytes > status.st_size ||
       region.offset > status.st_size - region.num_bytes) {

@@ -12,7 +12,9 @@
 //   client that shortens a mapped object would end the server by SIGBUS.
 // - Errors: INVALID_ARGUMENT (BAD_PARAMETER) if a name, key, offset or size is wrong, or if the system cannot open,
 //   read or write the object; RESOURCE_EXHAUSTED (CLIENT_LIMIT) if too many regions are registered.
-// - Threads: thread-safe. Reads and writes copy memory, and wait for nothing else.
+// - Objects: regular files of /dev/shm, which must be a tmpfs. Register refuses a file that another process has leased,
+//   and one on which another file system is mounted, since opening it could wait for another process.
+// - Threads: thread-safe. Reads and writes copy memory.
 
 #include <cstdint>
 #include <map>

@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +39,7 @@ class Object {
   }
 
   const std::string& key() const { return key_; }
+  int descriptor() const { return descriptor_; }
   void Shorten(int64_t num_bytes) { EXPECT_EQ(ftruncate(descriptor_, num_bytes), 0); }
   std::string text() const {
     std::string text(64, '\0');
@@ -139,6 +142,35 @@ TEST_F(SharedMemoryTest, KeysAreNamesThatTheOperatorAllows) {
     EXPECT_THAT(Message(status), HasSubstr(text));
   }
   EXPECT_THAT(Message(Register("", 0, 1)), HasSubstr("1 to 255 bytes"));
+}
+
+// Whoever opens a file that has a lease waits for the lease's holder, 45 seconds by default.
+TEST_F(SharedMemoryTest, ALeaseIsAnErrorAtOnce) {
+  std::signal(SIGIO, SIG_IGN);  // the system's request to give the lease up
+  ASSERT_EQ(fcntl(object_.descriptor(), F_SETLEASE, F_WRLCK), 0);
+  const absl::Status refused = Register("r", 0, 16);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(refused), HasSubstr("another process has a lease on it (fcntl F_SETLEASE); release it first"));
+  ASSERT_EQ(fcntl(object_.descriptor(), F_SETLEASE, F_UNLCK), 0);
+  EXPECT_TRUE(Register("r", 0, 16).ok());
+  std::signal(SIGIO, SIG_DFL);
+}
+
+TEST_F(SharedMemoryTest, OnlyARegularFileIsAnObject) {
+  const std::string key = absl::StrCat("/voxserve-kinds-", getpid());
+  const std::string path = "/dev/shm" + key;
+  const auto refusal = [&] {
+    return Message(memory_.Register(kClient, {.name = "k", .key = key, .offset = 0, .num_bytes = 1}));
+  };
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THAT(refusal(), HasSubstr("is no shared memory: make it with shm_open, on a tmpfs"));
+  unlink(path.c_str());
+  ASSERT_EQ(symlink("/etc/hostname", path.c_str()), 0);
+  EXPECT_THAT(refusal(), HasSubstr("cannot be opened"));
+  unlink(path.c_str());
+  ASSERT_EQ(mkdir(path.c_str(), 0700), 0);
+  EXPECT_THAT(refusal(), HasSubstr("cannot be opened: Is a directory"));
+  rmdir(path.c_str());
 }
 
 TEST_F(SharedMemoryTest, ARegionBelongsToItsClient) {
