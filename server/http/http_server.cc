@@ -53,7 +53,8 @@ constexpr std::chrono::seconds kLogInterval{10};
 constexpr std::chrono::seconds kCloseTime{1};
 // The time from a failure with a new certificate until the next attempt.
 constexpr std::chrono::seconds kCertificatePause{1};
-constexpr char kTlsPriorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
+// In every key exchange that is left a new key is made for the connection (forward secrecy), as in those of gRPC.
+constexpr char kTlsPriorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-KX-ALL:+ECDHE-ECDSA:+ECDHE-RSA:+DHE-RSA";
 
 struct Answer {
   unsigned int code = MHD_HTTP_OK;

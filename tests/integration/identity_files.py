@@ -30,16 +30,17 @@ class Authority:
             *("-subj", f"/CN={name}", "-keyout", str(self._key), "-out", str(self.certificate), "-days", "30"),
         )
 
-    def issue(self, name: str, usage: str, days: int = 30) -> tuple[Path, Path]:
+    def issue(self, name: str, usage: str, days: int = 30, key_type: str = "ec") -> tuple[Path, Path]:
         """Returns the files of a new certificate for this machine and of its key. usage: "serverAuth" or
-        "clientAuth".
+        "clientAuth"; key_type: "ec" or "rsa".
         """
         certificate, key, request = (self._folder / f"{name}.{end}" for end in ("crt", "key", "csr"))
         extensions = self._folder / f"{name}.ext"
         names = "DNS:localhost,IP:127.0.0.1" if usage == "serverAuth" else f"DNS:{name}"
         extensions.write_text(f"subjectAltName={names}\nextendedKeyUsage={usage}\n")
+        kind = "ec_paramgen_curve:P-256" if key_type == "ec" else "rsa_keygen_bits:2048"
         run(
-            *("openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
+            *("openssl", "req", "-newkey", key_type, "-pkeyopt", kind, "-nodes"),
             *("-subj", f"/CN={name}", "-keyout", str(key), "-out", str(request)),
         )
         run(

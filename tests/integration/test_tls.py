@@ -109,6 +109,28 @@ def test_old_tls_is_refused(tls_server: Server, version: str) -> None:
         assert b"Cipher is (NONE)" in done.stdout or done.returncode != 0, done.stdout
 
 
+def test_ciphers_without_forward_secrecy_are_refused(start: StartServer, authority: Authority) -> None:
+    certificate, key = authority.issue("server-rsa", "serverAuth", key_type="rsa")
+    server = start(f"--tls_certificate={certificate}", f"--tls_key={key}")
+
+    def cipher_of(port: int, ciphers: str) -> str:
+        context = ssl.create_default_context(cafile=str(authority.certificate))
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context.set_ciphers(ciphers)
+        context.set_alpn_protocols(["h2", "http/1.1"])
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=20) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as connection,
+        ):
+            return connection.cipher()[0]
+
+    for port in (server.port, server.admin_port, server.http_port):
+        assert cipher_of(port, "ECDHE-RSA-AES128-GCM-SHA256") == "ECDHE-RSA-AES128-GCM-SHA256"
+        # "kRSA": the client encrypts the session's secret with the key of the server's certificate.
+        with pytest.raises((ssl.SSLError, OSError)):
+            pytest.fail(f"port {port} accepts {cipher_of(port, 'kRSA:@SECLEVEL=0')}")
+
+
 # ---- certificates of clients
 
 
