@@ -237,6 +237,7 @@ absl::Status Server::StartGrpc() {
                              },
                          .has_work = [this](const std::string& peer) { return services_->HasWork(peer); },
                          .on_closed = [this](std::string_view why) { metrics_->OnCallEndedEarly(why); },
+                         .on_unused = [this](std::string_view why) { metrics_->OnUnusedConnection(why); },
                          .on_open_connections = [this](int64_t open) { metrics_->OnConnections(open); }};
   ASSIGN_OR_RETURN(acceptor_, Acceptor::Listen(port));
   port.what = "administration";
@@ -295,6 +296,7 @@ void Server::StartGuards() {
 std::string Server::SourceOf(const std::string& peer) const { return proxied_peers_.SourceOf(peer); }
 
 void Server::OnCall(const std::string& peer) {
+  for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) acceptor->OnCall(peer);
   if (flood_guard_ != nullptr) flood_guard_->OnCall(peer);
 }
 

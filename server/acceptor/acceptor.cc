@@ -211,6 +211,12 @@ bool Acceptor::End(Connection& connection) {
   return true;
 }
 
+void Acceptor::OnCall(const std::string& peer) {
+  absl::MutexLock lock(&mutex_);
+  const auto [begin, end] = ids_by_peer_.equal_range(peer);
+  for (auto entry = begin; entry != end; ++entry) connections_.at(entry->second).has_called = true;
+}
+
 int64_t Acceptor::open_connections() const {
   absl::MutexLock lock(&mutex_);
   return static_cast<int64_t>(connections_.size());
@@ -426,7 +432,7 @@ void Acceptor::OnEvent(Id id, uint32_t events) {
     connection = &found->second;
   }
   if ((events & EPOLLHUP) != 0) {
-    Remove(id);
+    RemoveEnded(id, *connection);
   } else if (connection->is_waiting) {
     ReadFirstBytes(id, *connection);
   }
@@ -439,7 +445,7 @@ bool Acceptor::ReadProxyHeader(Id id, Connection& connection) {
   const ssize_t size = recv(connection.socket.get(), bytes.data(), bytes.size(), MSG_PEEK);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (size <= 0) {
-    Remove(id);  // the proxy has closed the connection
+    RemoveEnded(id, connection);  // the proxy has closed the connection
     return false;
   }
   const ProxyHeader header = ParseProxyHeader({bytes.data(), static_cast<size_t>(size)});
@@ -490,7 +496,7 @@ void Acceptor::ReadFirstBytes(Id id, Connection& connection) {
   std::array<char, kFirstBytes.size()> bytes;
   const ssize_t size = recv(connection.socket.get(), bytes.data(), bytes.size(), MSG_PEEK);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (size <= 0) return Remove(id);  // the client has closed the connection
+  if (size <= 0) return RemoveEnded(id, connection);  // the client has closed the connection
   const std::string_view received(bytes.data(), static_cast<size_t>(size));
   switch (options_.has_tls ? CheckTls(received) : CheckHttp2(received)) {
     case FirstBytes::kIncomplete:
@@ -543,6 +549,21 @@ void Acceptor::CloseWaiting(Id id, std::string_view reason) {
   }
   Remove(id);
   Report(peer, reason);
+}
+
+// Removes a connection that its client or gRPC has ended.
+void Acceptor::RemoveEnded(Id id, const Connection& connection) {
+  std::string_view reason;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (connection.is_waiting) {
+      reason = unused_connection::kNoFirstBytes;
+    } else if (!connection.has_called && !connection.is_closing && !stop_) {
+      reason = unused_connection::kNoCall;
+    }
+  }
+  Remove(id);
+  if (!reason.empty() && options_.on_unused) options_.on_unused(reason);
 }
 
 void Acceptor::Remove(Id id) {

@@ -83,6 +83,14 @@ inline constexpr std::string_view kProxyHeader = "PROXY_HEADER";          // a t
 inline constexpr std::string_view kUnfinishedCalls = "UNFINISHED_CALLS";  // refused by is_welcome, or passed to Close
 }  // namespace connection_reason
 
+// How far a connection came that ended without a call, and that the acceptor did not close: a small set, for metrics.
+namespace unused_connection {
+inline constexpr std::string_view kNoFirstBytes = "NO_FIRST_BYTES";  // or only a part of them
+// The TLS handshake ended early or refused a certificate, the bytes were no HTTP/2, the first header block had no end,
+// or the client did not call. gRPC tells nobody which of these it was.
+inline constexpr std::string_view kNoCall = "NO_CALL";
+}  // namespace unused_connection
+
 class Acceptor {
  public:
   struct Options {
@@ -115,6 +123,9 @@ class Acceptor {
     // Called when the acceptor closes a connection, at its arrival or later. reason: one of connection_reason, or the
     // one that was given to Close.
     std::function<void(std::string_view reason)> on_closed;
+    // Called when a connection has ended that had no call (OnCall), unless on_closed was called for it or the acceptor
+    // was stopped. reason: one of unused_connection.
+    std::function<void(std::string_view reason)> on_unused;
     // Called with the number of open connections whenever it changes.
     std::function<void(int64_t open)> on_open_connections;
   };
@@ -151,6 +162,9 @@ class Acceptor {
   // ended it.
   bool Close(const std::string& peer, std::string_view reason);
 
+  // Tells that the peer's connection has carried a call.
+  void OnCall(const std::string& peer);
+
   // Returns, by peer, the bytes received over each connection of gRPC since the connection began.
   std::map<std::string, int64_t> ReceivedBytesByPeer() const;
   // Returns the bytes that have been received over the peer's connection since the last call for it, or since the
@@ -171,6 +185,7 @@ class Acceptor {
     std::string client;
     Clock::time_point first_bytes_by;
     int64_t taken_bytes = 0;  // the received bytes that TakeReceivedBytes has returned
+    bool has_called = false;  // OnCall was called for it
     bool awaits_proxy_header = false;
     bool is_waiting = true;   // it waits for its first bytes
     bool is_closing = false;  // Close has ended it, but the thread has not seen that yet
@@ -202,6 +217,7 @@ class Acceptor {
   void HandOver(Id id, Connection& connection);
   void CloseSilentConnections();
   void CloseWaiting(Id id, std::string_view reason);
+  void RemoveEnded(Id id, const Connection& connection);
   void Remove(Id id);
 
   static bool End(Connection& connection);

@@ -80,6 +80,8 @@ void Metrics::OnRefusal(std::string_view model, absl::StatusCode code, absl::Dur
 
 void Metrics::OnCallEndedEarly(std::string_view reason) { calls_ended_early_total_.With({reason}).Increment(); }
 
+void Metrics::OnUnusedConnection(std::string_view reason) { connections_unused_total_.With({reason}).Increment(); }
+
 void Metrics::OnConnections(int64_t open) { connections_.With({}).Set(static_cast<double>(open)); }
 
 void Metrics::OnFrameAge(std::string_view model, absl::Duration age) {

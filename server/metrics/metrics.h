@@ -59,6 +59,10 @@ class Metrics : public EngineObserver {
   // (server/acceptor/acceptor.h).
   void OnCallEndedEarly(std::string_view reason);
 
+  // Counts a connection that ended without a call. reason: a constant of unused_connection
+  // (server/acceptor/acceptor.h).
+  void OnUnusedConnection(std::string_view reason);
+
   // Sets the number of open gRPC connections.
   void OnConnections(int64_t open);
 
@@ -254,6 +258,10 @@ class Metrics : public EngineObserver {
                                        "Calls and connections refused or ended because their client used more than its "
                                        "share or took too long, by reason",
                                        {"reason"}};
+  Counters connections_unused_total_ = {&registry_,
+                                        "voxserve_connections_unused_total",
+                                        "Connections that ended without a call, by how far they came",
+                                        {"reason"}};
   prometheus::Counter& grid_fallbacks_ =
       CounterOf("voxserve_grid_fallbacks_total",
                 "Coordinate grids that a hash table replaced because they exceed max_grid_bytes");

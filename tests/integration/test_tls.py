@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import re
 import resource
 import shutil
 import socket
@@ -129,6 +130,51 @@ def test_ciphers_without_forward_secrecy_are_refused(start: StartServer, authori
         # "kRSA": the client encrypts the session's secret with the key of the server's certificate.
         with pytest.raises((ssl.SSLError, OSError)):
             pytest.fail(f"port {port} accepts {cipher_of(port, 'kRSA:@SECLEVEL=0')}")
+
+
+def test_connections_without_a_call_are_counted(start: StartServer, tls_flags: list[str], authority: Authority) -> None:
+    server = start(*tls_flags)
+
+    def count(reason: str) -> float:
+        context = ssl.create_default_context(cafile=str(authority.certificate))
+        connection = http.client.HTTPSConnection("localhost", server.http_port, timeout=20, context=context)
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        connection.close()
+        found = re.search(rf'voxserve_connections_unused_total{{reason="{reason}"}} (\d+)', text)
+        return int(found[1]) if found else 0
+
+    def await_count(reason: str, expected: int) -> None:
+        end = time.monotonic() + 20
+        while (counted := count(reason)) != expected:
+            assert time.monotonic() < end, (reason, counted, expected)
+            time.sleep(0.1)
+
+    for _ in range(2):
+        socket.create_connection(("127.0.0.1", server.port)).close()
+    await_count("NO_FIRST_BYTES", 2)
+    # A client that does not trust the certificate ends the handshake with an alert; one offers no cipher of ours.
+    distrusting, without_cipher = ssl.create_default_context(), ssl.create_default_context()
+    without_cipher.maximum_version = ssl.TLSVersion.TLSv1_2
+    without_cipher.set_ciphers("ECDHE-RSA-AES128-GCM-SHA256")  # the certificate has a key of another type
+    for context in (distrusting, without_cipher):
+        with socket.create_connection(("127.0.0.1", server.port)) as plain, pytest.raises(ssl.SSLError):
+            context.wrap_socket(plain, server_hostname="localhost")
+    await_count("NO_CALL", 2)
+    trusting = ssl.create_default_context(cafile=str(authority.certificate))
+    trusting.set_alpn_protocols(["h2"])
+    # No call at all; then HEADERS whose block does not end, and no CONTINUATION.
+    for count_before, frame in ((2, b""), (3, b"\0\0\1\1\0\0\0\0\1\x83")):
+        with (
+            socket.create_connection(("127.0.0.1", server.port)) as plain,
+            trusting.wrap_socket(plain, server_hostname="localhost") as connection,
+        ):
+            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0" + frame)
+            assert connection.recv(1)
+        await_count("NO_CALL", count_before + 1)
+    stock(server.address, HEALTH, b"", ca=authority.certificate)
+    time.sleep(0.5)
+    assert (count("NO_CALL"), count("NO_FIRST_BYTES")) == (4, 2)
 
 
 # ---- certificates of clients

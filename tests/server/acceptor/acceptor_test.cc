@@ -106,6 +106,31 @@ TEST_F(AcceptorTest, SilentConnectionsEndInTimeAndHoldNobodyUp) {
   EXPECT_EQ(watcher_.closed(), 21);
 }
 
+TEST_F(AcceptorTest, ConnectionsThatEndWithoutACallAreCountedByHowFarTheyCame) {
+  StartWith({});
+  RawClient scan = RawClient::To(port());
+  scan.Close();
+  RawClient half = RawClient::To(port());
+  half.Send(kPreface.substr(0, 7));
+  half.Reset();
+  EXPECT_TRUE(watcher_.AwaitUnused(unused_connection::kNoFirstBytes, 2));
+  const RawClient silent = Established();
+  keeper_.LetGo(0);
+  EXPECT_TRUE(watcher_.AwaitUnused(unused_connection::kNoCall, 1));
+  const RawClient calling = Established();
+  acceptor_->OnCall(calling.peer());
+  acceptor_->OnCall("ipv4:127.0.0.1:1");  // no such connection
+  keeper_.LetGo(1);
+  const RawClient closed = Established();
+  acceptor_->Close(closed.peer(), connection_reason::kUnfinishedCalls);
+  EXPECT_TRUE(watcher_.AwaitOpen(0));
+  EXPECT_EQ(watcher_.unused(), 3);
+  const RawClient last = Established();
+  acceptor_->Stop();
+  acceptor_->EndAll();
+  EXPECT_EQ(watcher_.unused(), 3) << "the server ended it";
+}
+
 TEST_F(AcceptorTest, WithTlsOtherFirstBytesEndTheConnection) {
   StartWith({.has_tls = true});
   for (const std::string& bytes : {std::string(kPreface), std::string("GET / HTTP/1.1\r\n"), std::string("\x16\x02"),

@@ -89,6 +89,10 @@ Acceptor::Options Watcher::Watching(Acceptor::Options options) {
     absl::MutexLock lock(&mutex_);
     ++closed_[std::string(reason)];
   };
+  options.on_unused = [this](std::string_view reason) {
+    absl::MutexLock lock(&mutex_);
+    ++unused_[std::string(reason)];
+  };
   options.on_open_connections = [this](int64_t open) {
     absl::MutexLock lock(&mutex_);
     open_ = open;
@@ -109,6 +113,22 @@ bool Watcher::AwaitClosed(std::string_view reason, int64_t count, absl::Duration
     return found != closed_.end() && found->second >= count;
   };
   return mutex_.AwaitWithTimeout(absl::Condition(&is_reached), timeout);
+}
+
+bool Watcher::AwaitUnused(std::string_view reason, int64_t count, absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  const auto is_reached = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const auto found = unused_.find(reason);
+    return found != unused_.end() && found->second == count;
+  };
+  return mutex_.AwaitWithTimeout(absl::Condition(&is_reached), timeout);
+}
+
+int64_t Watcher::unused() const {
+  absl::MutexLock lock(&mutex_);
+  int64_t sum = 0;
+  for (const auto& [reason, count] : unused_) sum += count;
+  return sum;
 }
 
 int64_t Watcher::closed(std::string_view reason) const {

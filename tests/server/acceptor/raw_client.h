@@ -61,11 +61,15 @@ class Watcher {
   bool AwaitClosed(std::string_view reason, int64_t count, absl::Duration timeout = kLong);
   int64_t closed(std::string_view reason) const;
   int64_t closed() const;
+  // Blocks until exactly `count` connections have ended without a call, as this constant of unused_connection.
+  bool AwaitUnused(std::string_view reason, int64_t count, absl::Duration timeout = kLong);
+  int64_t unused() const;
 
  private:
   mutable absl::Mutex mutex_;
   int64_t open_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, int64_t, std::less<>> closed_ ABSL_GUARDED_BY(mutex_);  // by reason
+  std::map<std::string, int64_t, std::less<>> unused_ ABSL_GUARDED_BY(mutex_);  // by reason
 };
 
 int64_t NumOpenDescriptors();

@@ -50,6 +50,7 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
   metrics_.OnDeviceTime("net", absl::InfiniteDuration());
   metrics_.OnQueueDepth("net", 4);
   metrics_.OnStreamOpened("net");
+  metrics_.OnUnusedConnection("NO_CALL");
   metrics_.OnGridFallback();
   metrics_.OnRerun();
   metrics_.OnReplay();
@@ -67,6 +68,7 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
            R"(voxserve_points_total{fate="dropped",model="net"} 3)",
            R"(voxserve_points_not_finite_total{model="net"} 5)",
            R"(voxserve_boxes_total{model="net"} 7)",
+           R"(voxserve_connections_unused_total{reason="NO_CALL"} 1)",
            R"(voxserve_boxes_not_finite_total{model="net"} 6)",
            R"(voxserve_feature_warnings_total{feature="intensity",model="net"} 1)",
            R"(voxserve_frames_dropped_total{model="net",reason="queue_full"} 1)",
