@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "client/cpp/api/error.h"
+#include "client/cpp/api/response.h"
 #include "client/cpp/api/service_config.h"
 
 namespace voxserve::client {
@@ -19,6 +20,9 @@ namespace {
 
 // gRPC's size limit is for a whole message. This much of it is left for the parts of a request other than the points.
 constexpr int64_t kEnvelopeBytes = 4096;
+// Memory for what gRPC reads ahead of the answer that is wanted (a window of HTTP/2), for each call and once more for
+// connections.
+constexpr int64_t kReadAheadBytes = int64_t{16} << 20;
 
 absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string& path, absl::string_view begin) {
   std::ifstream file(path, std::ios::binary);
@@ -50,8 +54,10 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(const 
 }
 
 std::shared_ptr<grpc::Channel> MakeChannel(const Options& options, const std::string& address,
-                                           const std::shared_ptr<grpc::ChannelCredentials>& credentials, int index) {
+                                           const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+                                           const AnswerMemory& answer_memory, int index) {
   grpc::ChannelArguments arguments;
+  arguments.SetResourceQuota(answer_memory.quota());
   arguments.SetMaxSendMessageSize(static_cast<int>(options.max_message_bytes));
   arguments.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
   // Channels with equal arguments share a connection unless each has its own pool.
@@ -79,10 +85,11 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Options& options, const std::st
 }
 
 std::vector<std::shared_ptr<grpc::Channel>> MakeChannels(const Options& options,
-                                                         const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+                                                         const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+                                                         const AnswerMemory& answer_memory) {
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   for (int i = 0; i < options.num_channels; ++i) {
-    channels.push_back(MakeChannel(options, options.address, credentials, i));
+    channels.push_back(MakeChannel(options, options.address, credentials, answer_memory, i));
   }
   return channels;
 }
@@ -110,6 +117,28 @@ absl::Status CheckTimeout(absl::Duration timeout) {
   return absl::InvalidArgumentError(absl::StrCat("timeout is ", absl::FormatDuration(timeout), ", must be positive"));
 }
 
+AnswerMemory::AnswerMemory(int64_t max_message_bytes) : max_message_bytes_(max_message_bytes) { AddCalls(0); }
+
+void AnswerMemory::AddCalls(int number) {
+  absl::MutexLock lock(&mutex_);
+  num_calls_ += number;
+  quota_.Resize(static_cast<size_t>(kReadAheadBytes + num_calls_ * (max_message_bytes_ + kReadAheadBytes)));
+}
+
+CallContext::CallContext(const Channels& channels, absl::Duration timeout) : memory_(channels.answer_memory()) {
+  memory_->AddCalls(1);
+  const Options& options = channels.options();
+  if (timeout < absl::InfiniteDuration()) {
+    set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout));
+  }
+  if (!options.token.empty()) AddMetadata("authorization", absl::StrCat("Bearer ", options.token));
+  if (!options.traceparent) return;
+  const std::string traceparent = options.traceparent();
+  if (!traceparent.empty() && IsHeaderValue(traceparent)) AddMetadata("traceparent", traceparent);
+}
+
+CallContext::~CallContext() { memory_->AddCalls(-1); }
+
 absl::StatusOr<std::shared_ptr<Channels>> Channels::Create(Options options) {
   if (absl::Status status = options.Validate(); !status.ok()) return status;
   const absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> credentials = MakeCredentials(options);
@@ -119,20 +148,12 @@ absl::StatusOr<std::shared_ptr<Channels>> Channels::Create(Options options) {
 
 Channels::Channels(Options options, const std::shared_ptr<grpc::ChannelCredentials>& credentials)
     : options_(std::move(options)),
-      channels_(MakeChannels(options_, credentials)),
+      answer_memory_(std::make_shared<AnswerMemory>(options_.max_message_bytes)),
+      channels_(MakeChannels(options_, credentials, *answer_memory_)),
       // The channel connects with its first call.
-      admin_(options_.AdminAddress().empty() ? nullptr
-                                             : MakeChannel(options_, options_.AdminAddress(), credentials, -1)) {}
-
-void Channels::Prepare(absl::Duration timeout, grpc::ClientContext* context) const {
-  if (timeout < absl::InfiniteDuration()) {
-    context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout));
-  }
-  if (!options_.token.empty()) context->AddMetadata("authorization", absl::StrCat("Bearer ", options_.token));
-  if (!options_.traceparent) return;
-  const std::string traceparent = options_.traceparent();
-  if (!traceparent.empty() && IsHeaderValue(traceparent)) context->AddMetadata("traceparent", traceparent);
-}
+      admin_(options_.AdminAddress().empty()
+                 ? nullptr
+                 : MakeChannel(options_, options_.AdminAddress(), credentials, *answer_memory_, -1)) {}
 
 absl::Status Channels::CheckSize(const PointCloud& cloud) const {
   const int64_t bytes = static_cast<int64_t>(cloud.data().size());
@@ -172,6 +193,15 @@ absl::Status Channels::Explain(const grpc::Status& grpc_status, grpc::Channel& c
     return WithReason(
         absl::ResourceExhaustedError(absl::StrCat(message, "; raise max_message_bytes of client and server")),
         kMessageTooLarge);
+  }
+  if (absl::IsResourceExhausted(status) && message == "Buffers full") {  // see AnswerMemory
+    return WithReason(absl::ResourceExhaustedError(
+                          absl::StrCat("the answer of ", address, " is larger than max_message_bytes (",
+                                       options_.max_message_bytes, "), and was given up; raise max_message_bytes")),
+                      kMessageTooLarge);
+  }
+  if (absl::IsUnimplemented(status) && absl::StartsWith(message, "No message returned")) {
+    return Malformed(absl::StrCat("bytes that are no message of voxserve, from ", address));
   }
   if (absl::IsUnimplemented(status)) {
     return absl::UnimplementedError(

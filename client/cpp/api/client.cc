@@ -1,5 +1,6 @@
 #include "client/cpp/api/client.h"
 
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include <utility>
@@ -60,6 +61,46 @@ ReopeningStream::Callbacks Reading(StreamCallbacksOf<Result> callbacks) {
   return reading;
 }
 
+// Calls on_update for each answer of the call until it ends. An answer that cannot be parsed ends the call and sets
+// `malformed`. gRPC's generated ClientReader would take it for the end of the answers, and wait until the server ends
+// the call.
+grpc::Status ReadTuneUpdates(const std::shared_ptr<grpc::Channel>& channel, const v1::TunePlanRequest& request,
+                             grpc::ClientContext* context, const std::function<void(v1::TunePlanUpdate)>& on_update,
+                             absl::Status* malformed) {
+  grpc::ByteBuffer bytes;
+  bool is_own = false;
+  grpc::SerializationTraits<v1::TunePlanRequest>::Serialize(request, &bytes, &is_own);
+  grpc::CompletionQueue queue;
+  const auto succeeds = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
+  const auto call = grpc::GenericStub(channel).PrepareCall(context, "/voxserve.v1.AdminService/TunePlan", &queue);
+  call->StartCall(nullptr);
+  bool goes_on = succeeds();
+  if (goes_on) {
+    call->WriteLast(bytes, grpc::WriteOptions(), nullptr);
+    goes_on = succeeds();
+  }
+  while (goes_on) {
+    call->Read(&bytes, nullptr);
+    goes_on = succeeds();
+    if (!goes_on || !malformed->ok()) continue;
+    v1::TunePlanUpdate update;
+    if (grpc::SerializationTraits<v1::TunePlanUpdate>::Deserialize(&bytes, &update).ok()) {
+      on_update(std::move(update));
+    } else {
+      *malformed = Malformed("bytes that are no TunePlanUpdate");
+      context->TryCancel();
+    }
+  }
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  succeeds();
+  return status;
+}
+
 }  // namespace
 
 class Client::Impl {
@@ -91,8 +132,7 @@ class Client::Impl {
     const Asked asked = AskedOf(options, cloud);
     const v1::InferRequest request = MakeRequest(options, std::move(cloud));
     v1::InferResponse response;
-    grpc::ClientContext context;
-    channels_->Prepare(timeout, &context);
+    CallContext context(*channels_, timeout);
     const Shard& shard = NextShard();
     const grpc::Status status = shard.stub->Infer(&context, request, &response);
     if (!status.ok()) return channels_->Explain(status, *shard.channel, timeout);
@@ -108,14 +148,13 @@ class Client::Impl {
       return;
     }
     struct Call {
-      grpc::ClientContext context;
+      CallContext context;
       v1::InferRequest request;
       v1::InferResponse response;
     };
-    const auto call = std::make_shared<Call>();
     const Asked asked = AskedOf(options, cloud);
-    call->request = MakeRequest(options, std::move(cloud));
-    channels_->Prepare(timeout, &call->context);
+    const std::shared_ptr<Call> call(
+        new Call{.context{*channels_, timeout}, .request = MakeRequest(options, std::move(cloud)), .response = {}});
     {
       absl::MutexLock lock(&mutex_);
       in_flight_.insert(&call->context);
@@ -146,8 +185,7 @@ class Client::Impl {
 
   absl::StatusOr<std::vector<v1::ModelVersion>> ListModels() {
     v1::ListModelsResponse response;
-    grpc::ClientContext context;
-    channels_->Prepare(default_timeout(), &context);
+    CallContext context(*channels_, default_timeout());
     const Shard& shard = NextShard();
     const grpc::Status status = shard.stub->ListModels(&context, v1::ListModelsRequest(), &response);
     if (!status.ok()) return channels_->Explain(status, *shard.channel, default_timeout());
@@ -159,8 +197,7 @@ class Client::Impl {
     request.set_model(std::string(model));
     request.set_version(version);
     v1::GetModelResponse response;
-    grpc::ClientContext context;
-    channels_->Prepare(default_timeout(), &context);
+    CallContext context(*channels_, default_timeout());
     const Shard& shard = NextShard();
     const grpc::Status status = shard.stub->GetModel(&context, request, &response);
     if (!status.ok()) return channels_->Explain(status, *shard.channel, default_timeout());
@@ -176,18 +213,16 @@ class Client::Impl {
     request.set_version(options.version);
     request.set_num_scans(options.num_scans);
     request.set_max_wait_seconds(absl::ToDoubleSeconds(options.max_wait));
-    grpc::ClientContext context;
-    channels_->Prepare(options.timeout, &context);
-    const std::unique_ptr<grpc::ClientReader<v1::TunePlanUpdate>> reader = admin_->TunePlan(&context, request);
+    CallContext context(*channels_, options.timeout);
     std::optional<v1::TunePlanResult> result;
-    v1::TunePlanUpdate update;
-    while (reader->Read(&update)) {
+    const auto on_update = [&](v1::TunePlanUpdate update) {
       if (update.has_result()) result = std::move(*update.mutable_result());
       if (update.has_progress() && on_progress) on_progress(update.progress());
-    }
-    if (const grpc::Status status = reader->Finish(); !status.ok()) {
-      return channels_->Explain(status, *channels_->admin(), options.timeout);
-    }
+    };
+    absl::Status malformed;
+    const grpc::Status status = ReadTuneUpdates(channels_->admin(), request, &context, on_update, &malformed);
+    if (!malformed.ok()) return malformed;
+    if (!status.ok()) return channels_->Explain(status, *channels_->admin(), options.timeout);
     if (!result.has_value()) return Malformed("a search that ended without a result");
     return *std::move(result);
   }
@@ -204,8 +239,7 @@ class Client::Impl {
 
   absl::StatusOr<Health> CheckHealth(absl::Duration timeout) {
     grpc::health::v1::HealthCheckResponse response;
-    grpc::ClientContext context;
-    channels_->Prepare(timeout, &context);
+    CallContext context(*channels_, timeout);
     const grpc::Status status = health_->Check(&context, grpc::health::v1::HealthCheckRequest(), &response);
     if (!status.ok()) return channels_->Explain(status, *shards_.front().channel, timeout);
     return response.status() == grpc::health::v1::HealthCheckResponse::SERVING ? Health::kServing : Health::kNotServing;
@@ -240,8 +274,7 @@ class Client::Impl {
     request.set_model(std::string(model));
     request.set_version(version);
     Response response;
-    grpc::ClientContext context;
-    channels_->Prepare(timeout, &context);
+    CallContext context(*channels_, timeout);
     const grpc::Status status = (admin_.get()->*method)(&context, request, &response);
     if (!status.ok()) return channels_->Explain(status, *channels_->admin(), timeout);
     return std::vector<int64_t>(response.versions().begin(), response.versions().end());

@@ -33,7 +33,8 @@ StreamCall::StreamCall(std::shared_ptr<Channels> channels, const StreamOptions& 
     : channels_(std::move(channels)),
       channel_(channels_->all()[channels_->NextIndex()]),
       options_(options),
-      callbacks_(std::move(callbacks)) {
+      callbacks_(std::move(callbacks)),
+      context_(*channels_, options.timeout) {
   for (Frame& frame : frames) {
     awaited_[frame.frame_id] = {frame.num_points, SteadyNow()};
     unsent_.push_back(std::move(frame));
@@ -70,19 +71,18 @@ StreamCall::~StreamCall() {
 }
 
 void StreamCall::Start() {
-  channels_->Prepare(options_.timeout, &context_);
   // The headers go in one operation with the first message. If the connection has broken before gRPC sends the headers,
   // gRPC begins the call anew by itself (a transparent retry, also without a retry policy). It then sends again what
   // failed before. An operation of its own for the first message could have reported its failure by then: the call
   // would go on, although OnWriteDone(false) has said that nothing more can be written.
   context_.set_initial_metadata_corked(true);
-  grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::InferStreamResponse> stub(channel_);
+  grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(channel_);
   stub.PrepareBidiStreamingCall(&context_, kMethod, grpc::StubOptions(), this);
   absl::MutexLock lock(&mutex_);
   AddHold();
   has_hold_ = true;
   Write({EncodeConfig(options_)});
-  StartRead(&response_);
+  StartRead(&answer_);
   StartCall();
 }
 
@@ -162,36 +162,49 @@ void StreamCall::OnReadDone(bool ok) {
     EndWrites();
     return;
   }
-  if (response_.has_result()) TakeResult(response_.mutable_result());
-  if (response_.has_going_away()) TakeGoingAway();
-  StartRead(&response_);
+  // gRPC parses no answer itself: one that it could not parse would look like the end of the answers, and the call
+  // would go on until the server ends it.
+  v1::InferStreamResponse response;
+  if (!grpc::SerializationTraits<v1::InferStreamResponse>::Deserialize(&answer_, &response).ok()) {
+    GiveUp("bytes that are no InferStreamResponse");
+  } else {
+    if (response.has_result()) TakeResult(response.mutable_result());
+    if (response.has_going_away()) TakeGoingAway();
+  }
+  StartRead(&answer_);
+}
+
+void StreamCall::GiveUp(absl::string_view what) {
+  absl::MutexLock lock(&mutex_);
+  if (violation_.ok()) violation_ = Malformed(what);
+  context_.TryCancel();
 }
 
 void StreamCall::TakeResult(v1::FrameResult* result) {
   Outcome outcome;
   outcome.frame_id = result->frame_id();
   outcome.num_sweeps = static_cast<int>(result->num_sweeps());
-  Awaited awaited;
+  std::optional<Awaited> awaited;
   {
     absl::MutexLock lock(&mutex_);
     const auto found = awaited_.find(outcome.frame_id);
-    if (found == awaited_.end()) {
-      violation_ = Malformed(absl::StrCat("a result for frame ", outcome.frame_id, ", which waits for none"));
-      context_.TryCancel();
-      return;
+    if (found != awaited_.end()) {
+      awaited = found->second;
+      awaited_.erase(found);
     }
-    awaited = found->second;
-    awaited_.erase(found);
+  }
+  if (!awaited.has_value()) {
+    return GiveUp(absl::StrCat("a result for frame ", outcome.frame_id, ", which waits for none"));
   }
   if (result->status().code() != 0) {
     outcome.response = FromRpcStatus(result->status());
   } else {
     outcome.response = std::move(*result->mutable_response());
-    outcome.asked = {.num_points = awaited.num_points,
+    outcome.asked = {.num_points = awaited->num_points,
                      .wants_scores = options_.return_scores,
                      .num_sampled = options_.sample ? options_.sample->num_points : 0,
                      .tensors = options_.tensors};
-    outcome.sent = awaited.sent;
+    outcome.sent = awaited->sent;
   }
   Deliver(std::move(outcome));
 }

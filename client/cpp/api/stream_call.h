@@ -26,7 +26,7 @@
 
 namespace voxserve::client {
 
-class StreamCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::InferStreamResponse> {
+class StreamCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   // An encoded frame (frame_encoding.h).
   struct Frame {
@@ -97,6 +97,8 @@ class StreamCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::I
   // Releases the hold. Nothing is written afterwards; unsent frames stay in awaited_ until OnDone.
   void EndWrites() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TakeResult(v1::FrameResult* result) ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
+  // Ends the call, because its answers cannot be what the server meant.
+  void GiveUp(absl::string_view what) ABSL_LOCKS_EXCLUDED(mutex_);
   void TakeGoingAway() ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
   // Reports the frames that Send superseded, since Send itself must not call back.
   void DeliverSuperseded() ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
@@ -106,9 +108,9 @@ class StreamCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::I
   const std::shared_ptr<grpc::Channel> channel_;
   const StreamOptions options_;
   const Callbacks callbacks_;
-  grpc::ClientContext context_;
-  v1::InferStreamResponse response_;  // of the current read
-  grpc::ByteBuffer message_;          // of the current write
+  CallContext context_;
+  grpc::ByteBuffer answer_;   // of the current read
+  grpc::ByteBuffer message_;  // of the current write
 
   absl::Mutex callback_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // one callback at a time
   absl::Mutex mutex_;

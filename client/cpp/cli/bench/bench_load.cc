@@ -21,7 +21,7 @@ constexpr char kMethod[] = "/voxserve.v1.InferenceService/Infer";
 struct RequestSender::Call {
   BenchRequest request;
   std::shared_ptr<grpc::Channel> channel;
-  grpc::ClientContext context;
+  CallContext context;
   v1::InferResponse response;
 };
 
@@ -52,10 +52,10 @@ void RequestSender::SendOrSkip(absl::Time due, int64_t max_under_way) {
 
 void RequestSender::Start(absl::Time due, std::function<void(const absl::Status&)> done) {
   const BenchScan& scan = NextScan();
-  const auto call = std::make_shared<Call>();
-  call->request = {due, absl::Now(), scan.num_points, 0};
-  call->channel = channels_->all()[channels_->NextIndex()];
-  channels_->Prepare(absl::InfiniteDuration(), &call->context);
+  const std::shared_ptr<Call> call(new Call{.request = {due, absl::Now(), scan.num_points, 0},
+                                            .channel = channels_->all()[channels_->NextIndex()],
+                                            .context{*channels_, absl::InfiniteDuration()},
+                                            .response = {}});
   call->context.set_deadline(absl::ToChronoTime(due + timeout_));
   grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::InferResponse> stub(call->channel);
   stub.UnaryCall(&call->context, kMethod, grpc::StubOptions(), &scan.request, &call->response,

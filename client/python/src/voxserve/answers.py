@@ -239,6 +239,14 @@ def read_tuned_plan(result: wire.TunePlanResult) -> TunedPlan:
     )
 
 
+def parse(message: Any, data: bytes) -> Any:
+    """Returns the message of the class `message`. Raises the error MALFORMED_RESPONSE if the bytes are none."""
+    try:
+        return message.FromString(data)
+    except Exception:  # protobuf's DecodeError, whose class depends on the version
+        raise malformed(f"bytes that are no {message.DESCRIPTOR.name}") from None
+
+
 def malformed(what: str) -> errors.InferenceError:
     """Returns the error MALFORMED_RESPONSE, for an answer that contradicts its request or itself. what: the problem."""
     return errors.make(grpc.StatusCode.INTERNAL, f"the server's answer is malformed: {what}", "MALFORMED_RESPONSE")

@@ -167,13 +167,17 @@ class Options:
 
 @dataclass(frozen=True)
 class Call(Generic[Result]):
-    """A call that can be sent: its method, the request's bytes, and the function that reads the answer."""
+    """A call that can be sent: its method, the request's bytes, and the function that converts the answer."""
 
     method: str  # "/package.Service/Method"
     request: bytes
     response: Any  # the answer's message class
-    read: Callable[[Any], Result]  # converts a message of that class
+    convert: Callable[[Any], Result]  # converts a message of that class
     is_streamed: bool = False  # whether the answer is a stream of such messages
+
+    def read(self, data: bytes) -> Result:
+        """Converts an answer. Raises the error MALFORMED_RESPONSE if the bytes are none."""
+        return self.convert(answers.parse(self.response, data))
 
 
 class ClientBase(Generic[Channel]):
@@ -222,13 +226,13 @@ class ClientBase(Generic[Channel]):
 
     @contextmanager
     def _begun(self, call: Call[Any], timeout: float | None) -> Iterator[Any]:
-        """Sends the request, and yields what gRPC returns for it: the response, or an object that gives it. In the
-        block, gRPC's errors become InferenceErrors.
+        """Sends the request, and yields what gRPC returns for it: the response's bytes, or an object that gives them.
+        In the block, gRPC's errors become InferenceErrors.
         """
         limit = self._options.timeout_of(timeout)
         channel: Any = self._channel_of(call.method)
         begin = channel.unary_stream if call.is_streamed else channel.unary_unary
-        method = begin(call.method, request_serializer=None, response_deserializer=call.response.FromString)
+        method = begin(call.method, request_serializer=None, response_deserializer=None)
         try:
             yield method(call.request, timeout=limit, metadata=self._options.metadata())
         except grpc.RpcError as error:

@@ -258,10 +258,7 @@ class StreamState:
         """Processes the bytes of a message from the server. Raises the error MALFORMED_RESPONSE, which ends the stream,
         if they are no such message or the result of no frame under way.
         """
-        try:
-            response = wire.InferStreamResponse.FromString(data)
-        except Exception:  # protobuf's DecodeError, whose class depends on the version
-            raise answers.malformed("bytes that are no InferStreamResponse") from None
+        response = answers.parse(wire.InferStreamResponse, data)
         kind = response.WhichOneof("response")
         if kind == "going_away":
             self.is_going_away = True

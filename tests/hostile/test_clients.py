@@ -1,0 +1,118 @@
+"""A hostile server attacks clients: voxserve-client, and voxserve.Client of Python."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hostile_server import HostileServer
+
+import voxserve
+from voxserve import aio, wire
+
+SCAN = Path(__file__).resolve().parents[2] / "deploy" / "scans" / "pandaset_070.bin"
+POINTS = np.zeros((10, 4), np.float32)
+NO_MESSAGE = b"\xff\xff\xff\xff"
+# A client that takes such an answer for the end of the answers waits until the server ends the call.
+FAILS_AT_ONCE_SECONDS = 20
+MEBIBYTE = 1 << 20
+DESCRIPTION = wire.GetModelResponse(model=wire.ModelVersion(name="m", version=1)).SerializeToString()
+
+
+@dataclass
+class Done:
+    status: int
+    stdout: bytes
+    stderr: bytes
+    seconds: float
+    peak_bytes: int  # resident
+
+
+def run(folder: Path, *arguments: object) -> Done:
+    start = time.monotonic()
+    outputs = [folder / "stdout", folder / "stderr"]
+    with outputs[0].open("wb") as stdout, outputs[1].open("wb") as stderr:
+        process = subprocess.Popen([str(part) for part in arguments], stdout=stdout, stderr=stderr)
+        peak = 0
+        while process.poll() is None:
+            # wait4's maximum would include this process, which the new one was before it began its program.
+            with contextlib.suppress(OSError):
+                found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
+                peak = int(found[1]) << 10 if found else peak
+            if time.monotonic() > start + 120:
+                process.kill()
+            time.sleep(0.005)
+    return Done(process.returncode, *(path.read_bytes() for path in outputs), time.monotonic() - start, peak)
+
+
+@pytest.fixture(scope="module")
+def binary() -> str:
+    path = os.environ.get("VOXSERVE_CLIENT_BINARY")
+    if not path:
+        pytest.skip("VOXSERVE_CLIENT_BINARY does not name the C++ client; tests/run.sh sets it")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("method", "command"),
+    [
+        ("InferStream", ["bench", SCAN, "--model=m", "--streams=1", "--duration=1s", "--warm_up=0s"]),
+        ("TunePlan", ["tune", "--model=m"]),
+        ("Infer", ["infer", "--model=m", SCAN]),
+        ("ListModels", ["models"]),
+    ],
+)
+def test_an_answer_that_is_no_message_ends_a_command_at_once(
+    binary: str, tmp_path: Path, method: str, command: list[object]
+) -> None:
+    with HostileServer({"GetModel": [DESCRIPTION], method: [NO_MESSAGE]}) as server:
+        flag = "--admin_address" if method == "TunePlan" else "--address"
+        done = run(tmp_path, binary, *command, f"{flag}={server.address}")
+    assert done.status == 1
+    assert b"the server's answer is malformed: bytes that are no " in done.stderr + done.stdout
+    assert done.seconds < FAILS_AT_ONCE_SECONDS
+
+
+def test_an_answer_over_the_limit_is_not_kept(binary: str, tmp_path: Path) -> None:
+    with HostileServer({"GetModel": [DESCRIPTION], "Infer": [bytes(400 * MEBIBYTE)]}) as server:
+        done = run(tmp_path, binary, "infer", "--model=m", SCAN, f"--address={server.address}")
+    assert done.status == 1
+    assert b"is larger than max_message_bytes (67108864), and was given up; raise max_message_bytes" in done.stderr
+    assert done.peak_bytes < 200 * MEBIBYTE
+
+
+def test_answers_that_are_no_messages_end_calls_of_python_at_once() -> None:
+    start = time.monotonic()
+    with HostileServer({"Infer": [NO_MESSAGE], "InferStream": [NO_MESSAGE]}) as server:
+        with voxserve.Client(server.address) as client:
+            with pytest.raises(voxserve.InferenceError) as caught:
+                client.segment("m", POINTS)
+            assert caught.value.reason == "MALFORMED_RESPONSE"
+            with client.stream("m") as stream:
+                stream.send(0, POINTS)
+                with pytest.raises(voxserve.InferenceError) as caught:
+                    list(stream)
+            assert caught.value.reason == "MALFORMED_RESPONSE"
+
+        async def over_asyncio() -> None:
+            async with aio.Client(server.address) as client:
+                with pytest.raises(voxserve.InferenceError) as caught:
+                    await client.segment("m", POINTS)
+                assert caught.value.reason == "MALFORMED_RESPONSE"
+                async with client.stream("m") as stream:
+                    await stream.send(0, POINTS)
+                    with pytest.raises(voxserve.InferenceError) as caught:
+                        async for _ in stream:
+                            pass
+                assert caught.value.reason == "MALFORMED_RESPONSE"
+
+        asyncio.run(over_asyncio())
+    assert time.monotonic() - start < FAILS_AT_ONCE_SECONDS
