@@ -65,6 +65,8 @@ constexpr double kBytesAToken = 64 << 10;
 // The tokens for a connection that is closed because gRPC's memory runs short. After the first one the client may
 // connect again, since more than half of its tokens are left (CallRate::HasTokens); after a second one it has to wait.
 constexpr double kLargeUploadTokens = 400;
+// So many stray bytes (StrayGuard) are no mistake. A client that sends headers that gRPC refuses leaves fewer.
+constexpr int64_t kFloodBytes = 1 << 20;
 // The administration port needs few connections, since there are few operators.
 constexpr int64_t kMaxAdminConnections = 64;
 // The time that a client has between its connection's first bytes and its HTTP/2 SETTINGS.
@@ -138,6 +140,7 @@ Server::~Server() {
   }
   flood_guard_.reset();
   upload_guard_.reset();
+  stray_guard_.reset();
   grpc_.reset();
   admin_grpc_.reset();
   services_.reset();  // its timers may still close connections
@@ -233,7 +236,8 @@ absl::Status Server::StartGrpc() {
                          .has_tls = tls_ != nullptr,
                          .is_welcome =
                              [this](const std::string& client) {
-                               return useless_calls_.HasTokens(client) && penalties_.HasTokens(client);
+                               return useless_calls_.HasTokens(client) && penalties_.HasTokens(client) &&
+                                      long_penalties_.HasTokens(client);
                              },
                          .has_work = [this](const std::string& peer) { return services_->HasWork(peer); },
                          .on_closed = [this](std::string_view why) { metrics_->OnCallEndedEarly(why); },
@@ -277,20 +281,38 @@ void Server::StartGuards() {
                           .accounted_bytes = [this] { return memory_budget_.held(); },
                           .streams_started = StreamsStarted,
                           .on_flood = [this](const std::string& peer) { CloseFlooding(peer); }});
+  const int64_t max_upload_bytes = options_.grpc_memory_bytes / 3 * 2;  // gRPC slows every upload down from 80% on
+  stray_guard_ = std::make_unique<StrayGuard>(
+      StrayGuard::Options{.max_message_bytes = options_.max_message_bytes + kMaxReadBytes,
+                          .max_upload_bytes = max_upload_bytes,
+                          .max_client_bytes = max_upload_bytes,
+                          .client_of = [this](const std::string& peer) { return proxied_peers_.ClientOf(peer); },
+                          .reading =
+                              [this](const std::string& peer) {
+                                const int64_t info = services_->NumReadingInfo(peer);
+                                return StrayGuard::Reading{
+                                    .uploads = std::max<int64_t>(0, services_->NumReading(peer) - info), .small = info};
+                              },
+                          .on_flood = [this](const std::string& peer, int64_t bytes) { OnStrayBytes(peer, bytes); }});
   upload_guard_ = std::make_unique<UploadGuard>(UploadGuard::Options{
-      .max_bytes = options_.grpc_memory_bytes / 3 * 2,  // gRPC slows every upload down from 80% on
+      .max_bytes = max_upload_bytes,
       .max_client_bytes =
           std::max(options_.grpc_memory_bytes / kByteShares, options_.max_message_bytes + kMaxReadBytes),
       .max_message_bytes = options_.max_message_bytes + kMaxReadBytes,
-      .received_bytes =
-          [this] {
-            std::map<std::string, int64_t> received = acceptor_->ReceivedBytesByPeer();
-            for (const auto& [peer, bytes] : admin_acceptor_->ReceivedBytesByPeer()) received[peer] += bytes;
-            return received;
-          },
+      .received_bytes = [this] { return LookAtTraffic(); },
       .client_of = [this](const std::string& peer) { return proxied_peers_.ClientOf(peer); },
       .num_reading = [this](const std::string& peer) { return services_->NumReading(peer); },
       .on_flood = [this](const std::string& peer) { OnLargeUpload(peer); }});
+}
+
+std::map<std::string, int64_t> Server::LookAtTraffic() {
+  stray_guard_->BeginLook();
+  std::map<std::string, SocketTraffic> traffic = acceptor_->TakeTraffic();
+  traffic.merge(admin_acceptor_->TakeTraffic());
+  stray_guard_->Look(traffic, SteadyNow());
+  std::map<std::string, int64_t> received;
+  for (const auto& [peer, its_traffic] : traffic) received.emplace_hint(received.end(), peer, its_traffic.received);
+  return received;
 }
 
 std::string Server::SourceOf(const std::string& peer) const { return proxied_peers_.SourceOf(peer); }
@@ -298,10 +320,12 @@ std::string Server::SourceOf(const std::string& peer) const { return proxied_pee
 void Server::OnCall(const std::string& peer) {
   for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) acceptor->OnCall(peer);
   if (flood_guard_ != nullptr) flood_guard_->OnCall(peer);
+  if (stray_guard_ != nullptr) stray_guard_->OnCall(peer);
 }
 
 void Server::OnMessage(const std::string& peer, int64_t bytes, bool is_first) {
   if (upload_guard_ != nullptr) upload_guard_->OnMessage(peer, bytes, is_first);
+  if (stray_guard_ != nullptr) stray_guard_->OnMessage(peer, bytes);
 }
 
 void Server::OnIdle(const std::string& peer) {
@@ -309,7 +333,8 @@ void Server::OnIdle(const std::string& peer) {
 }
 
 void Server::OnRefusedCall(const std::string& peer, bool has_work) {
-  if (!useless_calls_.Spend(peer, has_work ? kRefusedInDrainTokens : 1)) Close(peer);
+  if (useless_calls_.Spend(peer, has_work ? kRefusedInDrainTokens : 1)) return;
+  Close(peer, connection_reason::kUnfinishedCalls);
 }
 
 void Server::OnUselessCall(const std::string& peer) { SpendTokens(peer, 1); }
@@ -331,18 +356,29 @@ void Server::SpendTokens(const std::string& peer, double tokens) {
 }
 
 void Server::OnLargeUpload(const std::string& peer) {
-  if (Close(peer)) penalties_.Spend(proxied_peers_.ClientOf(peer), kLargeUploadTokens);
+  if (!Close(peer, connection_reason::kUnfinishedCalls)) return;
+  penalties_.Spend(proxied_peers_.ClientOf(peer), kLargeUploadTokens);
+}
+
+void Server::OnStrayBytes(const std::string& peer, int64_t bytes) {
+  const std::string client = proxied_peers_.ClientOf(peer);
+  if (bytes >= kFloodBytes) {
+    long_penalties_.SpendAll(client);
+  } else {
+    penalties_.Spend(client, kLargeUploadTokens);
+  }
+  if (!Close(peer, connection_reason::kStrayBytes)) metrics_->OnCallEndedEarly(connection_reason::kStrayBytes);
 }
 
 void Server::CloseFlooding(const std::string& peer) {
   penalties_.SpendAll(proxied_peers_.ClientOf(peer));
-  Close(peer);
+  Close(peer, connection_reason::kUnfinishedCalls);
 }
 
-bool Server::Close(const std::string& peer) {
+bool Server::Close(const std::string& peer, std::string_view reason) {
   bool is_closed = false;
   for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) {
-    is_closed |= acceptor->Close(peer, connection_reason::kUnfinishedCalls);
+    is_closed |= acceptor->Close(peer, reason);
   }
   return is_closed;
 }

@@ -8,9 +8,12 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -21,6 +24,7 @@
 #include "server/acceptor/acceptor.h"
 #include "server/acceptor/call_rate.h"
 #include "server/acceptor/flood_guard.h"
+#include "server/acceptor/stray_guard.h"
 #include "server/acceptor/upload_guard.h"
 #include "server/calls/connection_observer.h"
 #include "server/http/http_server.h"
@@ -108,8 +112,13 @@ class Server final : private ConnectionObserver {
   void OnLargeUpload(const std::string& peer);
   // Closes the connection and takes all tokens of the client's address, which has to wait before it may connect again.
   void CloseFlooding(const std::string& peer);
+  // Looks at the traffic of all connections since the last look. Returns the received bytes, as UploadGuard wants them.
+  std::map<std::string, int64_t> LookAtTraffic();
+  // Closes the connection, since it brings bytes of no use. Its client may connect again after 50 seconds, or at once
+  // if `bytes` is so small that a mistake of its can be the reason.
+  void OnStrayBytes(const std::string& peer, int64_t bytes);
   // Closes the peer's connection, to either port. Returns false if there was none.
-  bool Close(const std::string& peer);
+  bool Close(const std::string& peer, std::string_view reason);
   void StopAccepting();
   // Tells readiness_ when the models have been loaded. Returns the time until the next call.
   absl::Duration WatchLoading();
@@ -128,6 +137,7 @@ class Server final : private ConnectionObserver {
   std::unique_ptr<Engine> engine_;
   CallRate useless_calls_{{}};
   CallRate penalties_{{}};  // tokens that no uploaded bytes give back
+  CallRate long_penalties_{{.per_second = 10}};
   absl::Mutex earning_mutex_;
   ProxiedPeers proxied_peers_;
   std::unique_ptr<Services> services_;
@@ -136,7 +146,8 @@ class Server final : private ConnectionObserver {
   std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<Acceptor> admin_acceptor_;
   std::unique_ptr<FloodGuard> flood_guard_;
-  std::unique_ptr<UploadGuard> upload_guard_;
+  std::unique_ptr<StrayGuard> stray_guard_;
+  std::unique_ptr<UploadGuard> upload_guard_;  // its thread uses stray_guard_
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<PeriodicThread> load_watch_;  // waits until the models have been loaded, and then tells readiness_
   std::unique_ptr<PeriodicThread> reload_;      // reads the files of TLS and of tokens again; null: there are none

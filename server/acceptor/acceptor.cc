@@ -21,7 +21,7 @@
 #include "server/sockets/listen_error.h"
 #include "server/sockets/peer.h"
 #include "server/sockets/proxy_header.h"
-#include "server/sockets/received_bytes.h"
+#include "server/sockets/socket_traffic.h"
 
 namespace voxserve {
 namespace {
@@ -177,13 +177,13 @@ bool Acceptor::Close(const std::string& peer, std::string_view reason) {
   return is_closed;
 }
 
-std::map<std::string, int64_t> Acceptor::ReceivedBytesByPeer() const {
-  std::map<std::string, int64_t> received;
+std::map<std::string, SocketTraffic> Acceptor::TakeTraffic() {
   absl::MutexLock lock(&mutex_);
+  std::map<std::string, SocketTraffic> traffic = std::exchange(ended_, {});
   for (const auto& [id, connection] : connections_) {
-    if (!connection.is_waiting) received[connection.peer] = ReceivedBytes(connection.socket.get());
+    if (!connection.is_waiting) traffic[connection.peer] = TrafficOf(connection.socket.get());
   }
-  return received;
+  return traffic;
 }
 
 int64_t Acceptor::TakeReceivedBytes(const std::string& peer) {
@@ -192,7 +192,7 @@ int64_t Acceptor::TakeReceivedBytes(const std::string& peer) {
   const auto [begin, end] = ids_by_peer_.equal_range(peer);
   for (auto id = begin; id != end; ++id) {
     Connection& connection = connections_.at(id->second);
-    const int64_t received = ReceivedBytes(connection.socket.get());
+    const int64_t received = TrafficOf(connection.socket.get()).received;
     taken += std::max<int64_t>(0, received - std::exchange(connection.taken_bytes, received));
   }
   return taken;
@@ -515,7 +515,7 @@ void Acceptor::HandOver(Id id, Connection& connection) {
     return CloseWaiting(id, connection_reason::kNoDescriptors);
   }
   {
-    absl::MutexLock lock(&mutex_);  // ReceivedBytesByPeer reads the connection
+    absl::MutexLock lock(&mutex_);  // TakeTraffic reads the connection
     connection.is_waiting = false;
   }
   waiting_.erase(id);
@@ -573,6 +573,7 @@ void Acceptor::Remove(Id id) {
     absl::MutexLock lock(&mutex_);
     auto node = connections_.extract(id);
     removed = std::move(node.mapped());
+    if (!removed.is_waiting) ended_[removed.peer] = TrafficOf(removed.socket.get());
     const auto [begin, end] = ids_by_peer_.equal_range(removed.peer);
     ids_by_peer_.erase(std::find_if(begin, end, [id](const auto& entry) { return entry.second == id; }));
     open = static_cast<int64_t>(connections_.size());

@@ -68,6 +68,7 @@
 #include "server/sockets/descriptor.h"
 #include "server/sockets/network.h"
 #include "server/sockets/proxied_peers.h"
+#include "server/sockets/socket_traffic.h"
 
 namespace voxserve {
 
@@ -81,6 +82,7 @@ inline constexpr std::string_view kNotHttp2 = "NOT_HTTP2";                // the
 inline constexpr std::string_view kNotTls = "NOT_TLS";                    // the first bytes are not those of TLS
 inline constexpr std::string_view kProxyHeader = "PROXY_HEADER";          // a trusted proxy sent a broken header
 inline constexpr std::string_view kUnfinishedCalls = "UNFINISHED_CALLS";  // refused by is_welcome, or passed to Close
+inline constexpr std::string_view kStrayBytes = "STRAY_BYTES";            // passed to Close
 }  // namespace connection_reason
 
 // How far a connection came that ended without a call, and that the acceptor did not close: a small set, for metrics.
@@ -165,8 +167,9 @@ class Acceptor {
   // Tells that the peer's connection has carried a call.
   void OnCall(const std::string& peer);
 
-  // Returns, by peer, the bytes received over each connection of gRPC since the connection began.
-  std::map<std::string, int64_t> ReceivedBytesByPeer() const;
+  // Returns, by peer, the traffic of each connection of gRPC since the connection began, and the last traffic of those
+  // that have ended since the last call.
+  std::map<std::string, SocketTraffic> TakeTraffic();
   // Returns the bytes that have been received over the peer's connection since the last call for it, or since the
   // connection began; 0 if there is no such connection.
   int64_t TakeReceivedBytes(const std::string& peer);
@@ -244,6 +247,7 @@ class Acceptor {
   mutable absl::Mutex mutex_;
   std::unordered_map<Id, Connection> connections_ ABSL_GUARDED_BY(mutex_);
   std::multimap<std::string, Id> ids_by_peer_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, SocketTraffic> ended_ ABSL_GUARDED_BY(mutex_);  // by peer, since the last TakeTraffic
 
   std::atomic<bool> stop_{false};
   std::atomic<bool> end_{false};

@@ -62,7 +62,7 @@ absl::Status OpenCalls::Open(std::shared_ptr<Call> call) {
   ++of_peer.reading;
   if (kind == CallKind::kStream) ++of_client.streams, ++num_streams_;
   if (kind == CallKind::kRequest) ++num_requests_;
-  if (kind == CallKind::kInfo) ++of_client.info, ++of_peer.info;
+  if (kind == CallKind::kInfo) ++of_client.info, ++of_peer.info, ++of_peer.reading_info;
   return absl::OkStatus();
 }
 
@@ -79,7 +79,7 @@ void OpenCalls::Close(const std::shared_ptr<Call>& call) {
   if (call->kind() == CallKind::kInfo) --client->second.info;
   if (client->second.calls == 0) clients_.erase(client);
   const auto peer = peers_.find(call->peer());
-  if (is_reading) --peer->second.reading;
+  if (is_reading) EndReading(call->kind(), peer->second);
   if (call->kind() == CallKind::kInfo) --peer->second.info;
   if (--peer->second.calls == 0) peers_.erase(peer);
   if (num_requests_ + num_streams_ == 0) emptied_.SignalAll();
@@ -90,14 +90,25 @@ bool OpenCalls::EndReading(const std::shared_ptr<Call>& call) {
   const auto peer = peers_.find(call->peer());
   if (peer == peers_.end()) return false;
   const auto found = calls_.find(call);
-  if (found != calls_.end() && std::exchange(found->second, false)) --peer->second.reading;
+  if (found != calls_.end() && std::exchange(found->second, false)) EndReading(call->kind(), peer->second);
   return peer->second.reading > 0;
+}
+
+void OpenCalls::EndReading(CallKind kind, PeerCounts& of_peer) {
+  --of_peer.reading;
+  if (kind == CallKind::kInfo) --of_peer.reading_info;
 }
 
 int64_t OpenCalls::NumReading(const std::string& peer) const {
   absl::MutexLock lock(&mutex_);
   const auto found = peers_.find(peer);
   return found == peers_.end() ? 0 : found->second.reading;
+}
+
+int64_t OpenCalls::NumReadingInfo(const std::string& peer) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = peers_.find(peer);
+  return found == peers_.end() ? 0 : found->second.reading_info;
 }
 
 bool OpenCalls::HasWork(const std::string& peer) const {

@@ -66,6 +66,8 @@ class OpenCalls {
   bool HasWork(const std::string& peer) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the number of the peer's open calls that still read its messages.
   int64_t NumReading(const std::string& peer) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns how many of them are kInfo. Their messages are small.
+  int64_t NumReadingInfo(const std::string& peer) const ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t num_requests() const ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t num_streams() const ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -76,11 +78,13 @@ class OpenCalls {
     int64_t info = 0;
   };
   struct PeerCounts {
-    int64_t calls = 0;  // of all kinds
-    int64_t reading = 0;
+    int64_t calls = 0;         // of all kinds
+    int64_t reading = 0;       // of all kinds
+    int64_t reading_info = 0;  // kInfo among them
     int64_t info = 0;
   };
 
+  static void EndReading(CallKind kind, PeerCounts& of_peer);
   // Returns why the client may not open a call of this kind. share: Caller::share of the client.
   absl::Status Check(CallKind kind, double share, const Counts& of_client) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 

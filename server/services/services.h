@@ -56,6 +56,7 @@ class Services {
   // These two return the same as the functions of this name in OpenCalls.
   bool HasWork(const std::string& peer) const { return calls_.HasWork(peer); }
   int64_t NumReading(const std::string& peer) const { return calls_.NumReading(peer); }
+  int64_t NumReadingInfo(const std::string& peer) const { return calls_.NumReadingInfo(peer); }
   // Blocks until every request's answer is sent and every stream has ended, or until the deadline. Returns the number
   // of requests and streams that are still open.
   int64_t AwaitAnswers(absl::Time deadline) { return calls_.AwaitClosed(deadline); }

@@ -22,13 +22,17 @@
 #include "absl/time/clock.h"
 #include "server/sockets/descriptor_limit.h"
 #include "tests/server/acceptor/acceptor_fixture.h"
+#include "tests/support/await_true.h"
 
 namespace voxserve::acceptor_test {
 namespace {
 
+using testing::_;
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Pair;
+using testing::ResultOf;
 using testing::UnorderedElementsAre;
 
 TEST_F(AcceptorTest, HandsOverWithEveryByteStillToBeRead) {
@@ -51,19 +55,46 @@ TEST_F(AcceptorTest, CountsWhatHasComeOverEachConnection) {
   RawClient client = Established();
   client.Send(std::string(100'000, 'x'));
   const auto wanted = static_cast<int64_t>(kPreface.size());
-  std::map<std::string, int64_t> received;
-  for (int i = 0; i < 1000 && received[client.peer()] < wanted + 100'000; ++i) {
+  std::map<std::string, SocketTraffic> traffic;
+  for (int i = 0; i < 1000 && traffic[client.peer()].received < wanted + 100'000; ++i) {
     absl::SleepFor(absl::Milliseconds(10));
-    received = acceptor_->ReceivedBytesByPeer();
+    traffic = acceptor_->TakeTraffic();
   }
-  EXPECT_THAT(received, UnorderedElementsAre(Pair(quiet.peer(), wanted), Pair(client.peer(), wanted + 100'000)));
+  const auto received = [](const SocketTraffic& one) { return one.received; };
+  EXPECT_THAT(traffic, UnorderedElementsAre(Pair(quiet.peer(), ResultOf(received, wanted)),
+                                            Pair(client.peer(), ResultOf(received, wanted + 100'000))));
   EXPECT_EQ(acceptor_->TakeReceivedBytes(client.peer()), wanted + 100'000);
   EXPECT_EQ(acceptor_->TakeReceivedBytes(client.peer()), 0) << "each byte is taken once";
   EXPECT_EQ(acceptor_->TakeReceivedBytes(quiet.peer()), wanted);
   EXPECT_EQ(acceptor_->TakeReceivedBytes("ipv4:127.0.0.1:1"), 0) << "no such connection";
+}
+
+TEST_F(AcceptorTest, TellsReadBytesFromThoseThatWait) {
+  StartWith({});
+  RawClient client = Established();
+  client.Send(std::string(1000, 'x'));
+  const auto sent = static_cast<int64_t>(kPreface.size()) + 1000;
+  EXPECT_TRUE(support::AwaitTrue([&] { return acceptor_->TakeTraffic()[client.peer()].received == sent; }));
+  EXPECT_EQ(acceptor_->TakeTraffic()[client.peer()].read, 0);
+  std::string bytes(300, '\0');
+  ASSERT_EQ(recv(keeper_.at(0), bytes.data(), bytes.size(), 0), 300);
+  EXPECT_EQ(acceptor_->TakeTraffic()[client.peer()].read, 300);
+  EXPECT_EQ(acceptor_->TakeTraffic()[client.peer()].sent, 0);
+  ASSERT_EQ(send(keeper_.at(0), "answer", 6, 0), 6);
+  EXPECT_TRUE(support::AwaitTrue([&] { return acceptor_->TakeTraffic()[client.peer()].sent == 6; }));
+}
+
+TEST_F(AcceptorTest, TellsTheLastTrafficOfAConnectionOnce) {
+  StartWith({});
+  const RawClient quiet = Established();
+  RawClient client = Established();
+  client.Send(std::string(1000, 'x'));
+  const auto sent = static_cast<int64_t>(kPreface.size()) + 1000;
+  EXPECT_TRUE(support::AwaitTrue([&] { return acceptor_->TakeTraffic()[client.peer()].received == sent; }));
   keeper_.LetGo(1);
-  EXPECT_TRUE(watcher_.AwaitOpen(2));
-  EXPECT_THAT(acceptor_->ReceivedBytesByPeer(), UnorderedElementsAre(Pair(quiet.peer(), wanted)));
+  EXPECT_TRUE(watcher_.AwaitOpen(1));
+  EXPECT_EQ(acceptor_->TakeTraffic()[client.peer()].received, sent);
+  EXPECT_THAT(acceptor_->TakeTraffic(), ElementsAre(Pair(quiet.peer(), _)));
 }
 
 TEST_F(AcceptorTest, SetsWhatGrpcSetsOnItsOwnConnections) {

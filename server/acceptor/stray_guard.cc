@@ -1,0 +1,118 @@
+#include "server/acceptor/stray_guard.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace voxserve {
+namespace {
+
+constexpr double kShareOfSent = 1.0 / 16;  // a client may send two WINDOW_UPDATE frames for each half KiB of answers
+
+// Returns the bytes that a message accounts for. Go's TLS cuts messages into records of 1.2 KB at first, which adds
+// 2.4%; the frames of a small message, with TLS, add some hundred bytes.
+double WithOverhead(int64_t message_bytes) { return static_cast<double>(message_bytes) * (1 + 1.0 / 16) + 256; }
+
+}  // namespace
+
+void StrayGuard::OnCall(const std::string& peer) {
+  absl::MutexLock lock(&mutex_);
+  ++news_[peer].calls;
+}
+
+void StrayGuard::OnMessage(const std::string& peer, int64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  News& news = news_[peer];
+  news.messages += WithOverhead(bytes);
+  news.message_bytes += bytes;
+}
+
+void StrayGuard::BeginLook() {
+  looked_at_.clear();
+  absl::MutexLock lock(&mutex_);
+  std::swap(looked_at_, news_);
+}
+
+void StrayGuard::Look(const std::map<std::string, SocketTraffic>& traffic, absl::Time now) {
+  const absl::Duration elapsed = std::max(absl::ZeroDuration(), now - std::min(now, last_look_));
+  last_look_ = now;
+  turn_ = (turn_ + 1) % kLooksToWait;
+  EarnBack(elapsed);
+  std::map<std::string, Connection> before = std::move(connections_);
+  connections_.clear();
+  for (const auto& [peer, its_traffic] : traffic) {
+    const auto known = before.find(peer);
+    Connection& connection = connections_[peer];
+    if (known != before.end()) {
+      connection = known->second;
+      before.erase(known);
+    }
+    const auto news = looked_at_.find(peer);
+    Update(peer, its_traffic, news == looked_at_.end() ? News() : news->second, elapsed, connection);
+    Judge(peer, connection);
+  }
+  for (const auto& [peer, connection] : before) JudgeClosed(peer, connection);
+}
+
+void StrayGuard::EarnBack(absl::Duration elapsed) {
+  const double refill = kRefillBytesPerSecond * absl::ToDoubleSeconds(elapsed);
+  for (auto& [client, used] : used_) used -= refill;
+  for (const auto& [peer, news] : looked_at_) {
+    if (used_.empty()) return;
+    const auto used = used_.find(options_.client_of(peer));
+    if (used != used_.end()) used->second -= static_cast<double>(news.message_bytes);
+  }
+  std::erase_if(used_, [](const auto& entry) { return entry.second <= 0; });
+}
+
+void StrayGuard::Update(const std::string& peer, const SocketTraffic& traffic, const News& news, absl::Duration elapsed,
+                        Connection& connection) const {
+  const auto fresh = static_cast<double>(std::max<int64_t>(0, traffic.read - connection.traffic.read));
+  const auto sent = static_cast<double>(std::max<int64_t>(0, traffic.sent - connection.traffic.sent));
+  connection.traffic = traffic;
+  connection.recent[turn_] = fresh;
+  const double accounted = static_cast<double>(news.calls * kCallBytes) + news.messages + sent * kShareOfSent +
+                           kBytesPerSecond * absl::ToDoubleSeconds(elapsed);
+  connection.stray = std::max(0.0, connection.stray + fresh - accounted);
+  // Whoever has sent nothing has begun no upload, so the number of uploads that may go on is still an upper bound.
+  if (fresh > 0 || news.calls > 0 || connection.stray > kConnectionBytes) connection.allowed = Allowed(peer);
+  connection.forgivable =
+      connection.stray > 0 ? std::max(connection.forgivable, connection.allowed) : connection.allowed;
+  connection.forgivable += static_cast<double>(news.calls * options_.max_message_bytes);
+}
+
+double StrayGuard::Allowed(const std::string& peer) const {
+  const Reading reading = options_.reading(peer);
+  return static_cast<double>(kConnectionBytes + reading.small * kSmallMessageBytes +
+                             std::min(reading.uploads * options_.max_message_bytes, options_.max_upload_bytes));
+}
+
+void StrayGuard::Judge(const std::string& peer, Connection& connection) {
+  const double recent = std::accumulate(connection.recent.begin(), connection.recent.end(), 0.0);
+  const bool is_old = connection.stray - recent > connection.allowed;
+  const bool is_much = connection.stray > connection.allowed + static_cast<double>(options_.max_message_bytes);
+  if (connection.is_reported || (!is_old && !is_much)) return;
+  const double unforgivable = std::max(0.0, connection.stray - connection.forgivable);
+  double& used = used_[options_.client_of(peer)];
+  const auto most = static_cast<double>(options_.max_client_bytes);
+  const bool is_forgiven = unforgivable == 0 && used + connection.stray <= most;
+  used = std::min(most, used + connection.stray);
+  if (is_forgiven) {
+    connection.stray = 0;
+    connection.forgivable = connection.allowed;
+    return;
+  }
+  connection.is_reported = true;
+  options_.on_flood(peer, static_cast<int64_t>(unforgivable));
+}
+
+void StrayGuard::JudgeClosed(const std::string& peer, const Connection& connection) {
+  if (connection.is_reported || connection.stray <= kHandshakeBytes) return;
+  double& used = used_[options_.client_of(peer)];
+  const auto most = static_cast<double>(options_.max_client_bytes);
+  const bool has_little_left = used > most / 2;
+  used = std::min(most, used + connection.stray);
+  if (has_little_left) options_.on_flood(peer, 0);
+}
+
+}  // namespace voxserve
