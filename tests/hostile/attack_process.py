@@ -31,6 +31,7 @@ MAIN_COUNTS = {
     "empty_fields": ["refused"],
     "calls_in_flight": ["answered", "refused"],
     "garbage": ["connections"],
+    "useless_bytes": ["sent_mib"],
 }
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import http2
 from attack_target import Counts, Target, started
+from frame_floods import useless_bytes
 from garbage import garbage
 from http2 import Connection
 
@@ -463,6 +464,7 @@ ATTACKS: dict[str, Callable[..., Counts]] = {
         empty_fields,
         calls_in_flight,
         garbage,
+        useless_bytes,
     )
 }
 

@@ -133,6 +133,7 @@ class OrdinaryClient(threading.Thread):
     per_minute: float = 100
     timeout: float = 15
     num_points: int = 1000
+    identity: dict[str, Any] = field(default_factory=dict)  # voxserve.Client's arguments for TLS and tokens
     seconds: list[float] = field(default_factory=list)  # The duration of each request that was answered.
     failures: list[str] = field(default_factory=list)
 
@@ -144,18 +145,21 @@ class OrdinaryClient(threading.Thread):
     __hash__ = threading.Thread.__hash__
 
     def run(self) -> None:
-        clients = [voxserve.Client(self.address, timeout=self.timeout)]
+        clients = [self._connect()]
         start = time.monotonic()
         # Requests run in a pool, so a slow request does not delay the next ones.
         with ThreadPoolExecutor(64) as pool:
             for i in range(1, 1 << 31):
                 if i % 10 == 0:
-                    clients.append(voxserve.Client(self.address, timeout=self.timeout))
+                    clients.append(self._connect())
                 pool.submit(self._ask, clients[-1])
                 if self._stopped.wait(max(0.0, start + i * 60 / self.per_minute - time.monotonic())):
                     break
         for client in clients:
             client.close()
+
+    def _connect(self) -> voxserve.Client:
+        return voxserve.Client(self.address, timeout=self.timeout, **self.identity)
 
     def _ask(self, client: voxserve.Client) -> None:
         start = time.monotonic()
@@ -179,7 +183,7 @@ class OrdinaryClient(threading.Thread):
 
     def ask(self, count: int) -> OrdinaryClient:
         """Sends `count` requests one after the other, on the caller's thread."""
-        with voxserve.Client(self.address, timeout=self.timeout) as client:
+        with self._connect() as client:
             for _ in range(count):
                 self._ask(client)
         return self

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,6 +27,10 @@ from recorded import record, recorded
 from attack_process import Attack
 from calls import OrdinaryClient
 from server import Server
+
+# The folders of modules that these tests share with others: a server with TLS and tokens, and its certificates.
+for folder in ("gpu", "integration", "soak"):
+    sys.path.append(str(Path(__file__).resolve().parents[1] / folder))
 
 
 def pytest_configure(config: pytest.Config) -> None:

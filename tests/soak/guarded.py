@@ -6,6 +6,7 @@ import http.client
 import shutil
 import ssl
 from pathlib import Path
+from typing import Any
 
 from http2 import await_true
 from identity_files import Authority, token_line
@@ -41,7 +42,11 @@ class GuardedServer(Server):
         )
 
     def connect(self, token: str = "") -> voxserve.Client:
-        return voxserve.Client(self.address, tls_ca=self._authority.certificate, token=token or self.token, timeout=60)
+        return voxserve.Client(self.address, **self.identity(token), timeout=60)
+
+    def identity(self, token: str = "") -> dict[str, Any]:
+        """Returns the arguments of voxserve.Client by which it trusts the server, and the server a client."""
+        return {"tls_ca": self._authority.certificate, "token": token or self.token}
 
     def _http_connection(self, timeout: float) -> http.client.HTTPConnection:
         context = ssl.create_default_context(cafile=str(self._authority.certificate))
