@@ -11,7 +11,7 @@ namespace voxserve {
 // result points into `text`. Error messages and log lines use this function for text from outside: gRPC's peers expect
 // UTF-8, and a terminal shows half a character as rubbish.
 inline absl::string_view CutAtCharacter(absl::string_view text, size_t max_bytes) {
-  constexpr size_t kMostFollowingBytes = 3;  // a UTF-8 character has at most 3 bytes behind its first one
+  constexpr size_t kMostFollowingBytes = 3;  // a UTF-8 character has at most 3 bytes after its first one
   if (text.size() <= max_bytes) return text;
   const auto is_following = [&](size_t place) { return (static_cast<unsigned char>(text[place]) & 0xC0) == 0x80; };
   size_t end = max_bytes;

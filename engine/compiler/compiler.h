@@ -2,7 +2,7 @@
 
 // The compiler turns a Graph into a Program, in this order:
 //  1. It fuses nodes into layers. A convolution, a linear layer or another kernel with an epilogue absorbs the batch
-//     norm, addition and activation behind it, as long as no other node reads the values in between. Batch norms are
+//     norm, addition and activation after it, as long as no other node reads the values in between. Batch norms are
 //     folded into weights and bias. The layer that computes the later input of an addition absorbs the addition, and
 //     the earlier input becomes the layer's residual. Convolutions of images that read the same input are merged. On
 //     a GPU, a sparse convolution in 16 bits computes the shortcut of its residual block too (layers.h, operators.h,

@@ -54,7 +54,7 @@ void Layers::FindRead() {
   for (const CoordinateLevel& level : graph_.levels.levels()) {
     if (level.filter && level.filter->score_node >= 0) is_read_[static_cast<size_t>(level.filter->score_node)] = true;
   }
-  for (size_t node = graph_.nodes.size(); node-- > 0;) {  // backwards, since readers stand behind their inputs
+  for (size_t node = graph_.nodes.size(); node-- > 0;) {  // backwards, since readers stand after their inputs
     if (!is_read_[node]) continue;
     const size_t num_read = NumInputsRead(graph_.nodes[node]);
     for (size_t input = 0; input < num_read; ++input) {

@@ -35,7 +35,7 @@ struct Layer {
   int32_t column = 0;
 
   // The convolutions that this layer computes as one (conv2d_merging.h); empty for ordinary layers. A merged layer
-  // stands behind all ordinary layers in the list. Its members' values are stored in it, and it runs when its first
+  // stands after all ordinary layers in the list. Its members' values are stored in it, and it runs when its first
   // member would.
   std::vector<int> members;
   int32_t num_columns = 0;  // columns of a merged layer's buffer

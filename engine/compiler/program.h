@@ -5,7 +5,7 @@
 // A batch runs in two passes. The geometry pass makes voxels, coordinate levels and rulebooks only from coordinates. A
 // level is the set of sites (occupied voxels) at one unit; a rulebook says which input rows each output row of a
 // convolution reads (engine/model/levels.h). The feature pass runs the program's list of steps, in order. A prune by
-// score ends a segment: behind the prune both passes run again, for the levels whose sites its scores decide. Prunes
+// score ends a segment: after the prune both passes run again, for the levels whose sites its scores decide. Prunes
 // that do not depend on each other share a segment.
 // Batch norms are folded, epilogues fused, and concatenations written in place where possible, so a step is one kernel
 // call and a buffer is real memory.

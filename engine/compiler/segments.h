@@ -1,7 +1,7 @@
 #pragma once
 
 // Segments divides a network's run into parts (ProgramSegment in program.h), and says in which part each level is made
-// and each layer runs. Most networks have one segment. A prune by score needs one more segment, since the levels behind
+// and each layer runs. Most networks have one segment. A prune by score needs one more segment, since the levels after
 // the prune depend on the scores. Prunes that do not depend on each other share it.
 
 #include <vector>

@@ -78,7 +78,7 @@ class CudaBatch {
   // error.
   absl::Status RunWithinCapacities();
   // Teaches the program's forecast the numbers of sites that the batch had, after WaitForSizes. If the batch did not
-  // fit its capacities, those behind a prune are not known, since a prune that had no sites keeps none.
+  // fit its capacities, those after a prune are not known, since a prune that had no sites keeps none.
   void LearnSizes();
   // Queues the batch after CopyIn: its geometry, its steps and the copy of its sizes.
   absl::Status QueueWithinCapacities(FeaturePass& pass);

@@ -50,7 +50,7 @@ class SiteForecast {
   static constexpr int kRest = 100;  // batches
 
   struct Bucket {
-    std::vector<double> sites_per_point;  // by level, the recent maximum; behind prunes that of many batches
+    std::vector<double> sites_per_point;  // by level, the recent maximum; after prunes that of many batches
     double fewest_voxels_per_point = 0;
     std::array<double, kernels::kMaxDimension> max_coordinate = {};
     int num_resting = 0;  // number of batches that get no forecast yet

@@ -3,7 +3,7 @@
 // A GeometryMaker makes the coordinate levels and rulebooks of a batch: BatchGeometry on the CPU, DeviceGeometry on a
 // GPU, UploadedGeometry on the CPU for a GPU. MakeMaps (engine/executor/geometry_pass.h) calls all three in the same
 // way.
-// - A site is an occupied voxel of a sample. A level is the list of the sites of all samples at one stride; level 0 has
+// - A site is an occupied voxel of a sample. A level is the list of the sites of all samples at one unit; level 0 has
 //   the voxels of the points. A level's parent is the level from whose sites it is made.
 // - A rulebook says which input rows each output row reads, for each kernel offset.
 //

@@ -41,7 +41,7 @@ class GeometryMemory {
     sized_end_ = context_->features.Top();
     return taken;
   }
-  // sized_end() is the end of the sized arrays. ReturnTo releases all sized arrays behind an earlier end, and scratch.
+  // sized_end() is the end of the sized arrays. ReturnTo releases all sized arrays after an earlier end, and scratch.
   // Kernels that are already on the stream may still use them, as later ones run after those.
   DeviceArena::Mark sized_end() const { return sized_end_; }
   void ReturnTo(const DeviceArena::Mark& sized_end);

@@ -5,7 +5,7 @@
 namespace voxserve {
 
 struct NodeOrder {
-  std::vector<int> order;  // the nodes that depend on no cycle, each behind all nodes that it depends on
+  std::vector<int> order;  // the nodes that depend on no cycle, each after all nodes that it depends on
   std::vector<int> cycle;  // one cycle: each node depends on the next, and the last on the first; empty: there is none
 };
 

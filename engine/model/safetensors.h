@@ -38,14 +38,14 @@ struct StoredTensors {
 inline constexpr uint64_t kSafetensorsSizeBytes = 8;  // size of a file's first part, which holds the header's size
 
 // Returns the header's size in bytes. beginning: the file's first kSafetensorsSizeBytes bytes, or the whole file if it
-// is shorter. file_bytes: the file's size. Returns nullopt and adds a problem if the header would end behind the file,
+// is shorter. file_bytes: the file's size. Returns nullopt and adds a problem if the header would end after the file,
 // or is larger than the format allows.
 std::optional<uint64_t> HeaderBytesOf(std::string_view beginning, uint64_t file_bytes, Problems* problems);
 
 // Reads a header. data_bytes: the number of bytes that follow the header in the file. Adds all errors to `problems`.
 StoredTensors ParseSafetensorsHeader(std::string_view header, uint64_t data_bytes, Problems* problems);
 
-// Gives the tensors their bytes. data: the data_bytes bytes behind the header. They must outlive the tensors.
+// Gives the tensors their bytes. data: the data_bytes bytes after the header. They must outlive the tensors.
 void SetData(std::string_view data, StoredTensors* tensors);
 
 // Reads the header of a whole file and gives the tensors their bytes. Adds all errors to `problems`.

@@ -2,7 +2,7 @@
 
 // A Step is one operator of a program, ready to run: its weights, its buffers and its fused epilogue. The executor runs
 // the steps in order (the feature pass), after it has made the batch's levels and rulebooks (the geometry pass). A
-// level is the list of sites, the occupied voxels of all samples, at one stride.
+// level is the list of sites, the occupied voxels of all samples, at one unit.
 //
 // Every operator has a pair of files here with its step. The constructor takes the compiler's decisions, and Run calls
 // the kernel for the context's device. Steps are immutable once they are compiled (and, for a GPU, uploaded), and all

@@ -55,7 +55,7 @@ absl::Status Event::Record(StreamView stream) {
     RETURN_IF_CUDA_ERROR(cudaEventRecord(event_, stream.get()));
     return absl::OkStatus();
   }
-  // The record becomes a node behind the stream's last work, and the next work does not wait for it. If the
+  // The record becomes a node after the stream's last work, and the next work does not wait for it. If the
   // next work had to wait, each record would take three microseconds.
   cudaStreamCaptureStatus status{};
   cudaGraph_t graph = nullptr;

@@ -4,7 +4,7 @@
 // and writes them, and answers are made from them.
 //
 // Every sample has the same fixed number of rows, the most boxes that it can have. A sample's boxes come first, the
-// best box first. The rows behind its last box have the score kNoBox and 0 in the other columns.
+// best box first. The rows after its last box have the score kNoBox and 0 in the other columns.
 
 #include <cstdint>
 

@@ -32,7 +32,7 @@ struct PairTablesParams {
   // submanifold convolution with a symmetric kernel.
   bool is_symmetric = false;
 
-  // Output. Values of rows behind num_in and num_out are undefined. offset_begin is right for any number of pairs. If
+  // Output. Values of rows after num_in and num_out are undefined. offset_begin is right for any number of pairs. If
   // there are 2^31 pairs or more, the numbers in in_pairs and out_pairs are wrong: the caller must check
   // offset_begin[K] and refuse the rulebook.
   int32_t* in_pairs = nullptr;      // [K, in_capacity] number of the pair, or -1

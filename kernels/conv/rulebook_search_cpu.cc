@@ -42,7 +42,7 @@ struct Cell {
 
 // The input rows of one residue modulo the stride, and the cells that read these rows. Cells that differ only on the
 // last axis form a column, in order of their translations. The walk looks for the key of a column's first cell, and
-// finds the keys of the other cells a few steps behind it.
+// finds the keys of the other cells a few steps later.
 struct Bucket {
   std::vector<std::vector<Cell>> columns;
   const uint64_t* quotients = nullptr;  // [num_rows] key of floor(in / stride), ascending

@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(kOrderThreads)
 }
 
 // Computes the sort keys of all rows. A higher rank gives a lower key, so that the rows with the highest ranks come
-// first. The places behind the last row have the key of rank 0. They stay behind rows of this rank, since the sort is
+// first. The places after the last row have the key of rank 0. They stay after rows of this rank, since the sort is
 // stable. A block serves one rulebook.
 __global__ void __launch_bounds__(kBlockThreads)
     SortKeysKernel(const __grid_constant__ TilesBatch batch, const ClassOrders* orders, uint32_t* keys, int32_t* rows) {

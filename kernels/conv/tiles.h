@@ -123,7 +123,7 @@ inline constexpr int kRankBits = 18;
 inline constexpr int kPlaceBits = 13;
 inline constexpr uint32_t kPlaceOne = 1u << 24;
 static_assert(kSortBits < 1 << (kRankBits - kPlaceBits));
-// Returns the part of `share` places that the masks without a given bit have.
+// Returns how many of `share` places belong to the masks without a given bit.
 constexpr uint32_t ShareWithoutBit(uint32_t share) { return share * 16 / 23; }
 // The place of a mask is found from its lowest bit to its highest. At first it is half the share of the masks without
 // any bit. Each set bit moves it: places below the bit run backwards from the end of the share of the masks that have
@@ -153,7 +153,7 @@ struct TilesParams {
   SortOrder order = {};
 
   // Output. TilesView describes the arrays, which have NumTilePlaces(out_capacity) places. MakeTiles writes nothing
-  // behind place NumTilePlaces(num_out). Here no pointer may be null.
+  // after place NumTilePlaces(num_out). Here no pointer may be null.
   int32_t* out_rows = nullptr;
   uint32_t* masks = nullptr;
   int32_t* in_rows = nullptr;

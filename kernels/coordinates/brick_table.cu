@@ -24,7 +24,7 @@ struct TableBuild {
 };
 
 struct TableBatch {
-  int32_t first_block[kMaxTablesALaunch + 1];  // each table's first block; behind the last table: the number of blocks
+  int32_t first_block[kMaxTablesALaunch + 1];  // each table's first block; after the last table: the number of blocks
   TableBuild tables[kMaxTablesALaunch];
 };
 static_assert(sizeof(TableBatch) <= kMaxParamBytes);
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kBlockThreads) InsertBricksKernel(const __grid
     const uint32_t firsts = __ballot_sync(~0u, is_first), later = firsts & ~((2u << lane) - 1);
     const int end = later == 0 ? kWarpThreads : __ffs(static_cast<int>(later)) - 1;
     uint64_t mask = OrToEnd(is_row ? uint64_t{1} << Places::PlaceOf(key) : 0, lane, end);
-    // The brick of the last lane may go on behind the warp's rows.
+    // The last lane's brick may have more rows after those of the warp.
     const uint64_t last = __shfl_sync(~0u, brick, kWarpThreads - 1);
     const uint64_t behind = PlacesFrom<kDimension>(table, num_rows, next, next_key, last);
     if (later == 0) mask |= behind;

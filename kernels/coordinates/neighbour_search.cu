@@ -179,7 +179,7 @@ class RowWriter {
   __device__ void Finish() const {
     if (piece_.row_masks != nullptr) piece_.row_masks[row_] = offsets_;
     if constexpr (!kLists) return;
-    // The last group of eight may contain old values of an earlier row behind the row's inputs.
+    // The last group of eight may contain old values of an earlier row after the row's inputs.
     auto* const inputs = reinterpret_cast<int4*>(piece_.row_inputs + row_ * RowInputsPitch(piece_.num_offsets));
     const auto four = [&](int32_t i) {
       return int4{near_.inputs[i][threadIdx.x], near_.inputs[i + 1][threadIdx.x], near_.inputs[i + 2][threadIdx.x],
@@ -548,7 +548,7 @@ cudaError_t SearchNeighbours(std::span<const NeighbourSearchParams> params, cuda
   }
   return VisitDimension(params[0].dimension, [&](auto dimension) {
     PieceQueue<dimension()> pieces(stream);
-    // Pieces of searches alike have the same cells and so stand behind each other, to share a launch.
+    // Pieces of searches alike have the same cells and so follow each other, to share a launch.
     int32_t most_cells = 0;
     for (const NeighbourSearchParams& search : params) most_cells = std::max(most_cells, search.geometry.NumOffsets());
     for (int32_t first_cell = 0; first_cell < most_cells; first_cell += kCellsAPiece) {

@@ -43,7 +43,7 @@ struct NeighbourSearchParams {
   int64_t in_capacity = 0;
   const int64_t* num_in = nullptr;
 
-  // Output: [K, out_capacity] the input row, or -1 if there is none. Values behind the first num_out rows are
+  // Output: [K, out_capacity] the input row, or -1 if there is none. Values after the first num_out rows are
   // undefined. Null if row_inputs is set, or if only the swapped outputs are wanted.
   int32_t* neighbours = nullptr;
   // Output: [out_capacity] bit k of a row is set if the row has an input through cell k. May be set only if

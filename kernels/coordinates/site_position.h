@@ -1,8 +1,8 @@
 #pragma once
 
 // These functions convert coordinates of one level to positions among the sites of another level. A level is the list
-// of the sites of a batch at one stride of the network. Each level counts coordinates in its own unit, and the ratio of
-// two units is a fraction per axis.
+// of the sites of a batch at one unit. Each level counts coordinates in its own unit, and the ratio of two units is a
+// fraction per axis.
 
 #include <cstdint>
 

@@ -23,7 +23,7 @@ __device__ Index PartitionPoint(Index count, const Predicate& is_before) {
 }
 
 // Returns the number of the run that a row is in. Run r has rows [begin[r], begin[r + 1]) and may be empty; num_runs is
-// at least 1. A row before the first run counts as part of the first run, and a row behind the last run as part of the
+// at least 1. A row before the first run counts as part of the first run, and a row after the last run as part of the
 // last. begin: [num_runs + 1].
 __device__ inline int32_t RunOf(const int64_t* begin, int32_t num_runs, int64_t row) {
   return PartitionPoint(num_runs - 1, [&](int32_t run) { return begin[run + 1] <= row; });

@@ -1,6 +1,6 @@
 #pragma once
 
-// Clear sets memory to zero, as cudaMemsetAsync does. A memset keeps the kernel behind it from starting early
+// Clear sets memory to zero, as cudaMemsetAsync does. A memset keeps the kernel after it from starting early
 // (LaunchEarly in launch.cuh), and takes 3 us with the gaps around it; this is a kernel among kernels.
 
 #include <cstddef>

@@ -21,7 +21,7 @@
 
 namespace voxserve::kernels::cuda {
 
-// Multiply computes `count` products of one shape. Each matrix begins one stride behind the matrix of the product
+// Multiply computes `count` products of one shape. Each matrix begins one stride after the matrix of the product
 // before.
 struct MultiplyParams {
   ConstRows a;              // [m, k]

@@ -133,7 +133,7 @@ class BatchTiles {
 
  private:
   __device__ static int64_t* Begins() {
-    __shared__ int64_t begins[kWarpThreads + 1];  // each entry's first tile; behind the last entry: the total
+    __shared__ int64_t begins[kWarpThreads + 1];  // each entry's first tile; after the last entry: the total
     return begins;
   }
 

@@ -5,7 +5,7 @@
 //
 // - A view owns nothing. The owner of the memory keeps it until the kernel that uses the view has ended.
 // - `capacity` is the number of rows that the memory has room for. If only the GPU knows how many rows exist,
-//   `num_rows` points to that number. Kernels do not change the rows behind it, unless their comment says so.
+//   `num_rows` points to that number. Kernels do not change the rows after it, unless their comment says so.
 // - A view whose pitch is larger than its number of channels is a slice of the columns of a wider matrix.
 
 #include <cstdint>

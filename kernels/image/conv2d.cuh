@@ -28,7 +28,7 @@ static_assert(kMaxCells + kVectorsARow <= kCellTableSize);
 // Describes a position of the tile.
 struct TilePosition {
   int64_t in;       // offset of the position's first cell from `in`, in values; the cell may be outside the image
-  int64_t out;      // row of the output; -1: behind the last position
+  int64_t out;      // row of the output; -1: after the last position
   uint32_t inside;  // bit i: kernel row i is inside the image; bit kColumnBits + j: kernel column j is
 };
 
@@ -236,10 +236,10 @@ class Conv2dTile {
       channel_ -= arguments_.padded_in_channels;
       ++cell_;
     }
-    cell_ = min(cell_, kCellTableSize - 1);  // behind all cells
+    cell_ = min(cell_, kCellTableSize - 1);  // after all cells
   }
 
-  // Copies a chunk's weights, which are packed in the layout of a stage. Rows behind the last output channel are
+  // Copies a chunk's weights, which are packed in the layout of a stage. Rows after the last output channel are
   // multiplied too, but their sums are never read.
   __device__ void LoadWeights(unsigned char* weights) {
     const auto thread = static_cast<int32_t>(threadIdx.x);
@@ -282,7 +282,7 @@ class Conv2dTile {
   const Conv2dArguments<T>& arguments_;
   unsigned char* const stages_;
   TilePosition* const positions_;  // [Product::kRows]
-  TileCell* const cells_;          // [kCellTableSize] in order; behind the phase's cells: cells that are never inside
+  TileCell* const cells_;          // [kCellTableSize] in order; after the phase's cells: cells that are never inside
   const int64_t first_position_;
   const int32_t first_column_;
   const int32_t group_;

@@ -4,7 +4,7 @@
 // WarpProducts by single warps' tensor cores, WarpGroupProducts by Hopper's warp groups, and ScalarProducts in float32
 // without tensor cores. They differ in which thread holds which sums. Only .cu files include this header.
 //
-// A stage is a buffer in shared memory with kRows rows of inputs (one per output position) and, behind them, kColumns
+// A stage is a buffer in shared memory with kRows rows of inputs (one per output position) and, after them, kColumns
 // rows of weights (one per output channel). A row has kStageRowBytes. The 16-byte vector v of row r is stored at place
 // v ^ (r % 8): copies and loads of 8 rows then use different banks, and warp groups expect this layout.
 //

@@ -1,9 +1,8 @@
 #pragma once
 
 // These functions copy the features of a level's sites to a dense grid, and back. A level is the list of the sites of
-// all samples at one stride of the network. The grid has a cell for every position of the level's spatial shape; cells
-// without a site are 0. The grids of the samples follow each other. A sample's result depends only on its own sites,
-// bit for bit.
+// all samples at one unit. The grid has a cell for every position of the level's spatial shape; cells without a site
+// are 0. The grids of the samples follow each other. A sample's result depends only on its own sites, bit for bit.
 //
 // - GPU: SitesToCells first finds the row of each cell's site (NumberCells). Then it writes every value of the grid
 //   once, including zeros; neighbouring threads write neighbouring values.

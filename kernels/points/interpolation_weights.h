@@ -1,10 +1,10 @@
 #pragma once
 
 // InterpolationWeights finds, for each position, the 2^dimension sites of a level around it and their weights. A level
-// is the list of the sites of a batch at one stride of the network. The weight of a site is the product over the axes
-// of 1 - distance, in the level's unit. Sites that do not exist get weight 0, and the other weights are divided by
-// their sum + 1e-8. This is the trilinear devoxelization of SPVCNN (H. Tang et al., "Searching Efficient 3D
-// Architectures with Sparse Point-Voxel Convolution", ECCV 2020; calc_ti_weights and sphashquery of its code).
+// is the list of the sites of a batch at one unit. The weight of a site is the product over the axes of 1 - distance,
+// in the level's unit. Sites that do not exist get weight 0, and the other weights are divided by their sum + 1e-8.
+// This is the trilinear devoxelization of SPVCNN (H. Tang et al., "Searching Efficient 3D Architectures with Sparse
+// Point-Voxel Convolution", ECCV 2020; calc_ti_weights and sphashquery of its code).
 //
 // Positions are the sites of another level, or points. A point's position is its coordinate / voxel_size as Voxelize
 // computes it, before rounding. So if Voxelize rounds to nearest, an integer position is the middle of a voxel; if it
@@ -29,7 +29,7 @@ struct InterpolationWeightsParams {
   int32_t dimension = 3;
   int64_t num_positions = 0;
   // CUDA only: [1] the number of positions that exist, in device memory; null: num_positions. The output for positions
-  // behind the existing ones is left as it is.
+  // after the existing ones is left as it is.
   const int64_t* device_num_positions = nullptr;
   SiteRatio ratio;  // from the positions' coordinates to the level's sites
 

@@ -1,8 +1,8 @@
 #pragma once
 
 // PointGroups lists the points of each site of a level, in input order. A level is the list of the sites of a batch at
-// one stride of the network. A point belongs to the site floor(coordinate of the point's voxel * ratio.multiplier /
-// ratio.divisor). Points without a voxel, and points whose site the level does not have, belong to no site.
+// one unit. A point belongs to the site floor(coordinate of the point's voxel * ratio.multiplier / ratio.divisor).
+// Points without a voxel, and points whose site the level does not have, belong to no site.
 //
 // The result is deterministic. On CUDA, `keys` may be in any order; on the CPU they must ascend.
 
@@ -28,7 +28,7 @@ struct PointGroupsParams {
   const uint64_t* keys = nullptr;        // [num_sites] keys of the level
   int64_t num_sites = 0;                 // below 2^30
   // CUDA only: [1] the numbers of points and of sites that exist, in device memory. Null: num_points, num_sites. Points
-  // behind the existing ones belong to no site.
+  // after the existing ones belong to no site.
   const int64_t* device_num_points = nullptr;
   const int64_t* device_num_sites = nullptr;
 

@@ -78,7 +78,7 @@ __device__ double SquaredDistance(const VoxelizeParams& voxels, const Axes& coor
 // ---- Kernels -----------------------------------------------------------------------------------------------------
 
 // Copies the values that will be overwritten, and computes the distances. The sort keys are coordinates (kNearest) or
-// the voxels' first points (kFirstSeen). Rows past the last voxel are sorted behind all others. There is a thread for
+// the voxels' first points (kFirstSeen). Rows past the last voxel are sorted after all others. There is a thread for
 // each point and each sample.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)

@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 // Writes the keys to sort and their points, and updates max_coordinate. The grid covers all points and all samples.
-// The places behind the last point get the key of a point without a voxel.
+// The places after the last point get the key of a point without a voxel.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
     MakeSortKeysKernel(const __grid_constant__ VoxelizeParams params, const __grid_constant__ IndexBounds bounds,
@@ -290,7 +290,7 @@ struct SortedPoints {
   const int32_t* points;
   int64_t num_points;
 
-  // Points without a voxel lie behind all others.
+  // Points without a voxel lie after all others.
   __device__ bool HasVoxel(int64_t i) const { return keys[i] != layout.none(); }
   __device__ bool IsHead(int64_t i) const { return HasVoxel(i) && (i == 0 || keys[i] != keys[i - 1]); }
 };

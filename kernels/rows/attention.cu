@@ -34,7 +34,7 @@ __device__ float SumOfWarp(float value) {
   return value;
 }
 
-// A block's tile of queries: rows [first, first + num_rows) of one sample. A block behind the last tile has no rows.
+// A block's tile of queries: rows [first, first + num_rows) of one sample. A block after the last tile has no rows.
 struct QueryTile {
   int32_t sample = 0;
   int64_t first = 0;

@@ -222,7 +222,7 @@ absl::StatusOr<std::string> ParseAsciiPcd(LineReader* lines, Layout* layout) {
   return packed;
 }
 
-// Some writers pad the file with zeros. Any other bytes behind the points mean that the header is wrong.
+// Some writers pad the file with zeros. Any other bytes after the points mean that the header is wrong.
 absl::StatusOr<std::string> TakeBinaryPcd(size_t begin, const Layout& layout, std::string contents) {
   const uint64_t left = contents.size() - begin;
   if (layout.num_points > left / layout.point_step ||

@@ -43,7 +43,7 @@ struct PlyHeader {
   std::string format;
   std::vector<Element> before;  // the elements before the vertices
   Element vertex;
-  uint64_t num_behind = 0;  // elements behind the vertices, at most UINT64_MAX
+  uint64_t num_behind = 0;  // elements after the vertices, at most UINT64_MAX
 };
 
 absl::Status BadPly(absl::string_view why) { return absl::InvalidArgumentError(absl::StrCat("PLY: ", why)); }
@@ -169,7 +169,7 @@ int64_t LoadCount(absl::string_view bytes, PointFieldType type, bool is_bigendia
   });
 }
 
-// Reads elements with lists, which have no fixed size. Moves *begin behind them, and appends their bytes without the
+// Reads elements with lists, which have no fixed size. Moves *begin after them, and appends their bytes without the
 // lists to *packed unless it is null.
 absl::Status WalkElements(const Element& element, bool is_bigendian, absl::string_view contents, size_t* begin,
                           std::string* packed) {

@@ -49,8 +49,8 @@ bool IsNanTail(absl::string_view tail) {
   return std::all_of(tail.begin(), tail.end(), [](unsigned char c) { return absl::ascii_isalnum(c) || c == '_'; });
 }
 
-// Splits a line into words. Of a list it keeps the first word, the number of its values. Returns INVALID_ARGUMENT
-// without the line's number if the line ends within a list.
+// Splits a line into words. For a list it keeps only the first word, the number of values. Returns INVALID_ARGUMENT,
+// without the line's number, if the line ends within a list.
 absl::Status SplitPoint(absl::string_view line, const std::vector<AsciiColumn>& columns,
                         std::vector<absl::string_view>* words) {
   words->clear();

@@ -22,7 +22,7 @@ class LineReader {
  public:
   explicit LineReader(absl::string_view text) : text_(text) {}
 
-  // Returns the line without its end; nullopt behind the last line.
+  // Returns the line without its end; nullopt after the last line.
   std::optional<absl::string_view> Next();
 
   size_t position() const { return position_; }    // bytes read so far

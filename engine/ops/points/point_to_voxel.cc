@@ -9,7 +9,7 @@
 namespace voxserve {
 namespace {
 
-// The layout of arrays in a GPU's scratch memory, one behind the other.
+// The layout of arrays in a GPU's scratch memory, one after the other.
 struct GroupArrays {
   explicit GroupArrays(const kernels::PointGroupsParams& groups)
       : sorted_points(AlignedBytes((groups.num_sites + 1) * static_cast<int64_t>(sizeof(int64_t)))),

@@ -12,7 +12,7 @@
 namespace voxserve {
 
 // Returns the most rows of a table whose index has this type. All whole numbers from 0 to the returned number are exact
-// in the type, so an index just behind the table is not rounded to a valid one.
+// in the type, so an index just after the table is not rounded to a valid one.
 constexpr int64_t MaxEmbeddings(DType dtype) {
   if (dtype == DType::kFloat16) return int64_t{1} << 11;
   if (dtype == DType::kBfloat16) return int64_t{1} << 8;

@@ -17,7 +17,7 @@ absl::Status TensorOutputStep::RunOnCuda(const StepContext& context) const {
         static_cast<size_t>(rows.capacity), cudaMemcpyDeviceToDevice, context.stream()));
   }
   if (options_.level < 0) return context.cuda_outputs->Queue(context, spec, rows.capacity);
-  // If only the device knows the number of rows, the whole capacity is copied; nobody reads the rows behind the last
+  // If only the device knows the number of rows, the whole capacity is copied; nobody reads the rows after the last
   // one.
   return context.cuda_outputs->QueueSites(context, spec, rows.capacity, context.Keys(options_.level),
                                           context.SampleBegin(options_.in));

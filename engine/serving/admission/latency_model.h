@@ -1,6 +1,6 @@
 #pragma once
 
-// LatencyModel predicts when a batch ends: alone, beside the batches that run, or behind the requests that wait.
+// LatencyModel predicts when a batch ends: alone, beside the batches that run, or after the requests that wait.
 //
 // - Parts: each model version has a LatencyFit for each device (ServedModel::OnDevice), which has learned how long the
 //   version's batches take. This class has a DeviceLoad for each device, which knows the batches that run there.

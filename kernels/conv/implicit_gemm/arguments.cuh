@@ -129,7 +129,7 @@ __device__ inline int32_t LoadIndexIf(bool is_there, const int32_t* from) {
   return index;
 }
 
-// Returns the output row of a place of the tiles form, or -1 behind the last row.
+// Returns the output row of a place of the tiles form, or -1 after the last row.
 template <typename T>
 __device__ int32_t OutRowOf(const ImplicitGemmArguments<T>& arguments, int64_t place, int64_t num_out) {
   if (place >= num_out) return -1;
@@ -150,14 +150,14 @@ __device__ inline void CopyRowVectorAsync(uint32_t to, const char* in, int32_t r
       : "memory");
 }
 
-// Does the same for the first `bytes` bytes of the vector, and writes zeros behind them. For row -1 all 16 bytes become
+// Does the same for the first `bytes` bytes of the vector, and writes zeros after them. For row -1 all 16 bytes become
 // zeros.
 __device__ inline void CopyRowPartAsync(uint32_t to, const char* in, int32_t row, int32_t pitch_bytes, int32_t bytes) {
   CopyAsync16(to, in + int64_t{row} * pitch_bytes, row < 0 ? 0 : bytes);
 }
 
 // Copies the first `count` values of a row's 16-byte vector to shared memory, from any alignment, and writes zeros
-// behind them. `in` is the address of the vector in row 0. For row -1 it writes only zeros. Not inlined, since few
+// after them. `in` is the address of the vector in row 0. For row -1 it writes only zeros. Not inlined, since few
 // networks need it.
 template <typename T>
 __device__ __noinline__ void CopyValues(uint32_t to, const char* in, int32_t row, int32_t count,

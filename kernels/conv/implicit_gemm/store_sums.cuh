@@ -60,7 +60,7 @@ class WarpSumsStore {
     }
   }
 
-  // kept_bias: where the block keeps the bias in shared memory, 16-byte aligned, with zeros behind its last value and
+  // kept_bias: where the block keeps the bias in shared memory, 16-byte aligned, with zeros after its last value and
   // in place of a missing bias; 0: nowhere, so it is read from global memory.
   __device__ void Store(const ImplicitGemmArguments<T>& arguments, const float (&sums)[kSums], const WarpRows& rows,
                         int32_t first_column, uint32_t kept_bias = 0) const {

@@ -165,7 +165,7 @@ class RowCopier {
       const int32_t rows[kRowsOfThread] = {fill.rows[t].x, fill.rows[t].y, fill.rows[t].z, fill.rows[t].w};
 #pragma unroll
       for (int i = 0; i < kRowsOfThread; ++i) {
-        // The address of a pair's second row is 64 bytes before or behind that of the first.
+        // The address of a pair's second row is 64 bytes before or after that of the first.
         const uint32_t first =
             to_[i / 2] + place_.slot * Shape::kStageBytes + t * static_cast<int>(kMaskTileRows) * kSliceBytes;
         copy(i % 2 == 0 ? first : first ^ kSliceBytes, slice_ == 0 ? rows[i] : rows[i ^ 1]);

@@ -54,7 +54,7 @@ class WarpStageCopier {
   __device__ void Find(const WarpStage<Shape>& stage, WarpStageNote& note) {
     if (threadIdx.x == 0) Note(stage, note);
     channel_ = (slice_ == 0 ? stage.parts[0] : stage.parts[1]) * arguments_.axis.slice_values + channel_in_slice_;
-    // Channels behind the end of a row become zeros.
+    // Channels after the end of a row become zeros.
     const uint32_t of_slice = slice_ == 0 ? stage.has[0] : stage.has[1];
     const uint32_t has = channel_ < arguments_.in_channels ? of_slice >> offset_in_slice_ : 0;
     if (arguments_.tiles.in_rows == nullptr) {
@@ -79,7 +79,7 @@ class WarpStageCopier {
   // Starts to copy the stage of the last Find to a slot of the ring. All threads must see the note of that stage.
   __device__ void Copy(int32_t slot, const WarpStageNote& note) const {
     CopyRows(to_ + slot * Shape::kStageBytes);
-    // Columns behind the weights' last column become zeros.
+    // Columns after the weights' last column become zeros.
     const int32_t bytes = (arguments_.padded_out_channels - note.column) * kSliceBytes;
     const int64_t slice_bytes = int64_t{arguments_.padded_out_channels} * kSliceBytes;
     const int32_t thread_bytes = static_cast<int32_t>(threadIdx.x) * kSliceVectorBytes;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kMortonAxisBits = 10;
 constexpr uint32_t kMaxCell = (1u << kMortonAxisBits) - 1;
-constexpr int kInvalidBit = 3 * kMortonAxisBits;  // sorts a key behind the valid points of its sample
+constexpr int kInvalidBit = 3 * kMortonAxisBits;  // sorts a key after the valid points of its sample
 constexpr int kSampleShift = kInvalidBit + 1;
 
 constexpr int kChunkPoints = 2048;  // points of a block in the passes over all points

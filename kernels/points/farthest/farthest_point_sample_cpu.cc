@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kMortonAxisBits = 10;
 constexpr uint64_t kMaxCell = (uint64_t{1} << kMortonAxisBits) - 1;
-constexpr int kInvalidBit = 3 * kMortonAxisBits;  // sorts a key behind the valid points of its sample
+constexpr int kInvalidBit = 3 * kMortonAxisBits;  // sorts a key after the valid points of its sample
 constexpr int kSampleShift = kInvalidBit + 1;
 
 constexpr int kLeafPoints = 32;

@@ -19,7 +19,7 @@
 //     can come before it.
 //   - Its distance to each offer before it is at least its present distance. Selecting the earlier offers then leaves
 //     its distance unchanged.
-// The first offer that fails a condition ends the round; it and the offers behind it are not selected.
+// The first offer that fails a condition ends the round; it and the offers after it are not selected.
 
 #include <cstdint>
 #include <type_traits>

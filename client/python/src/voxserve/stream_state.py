@@ -130,7 +130,7 @@ class Frame:
     num_breaks: int = 0  # connections that broke while the frame was under way
 
 
-# Protobuf merges messages whose bytes follow each other, so these bytes behind a frame's request set its reset_sweeps.
+# Protobuf merges messages whose bytes follow each other, so these bytes after a frame's request set its reset_sweeps.
 _RESET = wire.InferStreamRequest(frame=wire.StreamFrame(reset_sweeps=True)).SerializeToString()
 
 

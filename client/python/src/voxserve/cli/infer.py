@@ -56,7 +56,7 @@ def advise(error: Exception) -> str:
 
 
 def warn_of_new_names(program: str, fields: str, model: ModelVersion) -> None:
-    """Warns of new names in a field spec ("" for none) that the model does not read, as of a spelling mistake."""
+    """Warns of new names in a field spec ("" for none) that the model does not read, such as misspelt names."""
     renames = field_spec.parse(fields).renames if fields and model.features else ()
     read = list(dict.fromkeys(("x", "y", "z", *(feature.name for feature in model.features))))
     sources = {rename.source for rename in renames}

@@ -22,7 +22,7 @@ from voxserve.verify import machine
 
 NAME = "from-torch"
 _EXAMPLE = (
-    "The function must return (module, example), where example is an input of the module, such as a sparse tensor. It "
+    "FACTORY must return (module, example), where example is an input of the module, such as a sparse tensor. It "
     "may return a second example of another size, with which the network is compared: (module, example, other)"
 )
 

@@ -65,7 +65,7 @@ def _read(contents: bytes) -> PointCloud:
         columns = [replace(column, offset=start) for column, start in zip(kept, starts, strict=True)]
     elif kind == "binary":
         size = num_points * point_step
-        # Some programs pad the file with zeros. Any other bytes behind the points mean that the header is wrong.
+        # Some programs pad the file with zeros. Any other bytes after the points mean that the header is wrong.
         if len(body) < size or np.frombuffer(body[size:], np.uint8).any():
             raise ValueError(
                 f"the header promises {num_points} points of {point_step} bytes, but {len(body)} bytes follow"

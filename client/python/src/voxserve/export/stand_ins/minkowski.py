@@ -71,7 +71,7 @@ class _Layer(nn.Module):
                 made[:, 1:] *= np.array(made_unit)
                 manager.maps[key] = torch.from_numpy(made).int()
         else:
-            # The key has no name, not even behind a pruning: a transposed layer goes back to the first tensor's sites.
+            # The key has no name, not even after a pruning: a transposed layer goes back to the first tensor's sites.
             key = CoordinateMapKey(made_unit)
             if key not in manager.maps or expands:
                 made = site_maths.reached(here, ones, deltas)

@@ -63,7 +63,7 @@ def note(tensor: Any) -> None:
 
 
 def _has_the_sample_last(coordinates: Values) -> bool:
-    """Returns whether the last column counts the samples, in blocks from 0 on, and the first one does not."""
+    """Returns whether the last column, and not the first one, has the samples: 0, ..., 0, 1, ..., 1, 2, ..."""
     steps = [np.diff(column, prepend=0) for column in (coordinates[:, 0], coordinates[:, -1])]
     first, last = (bool(((step == 0) | (step == 1)).all()) for step in steps)
     return last and not first
