@@ -23,7 +23,7 @@ class TensorRows(Enum):
 
     UNKNOWN = 0  # a kind that a newer server may have
     POINTS = 1  # a point; the rows have the order of the points. The row of a point without a voxel is 0
-    # An occupied position of the level that has the unit Tensor.unit. The order of the rows is not defined; use Tensor.coordinates.
+    # A site of a level (Tensor.unit). The order of the rows is not defined; use Tensor.coordinates.
     SITES = 2
     SAMPLES = 3  # the whole cloud: there is one row
     CELLS = 4  # a cell of a dense result, such as a pixel of an image
