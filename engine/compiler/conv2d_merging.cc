@@ -20,7 +20,7 @@ class Merger {
       if (MayBeMerged(layers_.At(index))) readers[InputOf(index)].push_back(index);
     }
     for (const auto& [input, siblings] : readers) MergeAlike(siblings, [this](auto& alike) { MergeSiblings(alike); });
-    // The readers of a merged result may agree too. The loop also visits the layers that it appends.
+    // Convolutions that read a merged result may be merged too. The loop also visits the layers that it appends.
     for (int merged = num_layers; merged < layers_.size(); ++merged) {
       std::vector<int> columns_readers;
       for (int index = 0; index < num_layers; ++index) {

@@ -33,7 +33,7 @@ class OpenCalls {
   struct Options {
     // max_client_calls and max_client_streams are multiplied by the client's share (Caller::share).
     int64_t max_calls = 4096;            // kRequest and kStream together, of all clients
-    int64_t max_client_calls = 1024;     // a client with so many calls of all kinds gets no kRequest or kStream
+    int64_t max_client_calls = 1024;     // a client with this many calls of all kinds gets no kRequest or kStream
     int64_t max_client_info_calls = 64;  // kInfo of one client; all clients together have no limit
     int64_t max_streams = 1024;          // kStream of all clients
     int64_t max_client_streams = 256;    // kStream of one client

@@ -46,7 +46,7 @@ class Client(ClientBase[grpc.Channel]):
         for every call, and for a stream when the stream opens. The server's log names the trace.
     max_attempts: how often gRPC tries a call that changes nothing on the server (infer, segment, detect, tensors,
         models, model) while servers are UNAVAILABLE. The timeout covers all attempts. 1: no retries.
-    keepalive: after so many seconds without a byte from the server, a connection with open calls is tested by a ping.
+    keepalive: seconds without a byte from the server after which a ping tests a connection with open calls.
         It is closed if the server does not answer within the same time. None: connections are not tested.
     """
 

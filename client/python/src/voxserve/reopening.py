@@ -6,8 +6,8 @@ import grpc
 
 from voxserve import errors
 
-# A frame that was under way when so many connections broke is not sent again, since the frame itself may be the reason
-# why servers crash.
+# A frame that was unanswered when this many connections broke is not sent again, since the frame itself may make
+# servers crash.
 MAX_BREAKS = 3
 _FIRST_DELAY = 0.1  # seconds before the second attempt in a row; there is no delay before the first attempt
 _MAX_DELAY = 1.0

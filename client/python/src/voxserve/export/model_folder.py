@@ -223,7 +223,7 @@ class Network(ConvNodes, ImageNodes, RowNodes):
 
         voxelize: the voxelize node; "" if the source has rows on finer sites, which then are the points.
         sites_of: the node whose sites the result has; "": the voxels.
-        max_points: only the first points of a site count, at most so many; 0: all points.
+        max_points: only the first max_points points of a site count; 0: all points.
         empty_slots: a node with one row per voxel; MAX includes that row if a voxel has fewer than max_points points.
         """
         parameters = f"reduce: REDUCE_{reduce}" + (f" sites_of: {quote(sites_of)}" if sites_of else "")

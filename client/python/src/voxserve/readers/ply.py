@@ -31,7 +31,7 @@ _MAX_PROPERTIES = 1024
 
 @dataclass(frozen=True)
 class _List:
-    """A list property: a number, and so many values."""
+    """A list property: the number of its values, and then the values."""
 
     count_type: str  # of the number: "u8", "i32", ...
     value_bytes: int

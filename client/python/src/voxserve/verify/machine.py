@@ -1,4 +1,4 @@
-"""Prepares this machine for a run of a user's module: what asks for a GPU that is not there runs on the CPU, and
+"""Prepares this machine for a run of a user's module: code that asks for a missing GPU runs on the CPU, and
 spconv's code for CPUs gets one thread.
 """
 

@@ -27,7 +27,7 @@ class Points:
     reduce: str = "FIRST"  # a voxel's features: those of its FIRST point, or the MEAN of its points
     range_min: Sequence[float] = ()  # metres, one value per axis; points outside the range are left out
     range_max: Sequence[float] = ()
-    max_points_per_voxel: int = 0  # MEAN counts only so many first points of a voxel; 0: all points
+    max_points_per_voxel: int = 0  # the first points of a voxel that MEAN counts; 0: all points
     axes: Sequence[str] = ()  # the names of the fields that are the axes; default: x, y, z
 
 
