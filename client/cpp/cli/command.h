@@ -57,8 +57,8 @@ struct Command {
   int (*run)(const std::vector<std::string>& arguments, const Terminal& terminal);
 };
 
-// Returns the flags of a command's arguments, for its help page. Only the rows' texts are used, but the rows refer to
-// variables, so there must be some.
+// Returns the flags of a command's arguments, for its help page, which uses only the rows' texts. The rows refer to
+// members of `arguments`, so the function keeps an object with these members.
 template <typename Arguments>
 std::vector<Flag> ListFlags() {
   static Arguments arguments;

@@ -40,8 +40,8 @@ struct WaitingTask {
   absl::Time expiry;    // the time until which the task may wait
   // The latest start with which the task, run alone, meets its deadline; not later than max_queue_delay from its Push.
   absl::Time latest_start;
-  // latest_start, less the time that the task which this task replaces had waited (waiting_since). It is at least
-  // Push's time plus half of max_queue_delay. An earlier urgency is more urgent.
+  // latest_start, less the time that the task which this task replaces had waited (waiting_since), but not less than
+  // the smaller of latest_start and Push's time + max_queue_delay / 2. An earlier urgency is more urgent.
   absl::Time urgency;
   absl::Time promotion;            // the time at which the task moves to level 0
   bool found_idle_worker = false;  // true: admitted without a prediction; the task runs unless it expires
