@@ -8,7 +8,7 @@
 namespace voxserve::client {
 namespace {
 
-// Samples are recorded soon after their end, so they are out of order by at most this time.
+// Requests are recorded soon after their end, so records are out of order by at most this time.
 constexpr absl::Duration kMaxDisorder = absl::Seconds(1);
 
 }  // namespace
@@ -27,14 +27,14 @@ size_t BenchRecorder::IndexOf(absl::string_view name, std::vector<std::string>* 
 void BenchRecorder::AddAnswer(const BenchRequest& request, absl::Time ended, absl::string_view answered_by,
                               const std::vector<Stage>& stages) {
   absl::MutexLock lock(&mutex_);
-  Sample sample = {request, ended, 0, IndexOf(answered_by, &names_), {}};
+  Record record = {request, ended, 0, IndexOf(answered_by, &names_), {}};
   for (const Stage& stage : stages) {
     const size_t index = IndexOf(stage.name, &stage_names_);
-    if (sample.stages.size() <= index) sample.stages.resize(index + 1);
-    sample.stages[index] += static_cast<float>(absl::ToDoubleMicroseconds(stage.duration));
+    if (record.stages.size() <= index) record.stages.resize(index + 1);
+    record.stages[index] += static_cast<float>(absl::ToDoubleMicroseconds(stage.duration));
   }
   ++num_ok_;
-  Add(std::move(sample));
+  Add(std::move(record));
 }
 
 void BenchRecorder::AddFailure(const BenchRequest& request, absl::Time ended, const absl::Status& status) {
@@ -53,19 +53,19 @@ void BenchRecorder::AddFailure(const BenchRequest& request, absl::Time ended, co
   Add({request, ended, static_cast<size_t>(found - outcomes_.begin()), 0, {}});
 }
 
-void BenchRecorder::Add(Sample sample) {
-  last_ended_ = std::max(last_ended_, sample.ended);
-  samples_.push_back(std::move(sample));
+void BenchRecorder::Add(Record record) {
+  last_ended_ = std::max(last_ended_, record.ended);
+  records_.push_back(std::move(record));
 }
 
 WindowSummary BenchRecorder::Window(absl::Time since, absl::Time until) const {
   std::vector<absl::Duration> latencies;
   {
     absl::MutexLock lock(&mutex_);
-    for (auto sample = samples_.rbegin(); sample != samples_.rend(); ++sample) {
-      if (sample->ended < since - kMaxDisorder) break;
-      if (sample->outcome == 0 && sample->ended >= since && sample->ended < until) {
-        latencies.push_back(sample->ended - sample->request.due);
+    for (auto record = records_.rbegin(); record != records_.rend(); ++record) {
+      if (record->ended < since - kMaxDisorder) break;
+      if (record->outcome == 0 && record->ended >= since && record->ended < until) {
+        latencies.push_back(record->ended - record->request.due);
       }
     }
   }
@@ -81,7 +81,7 @@ uint64_t BenchRecorder::num_ok() const {
 
 uint64_t BenchRecorder::num_failed() const {
   absl::MutexLock lock(&mutex_);
-  return samples_.size() - num_ok_ - num_superseded_;
+  return records_.size() - num_ok_ - num_superseded_;
 }
 
 absl::Time BenchRecorder::last_ended() const {
@@ -106,39 +106,39 @@ BenchSummary BenchRecorder::Summarise(absl::Time since, absl::Time until, size_t
   std::vector<double> stages(stage_names_.size());  // in microseconds
   std::vector<uint64_t> answered_by(names_.size());
   uint64_t num_ended_ok = 0, num_points = 0;
-  for (const Sample& sample : samples_) {
-    const absl::Duration latency = sample.ended - sample.request.due;
-    if (sample.outcome == 0 && sample.ended >= since && sample.ended < until) {
+  for (const Record& record : records_) {
+    const absl::Duration latency = record.ended - record.request.due;
+    if (record.outcome == 0 && record.ended >= since && record.ended < until) {
       ++num_ended_ok;
-      num_points += sample.request.num_points;
-      const size_t second = static_cast<size_t>((sample.ended - since) / absl::Seconds(1));
+      num_points += record.request.num_points;
+      const size_t second = static_cast<size_t>((record.ended - since) / absl::Seconds(1));
       if (second < summary.ok_per_second.size()) ++summary.ok_per_second[second];
     }
-    if (sample.request.due < since || sample.request.due >= until) continue;
+    if (record.request.due < since || record.request.due >= until) continue;
     ++summary.num_requests;
-    by_outcome[sample.outcome].push_back(latency);
-    const Outcome& outcome = outcomes_[sample.outcome];
+    by_outcome[record.outcome].push_back(latency);
+    const Outcome& outcome = outcomes_[record.outcome];
     const bool is_superseded = outcome.reason == kSuperseded;
     summary.num_superseded += is_superseded;
     if (outcome.reason == kNotSent) {
       ++summary.num_not_sent;
     } else {
-      behind.push_back(sample.request.sent - sample.request.due);
+      behind.push_back(record.request.sent - record.request.due);
     }
-    if (sample.outcome == 0) {
+    if (record.outcome == 0) {
       ok.push_back(latency);
-      ++answered_by[sample.answered_by];
-      for (size_t i = 0; i < sample.stages.size(); ++i) stages[i] += sample.stages[i];
+      ++answered_by[record.answered_by];
+      for (size_t i = 0; i < record.stages.size(); ++i) stages[i] += record.stages[i];
     } else if (outcome.is_from_server && !is_superseded) {
       refused.push_back(latency);
     }
-    if (sample.request.stream >= num_streams) continue;
-    StreamSummary& stream = summary.streams[sample.request.stream];
+    if (record.request.stream >= num_streams) continue;
+    StreamSummary& stream = summary.streams[record.request.stream];
     ++stream.num_frames;
-    stream.num_answered += sample.outcome == 0;
+    stream.num_answered += record.outcome == 0;
     stream.num_superseded += is_superseded;
-    stream.num_failed += sample.outcome != 0 && !is_superseded;
-    if (sample.outcome == 0) by_stream[sample.request.stream].push_back(latency);
+    stream.num_failed += record.outcome != 0 && !is_superseded;
+    if (record.outcome == 0) by_stream[record.request.stream].push_back(latency);
   }
   if (seconds > 0) {
     summary.scans_per_second = static_cast<double>(num_ended_ok) / seconds;

@@ -83,7 +83,7 @@ class BenchRecorder {
   BenchSummary Summarise(absl::Time since, absl::Time until, size_t num_streams) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  struct Sample {
+  struct Record {
     BenchRequest request;
     absl::Time ended;
     size_t outcome = 0;         // index into outcomes_; 0 is OK
@@ -95,11 +95,11 @@ class BenchRecorder {
     bool is_from_server = false;
   };
 
-  void Add(Sample sample) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Add(Record record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static size_t IndexOf(absl::string_view name, std::vector<std::string>* names);
 
   mutable absl::Mutex mutex_;
-  std::vector<Sample> samples_ ABSL_GUARDED_BY(mutex_);  // almost in the order of `ended`
+  std::vector<Record> records_ ABSL_GUARDED_BY(mutex_);  // almost in the order of `ended`
   std::vector<Outcome> outcomes_ ABSL_GUARDED_BY(mutex_) = {{}};
   std::vector<std::string> names_ ABSL_GUARDED_BY(mutex_);        // results of NameAnswerer
   std::vector<std::string> stage_names_ ABSL_GUARDED_BY(mutex_);  // in the order of the first answers
