@@ -299,20 +299,18 @@ void Server::StartGuards() {
       .max_client_bytes =
           std::max(options_.grpc_memory_bytes / kByteShares, options_.max_message_bytes + kMaxReadBytes),
       .max_message_bytes = options_.max_message_bytes + kMaxReadBytes,
-      .received_bytes = [this] { return LookAtTraffic(); },
+      .traffic = [this] { return LookAtTraffic(); },
       .client_of = [this](const std::string& peer) { return proxied_peers_.ClientOf(peer); },
       .num_reading = [this](const std::string& peer) { return services_->NumReading(peer); },
       .on_flood = [this](const std::string& peer) { OnLargeUpload(peer); }});
 }
 
-std::map<std::string, int64_t> Server::LookAtTraffic() {
+std::map<std::string, SocketTraffic> Server::LookAtTraffic() {
   stray_guard_->BeginLook();
   std::map<std::string, SocketTraffic> traffic = acceptor_->TakeTraffic();
   traffic.merge(admin_acceptor_->TakeTraffic());
   stray_guard_->Look(traffic, SteadyNow());
-  std::map<std::string, int64_t> received;
-  for (const auto& [peer, its_traffic] : traffic) received.emplace_hint(received.end(), peer, its_traffic.received);
-  return received;
+  return traffic;
 }
 
 std::string Server::SourceOf(const std::string& peer) const { return proxied_peers_.SourceOf(peer); }

@@ -112,8 +112,8 @@ class Server final : private ConnectionObserver {
   void OnLargeUpload(const std::string& peer);
   // Closes the connection and takes all tokens of the client's address, which has to wait before it may connect again.
   void CloseFlooding(const std::string& peer);
-  // Looks at the traffic of all connections since the last look. Returns the received bytes, as UploadGuard wants them.
-  std::map<std::string, int64_t> LookAtTraffic();
+  // Lets stray_guard_ look at the traffic of all connections, and returns it for upload_guard_, which calls this.
+  std::map<std::string, SocketTraffic> LookAtTraffic();
   // Closes the connection, since it brings bytes of no use. Its client may connect again after 50 seconds, or at once
   // if `bytes` is so small that a mistake of its can be the reason.
   void OnStrayBytes(const std::string& peer, int64_t bytes);

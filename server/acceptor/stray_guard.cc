@@ -38,20 +38,25 @@ void StrayGuard::Look(const std::map<std::string, SocketTraffic>& traffic, absl:
   last_look_ = now;
   turn_ = (turn_ + 1) % kLooksToWait;
   EarnBack(elapsed);
-  std::map<std::string, Connection> before = std::move(connections_);
-  connections_.clear();
+  // Both maps are sorted by peer, so one walk over both finds new, present and closed connections.
+  auto known = connections_.begin();
+  const auto judge_closed_before = [&](const std::string* peer) {
+    while (known != connections_.end() && (peer == nullptr || known->first < *peer)) {
+      JudgeClosed(known->first, known->second);
+      known = connections_.erase(known);
+    }
+  };
   for (const auto& [peer, its_traffic] : traffic) {
-    const auto known = before.find(peer);
-    Connection& connection = connections_[peer];
-    if (known != before.end()) {
-      connection = known->second;
-      before.erase(known);
+    judge_closed_before(&peer);
+    if (known == connections_.end() || known->first != peer) {
+      known = connections_.emplace_hint(known, peer, Connection());
     }
     const auto news = looked_at_.find(peer);
-    Update(peer, its_traffic, news == looked_at_.end() ? News() : news->second, elapsed, connection);
-    Judge(peer, connection);
+    Update(peer, its_traffic, news == looked_at_.end() ? News() : news->second, elapsed, known->second);
+    Judge(peer, known->second);
+    ++known;
   }
-  for (const auto& [peer, connection] : before) JudgeClosed(peer, connection);
+  judge_closed_before(nullptr);
 }
 
 void StrayGuard::EarnBack(absl::Duration elapsed) {

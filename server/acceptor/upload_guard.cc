@@ -43,11 +43,11 @@ void UploadGuard::Look() {
     std::swap(news, news_);
   }
   // The received bytes are read after the messages, so that they include the bytes of all these messages.
-  const std::map<std::string, int64_t> all_received = options_.received_bytes();
+  const std::map<std::string, SocketTraffic> all_traffic = options_.traffic();
   const absl::Time now = SteadyNow();
   Forget(std::max(absl::ZeroDuration(), now - std::exchange(last_look_, now)));
   std::map<std::string, Connection> connections;
-  for (const auto& [peer, received] : all_received) {
+  for (const auto& [peer, traffic] : all_traffic) {
     const auto before = connections_.find(peer);
     Connection connection = before != connections_.end() ? before->second : Connection();
     if (news.idle.contains(peer)) {
@@ -55,12 +55,12 @@ void UploadGuard::Look() {
     } else {
       const auto finished = news.message_bytes.find(peer);
       const int64_t bytes = finished == news.message_bytes.end() ? 0 : finished->second;
-      connection.unfinished += static_cast<double>(received - connection.received - bytes);
+      connection.unfinished += static_cast<double>(traffic.received - connection.received - bytes);
       const int64_t most = options_.num_reading(peer) * options_.max_message_bytes;
       connection.unfinished = std::clamp(connection.unfinished, 0.0, static_cast<double>(most));
     }
-    connection.received = received;
-    connections.emplace(peer, connection);
+    connection.received = traffic.received;
+    connections.emplace_hint(connections.end(), peer, connection);
   }
   connections_ = std::move(connections);
   Judge();

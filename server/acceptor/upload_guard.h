@@ -29,6 +29,7 @@
 #include "engine/base/periodic_thread.h"
 #include "engine/base/steady_time.h"
 #include "server/sockets/peer.h"
+#include "server/sockets/socket_traffic.h"
 
 namespace voxserve {
 
@@ -40,8 +41,8 @@ class UploadGuard {
     int64_t max_message_bytes = int64_t{64} << 20;     // most bytes of one call's message
     absl::Duration forget_time = absl::Seconds(60);    // time to forget max_client_bytes of a client
     absl::Duration interval = absl::Milliseconds(50);  // between two looks; slow looks lengthen it
-    // Returns, by peer (as in grpc::ServerContext::peer()), the bytes received over each connection since it began.
-    std::function<std::map<std::string, int64_t>()> received_bytes;
+    // Returns, by peer (as in grpc::ServerContext::peer()), the traffic of each connection since it began.
+    std::function<std::map<std::string, SocketTraffic>()> traffic;
     // Returns the client for which the peer's bytes count.
     std::function<std::string(const std::string& peer)> client_of = [](const std::string& peer) {
       return ClientOf(peer);

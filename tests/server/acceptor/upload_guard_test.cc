@@ -31,11 +31,11 @@ class UploadGuardTest : public testing::Test {
             .max_message_bytes = kMessage,
             .forget_time = absl::Hours(1),
             .interval = absl::Milliseconds(1),
-            .received_bytes =
+            .traffic =
                 [this] {
                   absl::MutexLock lock(&mutex_);
                   ++num_looks_;
-                  return received_;
+                  return traffic_;
                 },
             .num_reading =
                 [this](const std::string& peer) {
@@ -52,7 +52,7 @@ class UploadGuardTest : public testing::Test {
 
   void Receive(const std::string& peer, int64_t bytes) {
     absl::MutexLock lock(&mutex_);
-    received_[peer] += bytes;
+    traffic_[peer].received += bytes;
   }
   void SetReading(const std::string& peer, int64_t number) {
     absl::MutexLock lock(&mutex_);
@@ -74,7 +74,7 @@ class UploadGuardTest : public testing::Test {
   }
 
   absl::Mutex mutex_;
-  std::map<std::string, int64_t> received_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, SocketTraffic> traffic_ ABSL_GUARDED_BY(mutex_);
   // The number of calls that still read, by peer. A peer without an entry has 100.
   std::map<std::string, int64_t> num_reading_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> floods_ ABSL_GUARDED_BY(mutex_);
@@ -185,9 +185,9 @@ TEST_F(UploadGuardTest, ForgetsBeforeItCounts) {
   UploadGuard::Options options = Small();
   options.forget_time = absl::Milliseconds(100);
   absl::Mutex stalled;
-  options.received_bytes = [&stalled, received_bytes = options.received_bytes] {
+  options.traffic = [&stalled, traffic = options.traffic] {
     absl::MutexLock lock(&stalled);
-    return received_bytes();
+    return traffic();
   };
   UploadGuard guard(options);
   Receive(kOne, 140 * kMiB);
@@ -206,7 +206,7 @@ TEST_F(UploadGuardTest, AConnectionThatHasGoneHoldsNothing) {
   EXPECT_THAT(Floods(), IsEmpty());
   {
     absl::MutexLock lock(&mutex_);
-    received_.erase(kOne);
+    traffic_.erase(kOne);
   }
   EXPECT_THAT(Floods(), IsEmpty());
   Receive(kSame, 140 * kMiB);
