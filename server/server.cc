@@ -410,6 +410,7 @@ absl::Status Server::Drain(absl::Duration timeout) {
   const absl::Time deadline = SteadyNow() + timeout;
   readiness_.SetDraining();
   services_->StartDraining();
+  engine_->StopLoading();  // nobody will ask the models that it would bring
   if (services_->AwaitAnswers(SteadyNow() + timeout / kQueueShareOfDrain) > 0) {
     StopAccepting();
     engine_->RefuseQueued();

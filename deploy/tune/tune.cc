@@ -1,6 +1,7 @@
 #include "deploy/tune/tune.h"
 
 #include <algorithm>
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <new>
@@ -205,11 +206,11 @@ int FailUsage(const absl::Status& status, std::ostream& err) {
 int Fail(const absl::Status& status, std::ostream& err) {
   const Problems problems = ProblemsOf(status);
   if (problems.size() < 2) {
-    err << "voxserve-tune: " << (problems.empty() ? std::string(status.message()) : problems.front()) << std::endl;
+    err << "voxserve-tune: " << (problems.empty() ? std::string(status.message()) : *problems.begin()) << std::endl;
     return kExitFailure;
   }
   err << "voxserve-tune: the model has " << problems.size() << " problems:\n";
-  for (const std::string& problem : problems) err << "  " << problem << "\n";
+  for (const std::string& problem : problems.Lines()) err << "  " << problem << "\n";
   err << std::flush;
   return kExitFailure;
 }
@@ -237,6 +238,8 @@ int Run(const std::vector<std::string>& words, const Surroundings& surroundings)
     status = Tune(*options, *jobs, surroundings);
   } catch (const std::bad_alloc&) {
     status = absl::ResourceExhaustedError("the search does not fit into memory");
+  } catch (const std::exception& error) {  // from the standard library: sizes, files
+    status = absl::InternalError(absl::StrCat("it failed: ", error.what()));
   }
   if (status.ok()) return kExitOk;
   if (absl::IsCancelled(status)) {

@@ -56,7 +56,7 @@ Program Compile(const Graph& graph, const Plan& plan, const CompileTarget& targe
   BufferLayout buffers(target.dtype, program.label_dtype, layers, program);
   StepEmitter emitter(target, layers, buffers, program);
   const auto emit_layers = [&](const auto& is_wanted) {
-    for (int layer = 0; layer < layers.size(); ++layer) {
+    for (int layer = 0; layer < layers.size() && !target.stop.stop_requested(); ++layer) {
       if (is_wanted(layers.At(layer))) EmitLayer(layer, emitter);
     }
   };
@@ -69,6 +69,7 @@ Program Compile(const Graph& graph, const Plan& plan, const CompileTarget& targe
   }
   program.first_head_step = static_cast<int>(program.steps.size());
   emit_layers([&](const Layer& layer) { return layers.IsHead(layer.first_node); });
+  if (target.stop.stop_requested()) return program;
   emitter.EmitOutputs();
   program.segments.back().end_step = static_cast<int>(program.steps.size());
   segments.Fill(emitter.sample_levels(), program);

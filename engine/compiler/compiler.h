@@ -17,6 +17,8 @@
 // The loader has already found the graph's levels and rulebooks, when it checked the graph (engine/model/levels.h).
 // Compile returns no errors, since the loader has checked the graph. Any thread may call it.
 
+#include <stop_token>
+
 #include "engine/compiler/plan.h"
 #include "engine/compiler/program.h"
 #include "engine/model/graph.h"
@@ -32,7 +34,8 @@ struct CompileTarget {
   // Merges convolutions of images (conv2d_merging.h). This helps a GPU, which one small convolution leaves mostly idle.
   // It does not help a CPU, since one convolution already keeps all cores busy.
   bool merges_conv2ds = false;
-  bool allow_tf32 = false;  // matrix products of float32 may round their factors to TF32
+  bool allow_tf32 = false;    // matrix products of float32 may round their factors to TF32
+  std::stop_token stop = {};  // once it is requested, Compile returns at the next layer, with a program of no use
 };
 
 // Compiles a graph. A program for a GPU can run only after its weights have been uploaded (Program::Upload).

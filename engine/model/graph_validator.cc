@@ -24,8 +24,8 @@ using model::v1::Output;
 
 class Validator {
  public:
-  Validator(const Model& model, const StoredTensors& tensors, Problems* problems)
-      : model_(model), weights_(tensors, problems), problems_(problems) {
+  Validator(const Model& model, const StoredTensors& tensors, Problems* problems, const std::stop_token& stop)
+      : model_(model), weights_(tensors, problems), problems_(problems), stop_(stop) {
     graph_.name = model.name();
     graph_.description = model.description();
     for (const auto& [name, tensor] : tensors.by_name) graph_.num_parameters += NumValues(tensor);
@@ -37,9 +37,10 @@ class Validator {
       return {};  // else the length of every list per axis would be reported as wrong
     }
     graph_.dimension = model_.dimension() == 0 ? 3 : static_cast<int>(model_.dimension());
+    if (!CheckSize()) return {};
     IndexNames();
     ResolveInputs();
-    CheckNodes();
+    if (!CheckNodes()) return {};
     CheckOutputs();
     weights_.ReportUnused();
     return std::move(graph_);
@@ -47,11 +48,24 @@ class Validator {
 
  private:
   static constexpr int kNone = -1;
+  static constexpr int kMaxOutputs = kMaxTensors + 3;  // labels, scores and boxes
 
   ProblemsAt AtModel() const { return {"model.textproto", problems_}; }
   ProblemsAt AtNode(int node) const {
     const std::string& name = model_.nodes(node).name();
     return {name.empty() ? absl::StrCat("node number ", node) : absl::StrCat("node ", Quoted(name)), problems_};
+  }
+
+  // Returns false if the model is too large for the other checks.
+  bool CheckSize() const {
+    const auto check = [&](const char* what, int64_t number, int64_t most) {
+      if (number > most) AtModel().Add("has ", number, " ", what, "; at most ", most, " are possible");
+      return number <= most;
+    };
+    int64_t num_inputs = 0;
+    for (const Node& node : model_.nodes()) num_inputs += node.inputs_size();
+    return check("nodes", model_.nodes_size(), kMaxNodes) && check("inputs of nodes", num_inputs, kMaxInputs) &&
+           check("outputs", model_.outputs_size(), kMaxOutputs);
   }
 
   void IndexNames() {
@@ -96,7 +110,8 @@ class Validator {
   }
 
   // Checks nodes in topological order. Nodes in a cycle, and those that depend on them, come last with unknown inputs.
-  void CheckNodes() {
+  // Returns false if it could not check all nodes.
+  bool CheckNodes() {
     const int num_nodes = model_.nodes_size();
     std::vector<std::vector<int>> dependencies = inputs_;
     for (int node = 0; node < num_nodes; ++node) {
@@ -110,20 +125,28 @@ class Validator {
     graph_index_.assign(num_nodes, kNone);
     NodeChecker checker(&graph_, &weights_);
     for (const int node : order.order) {
-      CheckNode(node, &checker);
+      if (!CheckNode(node, &checker)) return false;
     }
     for (int node = 0; node < num_nodes; ++node) {
-      if (graph_index_[node] == kNone) CheckNode(node, &checker);
+      if (graph_index_[node] == kNone && !CheckNode(node, &checker)) return false;
     }
     if (num_nodes > 0 && !checker.has_voxelize()) AtModel().Add("no node is a voxelize");
+    return true;
   }
 
-  void CheckNode(int node, NodeChecker* checker) {
+  // Returns false if no further node can be checked.
+  bool CheckNode(int node, NodeChecker* checker) {
+    if (stop_.stop_requested()) return false;
     std::vector<int> inputs;
     for (const int input : inputs_[node]) inputs.push_back(input == kNone ? kNone : graph_index_[input]);
     const int partner = partner_[node] == kNone ? kNone : graph_index_[partner_[node]];
     checker->Check(model_.nodes(node), inputs, partner, WeightsOwner(node), AtNode(node));
     graph_index_[node] = static_cast<int>(graph_.nodes.size()) - 1;
+    if (graph_.levels.is_full()) {
+      AtNode(node).Add("needs one more than the ", kMaxLevels, " coordinate levels or ", kMaxRulebooks,
+                       " rulebooks that a network may have");
+    }
+    return !graph_.levels.is_full();
   }
 
   // Returns the name of the node whose tensors this node reads. If weights_of is wrong, reports a problem and returns
@@ -333,6 +356,7 @@ class Validator {
   const Model& model_;
   WeightReader weights_;
   Problems* const problems_;
+  const std::stop_token& stop_;
   Graph graph_;
   // These four members describe model_.nodes.
   absl::flat_hash_map<std::string, int> index_of_;  // index by name
@@ -343,8 +367,8 @@ class Validator {
 
 }  // namespace
 
-Graph ValidateGraph(const Model& model, const StoredTensors& tensors, Problems* problems) {
-  return Validator(model, tensors, problems).Run();
+Graph ValidateGraph(const Model& model, const StoredTensors& tensors, Problems* problems, const std::stop_token& stop) {
+  return Validator(model, tensors, problems, stop).Run();
 }
 
 }  // namespace voxserve

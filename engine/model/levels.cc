@@ -166,9 +166,12 @@ int LevelTable::Union(const std::vector<int>& levels) {
   // The levels, with each union replaced by its parts.
   std::set<int> parts;
   std::vector<int> open = levels;
+  std::vector<bool> is_replaced(levels_.size(), false);
   while (!open.empty()) {
     const int level = open.back();
     open.pop_back();
+    if (is_replaced[static_cast<size_t>(level)]) continue;
+    is_replaced[static_cast<size_t>(level)] = true;
     const int other = levels_[level].united_with;
     if (other < 0) {
       parts.insert(level);
@@ -199,6 +202,10 @@ int LevelTable::FindOrAdd(const CoordinateLevel& level) {
            other.from == level.from;
   });
   if (found != levels_.end()) return static_cast<int>(found - levels_.begin());
+  if (levels_.size() >= kMaxLevels) {
+    is_full_ = true;
+    return level.parent;
+  }
   levels_.push_back(level);
   return static_cast<int>(levels_.size()) - 1;
 }
@@ -207,6 +214,10 @@ int LevelTable::Rulebook(int in_level, int out_level, const ConvGeometry& geomet
   const RulebookSpec spec = {in_level, out_level, DropIdleDilation(geometry)};
   const auto found = std::find(rulebooks_.begin(), rulebooks_.end(), spec);
   if (found != rulebooks_.end()) return static_cast<int>(found - rulebooks_.begin());
+  if (rulebooks_.size() >= kMaxRulebooks) {
+    is_full_ = true;
+    return 0;
+  }
   rulebooks_.push_back(spec);
   return static_cast<int>(rulebooks_.size()) - 1;
 }

@@ -22,6 +22,7 @@
 // The types of this header are plain values without locks. The model loader fills a LevelTable for each Graph.
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -82,6 +83,10 @@ struct RulebookSpec {
   bool operator==(const RulebookSpec&) const = default;
 };
 
+// Limits of a table. Networks have some ten levels and some tens of rulebooks.
+inline constexpr size_t kMaxLevels = 500;
+inline constexpr size_t kMaxRulebooks = 5000;
+
 class LevelTable {
  public:
   LevelTable() = default;  // no level
@@ -91,6 +96,8 @@ class LevelTable {
   // Parents come before their children.
   const std::vector<CoordinateLevel>& levels() const { return levels_; }
   const std::vector<RulebookSpec>& rulebooks() const { return rulebooks_; }
+  // Returns true if a level or a rulebook was asked for beyond the limits. What the table then returned is wrong.
+  bool is_full() const { return is_full_; }
 
   // Returns the level that `rule` makes from `parent`; adds it where it does not exist yet. For PADDED and TRANSPOSED,
   // CanApply must be true.
@@ -129,6 +136,7 @@ class LevelTable {
 
   std::vector<CoordinateLevel> levels_;
   std::vector<RulebookSpec> rulebooks_;
+  bool is_full_ = false;
 };
 
 }  // namespace voxserve

@@ -20,6 +20,7 @@ constexpr int kMaxLabel = 65535;
 constexpr uint32_t kMaxBatchRequests = 64;
 constexpr uint32_t kMaxPriorityLevels = 16;
 constexpr uint32_t kMaxDeviceWeight = 1000;
+constexpr int kMaxSpecificVersions = 1000;
 
 // Returns a class's colour. The hues of neighbouring ids differ by the golden angle, and three brightnesses take turns.
 uint32_t GeneratedColor(int id) {
@@ -121,6 +122,11 @@ VersionPolicy ReadVersionPolicy(const model::v1::VersionPolicy& proto, const Pro
     if (policy.latest == 0) at.Add("version_policy: latest is 0; it must be 1 or more");
   }
   if (!proto.has_specific()) return policy;
+  if (proto.specific().versions_size() > kMaxSpecificVersions) {
+    at.Add("version_policy: specific names ", proto.specific().versions_size(), " versions; at most ",
+           kMaxSpecificVersions, " are possible");
+    return policy;
+  }
   std::set<int64_t> versions;
   for (const int64_t version : proto.specific().versions()) {
     if (version < 1) at.Add("version_policy: version ", version, " cannot be; versions are 1, 2, 3, ...");

@@ -1,10 +1,10 @@
 #include "engine/model/model_loader.h"
 
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
 #include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/digest.h"
@@ -22,13 +22,6 @@ namespace {
 constexpr char kGraphFile[] = "model.textproto";
 constexpr char kWeightsFile[] = "weights.safetensors";
 
-// Returns the size of a file in bytes; 0 if it cannot be read.
-int64_t SizeOf(const std::filesystem::path& path) {
-  std::error_code error;
-  const uintmax_t bytes = std::filesystem::file_size(path, error);
-  return error ? 0 : static_cast<int64_t>(bytes);
-}
-
 // Returns the bytes of all tensors as float32, their type in the graph.
 int64_t BytesOfTensors(const StoredTensors& tensors) {
   int64_t bytes = 0;
@@ -40,35 +33,39 @@ int64_t BytesOfTensors(const StoredTensors& tensors) {
 
 }  // namespace
 
-absl::StatusOr<Graph> LoadGraph(const std::filesystem::path& version_folder, MemoryBudget::Reservation* memory) {
+absl::StatusOr<Graph> LoadGraph(const std::filesystem::path& version_folder, const LoadOptions& options) {
   MemoryBudget::Reservation uncounted;
-  if (memory == nullptr) memory = &uncounted;
-  const int64_t text_bytes = SizeOf(version_folder / kGraphFile);
-  RETURN_IF_ERROR(memory->Resize(text_bytes));
+  MemoryBudget::Reservation& memory = options.memory == nullptr ? uncounted : *options.memory;
+  const int64_t text_bytes = BytesOfTextFile(version_folder / kGraphFile);
+  RETURN_IF_ERROR(memory.Resize(text_bytes));
   Problems problems;
   const auto problems_of_model = [&] {
+    if (options.stop.stop_requested()) return DrainingError();  // what follows from that is no problem of the model
     return StatusOfProblems(absl::StrCat("model ", Quoted(version_folder.string())), problems);
   };
   const std::optional<std::string> text = ReadFile(version_folder / kGraphFile, &problems);
-  std::optional<WeightsFile> weights = WeightsFile::Open(version_folder / kWeightsFile, &problems);
+  std::optional<WeightsFile> weights = WeightsFile::Open(version_folder / kWeightsFile, &problems, options.stop);
   model::v1::Model model;
   const bool is_parsed = text && ParseTextProto(*text, kGraphFile, &model, &problems);
   StoredTensors tensors;
+  int64_t header_bytes = 0;
   if (weights) {
-    RETURN_IF_ERROR(memory->Resize(text_bytes + weights->header_bytes()));
+    header_bytes = weights->header_bytes() * (1 + kBytesOfParsedHeader);
+    RETURN_IF_ERROR(memory.Resize(text_bytes + header_bytes));
     tensors = weights->ReadHeader(&problems);
   }
   // Checks names, types and shapes before the tensors' values are read, since the values may be large and these checks
   // do not need them.
-  if (is_parsed) ValidateGraph(model, tensors, &problems);
-  if (!problems.empty()) return problems_of_model();
+  if (is_parsed) ValidateGraph(model, tensors, &problems, options.stop);
+  if (!problems.empty() || options.stop.stop_requested()) return problems_of_model();
 
   const int64_t graph_bytes = BytesOfTensors(tensors);
-  RETURN_IF_ERROR(memory->Resize(text_bytes + weights->file_bytes() + graph_bytes));
+  RETURN_IF_ERROR(memory.Resize(text_bytes + header_bytes + weights->file_bytes() + graph_bytes));
   if (!weights->ReadData(&tensors, &problems)) return problems_of_model();
-  Graph graph = ValidateGraph(model, tensors, &problems);
-  if (!problems.empty()) return problems_of_model();
-  graph.digest = Sha256OfParts({*text, weights->content()});
+  Graph graph = ValidateGraph(model, tensors, &problems, options.stop);
+  if (!problems.empty() || options.stop.stop_requested()) return problems_of_model();
+  graph.digest = Sha256OfParts({*text, weights->content()}, options.stop);
+  if (options.stop.stop_requested()) return problems_of_model();
   model.clear_name();
   model.clear_description();
   // Plans stay valid for a network that now states ranges, since these change no result.
@@ -77,7 +74,7 @@ absl::StatusOr<Graph> LoadGraph(const std::filesystem::path& version_folder, Mem
     for (model::v1::Feature& feature : *node.mutable_voxelize()->mutable_features()) feature.clear_range();
   }
   graph.network_digest = Sha256OfParts({model.SerializeAsString()});
-  RETURN_IF_ERROR(memory->Resize(graph_bytes));
+  RETURN_IF_ERROR(memory.Resize(graph_bytes));
   return graph;
 }
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/quoted.h"
-#include "engine/model/model_loader.h"
+#include "engine/base/status_macros.h"
 #include "engine/model/text_file.h"
 
 namespace voxserve {
@@ -12,12 +12,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
+fs::path ConfigOf(const fs::path& model_folder) { return model_folder / "config.textproto"; }
+
 // Returns the text of config.textproto; "" if the file does not exist. Reports a problem if it cannot be read. A link
 // that leads nowhere, or a folder without permission, does not count as a missing file, since the defaults might
 // contradict what the model's owner wrote.
 std::string ReadConfig(const fs::path& model_folder, Problems* problems) {
   std::error_code error;
-  const fs::path path = model_folder / "config.textproto";
+  const fs::path path = ConfigOf(model_folder);
   if (fs::symlink_status(path, error).type() == fs::file_type::not_found) return "";
   return ReadFile(path, problems).value_or("");
 }
@@ -27,22 +29,27 @@ std::string ReadConfig(const fs::path& model_folder, Problems* problems) {
 VersionPolicy ReadVersionPolicy(const fs::path& model_folder, Problems* problems) {
   Problems found;
   const ModelConfig config = ParseModelConfig(ReadConfig(model_folder, &found), kUnknownNumClasses, &found);
-  problems->insert(problems->end(), found.begin(), found.end());
+  problems->Add(found);
   return found.empty() ? config.version_policy : VersionPolicy();
 }
 
 absl::StatusOr<LoadedModel> LoadModelVersion(const fs::path& model_folder, int64_t version,
-                                             MemoryBudget::Reservation* memory) {
+                                             const LoadOptions& options) {
   const fs::path version_folder = model_folder / absl::StrCat(version);
-  absl::StatusOr<Graph> graph = LoadGraph(version_folder, memory);
-  if (absl::IsResourceExhausted(graph.status())) return graph.status();
+  absl::StatusOr<Graph> graph = LoadGraph(version_folder, options);
+  if (!graph.ok() && !absl::IsInvalidArgument(graph.status())) return graph.status();
   Problems problems = ProblemsOf(graph.status());
 
+  MemoryBudget::Reservation uncounted;
+  MemoryBudget::Reservation& memory = options.memory == nullptr ? uncounted : *options.memory;
+  const int64_t graph_bytes = memory.bytes();
+  RETURN_IF_ERROR(memory.Resize(graph_bytes + BytesOfTextFile(ConfigOf(model_folder))));
   const std::string config_text = ReadConfig(model_folder, &problems);
   ModelConfig config = ParseModelConfig(config_text, graph.ok() ? graph->num_classes : kUnknownNumClasses, &problems);
   if (!problems.empty()) {
     return StatusOfProblems(absl::StrCat("model ", Quoted(version_folder.string())), problems);
   }
+  RETURN_IF_ERROR(memory.Resize(graph_bytes));
   std::string content = absl::StrCat(graph->digest, "\n", config_text);
   return LoadedModel{*std::move(graph), std::move(config), std::move(content)};
 }

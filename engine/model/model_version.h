@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "engine/model/graph.h"
 #include "engine/model/model_config.h"
+#include "engine/model/model_loader.h"
 #include "engine/model/problems.h"
-#include "engine/runtime/memory_budget.h"
 
 namespace voxserve {
 
@@ -24,11 +24,10 @@ struct LoadedModel {
   std::string content;  // identifies the content of the three files: equal in two loads if the files were equal
 };
 
-// Loads <model_folder>/<version> with <model_folder>/config.textproto. memory: null, or a reservation, which LoadGraph
-// (model_loader.h) grows. Errors:
-// - RESOURCE_EXHAUSTED (OUT_OF_MEMORY) if the memory budget has no room; it comes alone, without problems;
+// Loads <model_folder>/<version> with <model_folder>/config.textproto. Errors:
+// - RESOURCE_EXHAUSTED (OUT_OF_MEMORY) and UNAVAILABLE (DRAINING) of LoadGraph; they come alone, without problems;
 // - INVALID_ARGUMENT (BAD_MODEL) with the problems of all three files together (ProblemsOf).
 absl::StatusOr<LoadedModel> LoadModelVersion(const std::filesystem::path& model_folder, int64_t version,
-                                             MemoryBudget::Reservation* memory = nullptr);
+                                             const LoadOptions& options = {});
 
 }  // namespace voxserve

@@ -20,7 +20,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
 constexpr char kSafetensorsFile[] = "weights.safetensors";
 
 // Returns the bytes of one value; 0 for a type that the format does not have.
@@ -40,24 +39,72 @@ uint64_t LoadLittleEndian64(const char* bytes) {
   return value;
 }
 
-class Parser {
+// HeaderReader gets the tokens of a header from the JSON library, and keeps only the entry that is being read as it
+// stands in the file.
+class HeaderReader final : public nlohmann::json_sax<Json> {
  public:
-  Parser(uint64_t data_bytes, Problems* problems) : data_bytes_(data_bytes), problems_(problems) {}
+  HeaderReader(uint64_t data_bytes, Problems* problems) : data_bytes_(data_bytes), problems_(problems) {}
 
-  StoredTensors Parse(std::string_view text) {
-    Json header;
-    if (!ParseHeader(text, &header)) return {};
-    for (const auto& [name, entry] : header.items()) {
-      if (name == "__metadata__") continue;
-      ++num_entries_;
-      if (!AddTensor(name, entry)) tensors_.broken.insert(name);
-    }
+  StoredTensors Read(std::string_view text) {
+    if (!Json::sax_parse(text.begin(), text.end(), this)) return {};
     CheckCoverage();
     tensors_.is_listed = true;
     return std::move(tensors_);
   }
 
+  // The library calls these for each token. One that returns false ends the reading.
+  bool null() override { return AddValue(); }
+  bool boolean(bool /*value*/) override { return AddValue(); }
+  bool number_integer(int64_t /*value*/) override { return AddValue(); }  // it is negative
+  bool number_float(double /*value*/, const std::string& /*text*/) override { return AddValue(); }
+  bool binary(Json::binary_t& /*value*/) override { return AddValue(); }
+  bool number_unsigned(uint64_t value) override {
+    if (list_ == nullptr || depth_ != kInList || list_->values.size() == kMostListed) return AddValue();
+    list_->values.push_back(value);
+    return true;
+  }
+  bool string(std::string& value) override {
+    if (depth_ != kInEntry || field_ != "dtype") return AddValue();
+    entry_.dtype = std::move(value);
+    return true;
+  }
+  bool start_object(size_t /*size*/) override { return Begin(false); }
+  bool start_array(size_t /*size*/) override { return Begin(true); }
+  bool end_object() override { return End(); }
+  bool end_array() override { return End(); }
+  bool key(std::string& name) override {
+    if (depth_ == kInHeader) {
+      entry_ = {.name = std::move(name)};
+      field_.clear();
+    } else if (depth_ == kInEntry) {
+      field_ = std::move(name);
+    }
+    return true;
+  }
+  bool parse_error(size_t /*position*/, const std::string& /*last_token*/,
+                   const nlohmann::detail::exception& error) override {
+    AtFile().Add("its header is not valid JSON (", absl::Utf8SafeCEscape(error.what()), ")");
+    return false;
+  }
+
  private:
+  // Numbers of objects and arrays around a token.
+  static constexpr size_t kInHeader = 1;
+  static constexpr size_t kInEntry = 2;
+  static constexpr size_t kInList = 3;
+  static constexpr size_t kMostListed = 16;  // sizes of a shape; the tensors of networks have at most 6
+
+  struct List {
+    bool is_list = false;
+    bool has_others = false;  // values that are no integers from 0 on, or more than kMostListed
+    std::vector<uint64_t> values;
+  };
+  struct Entry {
+    std::string name;
+    std::optional<std::string> dtype;
+    List shape;
+    List offsets;
+  };
   struct Extent {
     uint64_t begin;
     uint64_t end;
@@ -67,54 +114,72 @@ class Parser {
   ProblemsAt AtFile() const { return voxserve::AtFile(problems_); }
   ProblemsAt At(const std::string& name) const { return {absl::StrCat("tensor ", Quoted(name)), problems_}; }
 
-  // The JSON library silently keeps the last of two equal keys. So a callback records the names to find repeated ones.
-  bool ParseHeader(std::string_view text, Json* header) {
-    std::set<std::string> names;
-    std::set<std::string> repeated;
-    const auto watch_names = [&](int depth, Json::parse_event_t event, Json& value) {
-      if (event == Json::parse_event_t::key && depth == 1) {
-        const std::string name = value.get<std::string>();
-        if (!names.insert(name).second) repeated.insert(name);
-      }
+  // Takes a value whose type does not belong to its place, or that is not read.
+  bool AddValue() {
+    if (depth_ == 0) return RefuseHeader();
+    if (list_ != nullptr) list_->has_others = true;
+    return depth_ == kInHeader ? EndEntry() : true;
+  }
+
+  bool Begin(bool is_array) {
+    if (depth_ == 0 && is_array) return RefuseHeader();
+    if (list_ != nullptr) list_->has_others = true;
+    if (depth_ == kInEntry && is_array) {
+      list_ = field_ == "shape" ? &entry_.shape : field_ == "data_offsets" ? &entry_.offsets : nullptr;
+      if (list_ != nullptr) *list_ = {.is_list = true};
+    }
+    ++depth_;
+    return true;
+  }
+
+  bool End() {
+    --depth_;
+    if (depth_ == kInEntry) list_ = nullptr;
+    return depth_ == kInHeader ? EndEntry() : true;
+  }
+
+  bool RefuseHeader() {
+    AtFile().Add("its header is not a JSON object");
+    return false;
+  }
+
+  bool EndEntry() {
+    if (entry_.name == "__metadata__") return true;
+    if (tensors_.by_name.count(entry_.name) > 0 || tensors_.broken.count(entry_.name) > 0) {
+      At(entry_.name).Add("appears twice in ", kSafetensorsFile);
       return true;
-    };
-    try {
-      *header = Json::parse(text.begin(), text.end(), watch_names);
-    } catch (const Json::exception& error) {
-      AtFile().Add("its header is not valid JSON (", absl::Utf8SafeCEscape(error.what()), ")");
+    }
+    if (++num_entries_ > kMaxStoredTensors) {
+      AtFile().Add("has more than ", kMaxStoredTensors, " tensors; at most so many are possible");
       return false;
     }
-    if (!header->is_object()) {
-      AtFile().Add("its header is not a JSON object");
-      return false;
-    }
-    for (const std::string& name : repeated) At(name).Add("appears twice in ", kSafetensorsFile);
+    if (!AddTensor()) tensors_.broken.insert(entry_.name);
     return true;
   }
 
   // Returns false if it has reported a problem of the tensor.
-  bool AddTensor(const std::string& name, const Json& entry) {
-    if (!entry.is_object() || !entry.contains("dtype") || !entry["dtype"].is_string() || !entry.contains("shape") ||
-        !entry["shape"].is_array() || !entry.contains("data_offsets") || !entry["data_offsets"].is_array()) {
+  bool AddTensor() {
+    const std::string& name = entry_.name;
+    if (!entry_.dtype || !entry_.shape.is_list || !entry_.offsets.is_list) {
       At(name).Add("its header entry needs dtype, shape and data_offsets");
       return false;
     }
-    StoredTensor tensor;
-    tensor.dtype = entry["dtype"].get<std::string>();
+    StoredTensor tensor{.dtype = *entry_.dtype};
     const uint64_t value_bytes = BytesOf(tensor.dtype);
     if (value_bytes == 0) {
       At(name).Add("has the unknown dtype ", Quoted(tensor.dtype));
       return false;
     }
-    if (!ReadShape(entry["shape"], value_bytes, &tensor.shape, &tensor.num_bytes)) {
+    if (!ReadShape(entry_.shape, value_bytes, &tensor.shape, &tensor.num_bytes)) {
       At(name).Add("its shape is not a list of sizes, or too large");
       return false;
     }
-    uint64_t end = 0;
-    if (!ReadOffsets(entry["data_offsets"], &tensor.begin, &end)) {
+    if (entry_.offsets.has_others || entry_.offsets.values.size() != 2) {
       At(name).Add("its data_offsets are not [begin, end]");
       return false;
     }
+    tensor.begin = entry_.offsets.values[0];
+    const uint64_t end = entry_.offsets.values[1];
     if (tensor.begin > end || end > data_bytes_) {
       At(name).Add("has data_offsets [", tensor.begin, ", ", end, "] outside of the file's ", data_bytes_,
                    " data bytes");
@@ -130,27 +195,19 @@ class Parser {
     return true;
   }
 
-  // Returns false if a size is not an integer from 0 to 2^63 - 1, or if the product of value_bytes and the sizes other
-  // than 0 overflows.
-  static bool ReadShape(const Json& sizes, uint64_t value_bytes, std::vector<int64_t>* shape, uint64_t* num_bytes) {
+  // Returns false if a size is not an integer from 0 to 2^63 - 1, if there are more than kMostListed, or if the product
+  // of value_bytes and the sizes other than 0 overflows.
+  static bool ReadShape(const List& sizes, uint64_t value_bytes, std::vector<int64_t>* shape, uint64_t* num_bytes) {
+    if (sizes.has_others) return false;
     bool is_empty = false;
     *num_bytes = value_bytes;
-    for (const Json& size : sizes) {
-      if (!size.is_number_unsigned()) return false;
-      const auto value = size.get<uint64_t>();
-      if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return false;
-      if (__builtin_mul_overflow(*num_bytes, std::max<uint64_t>(value, 1), num_bytes)) return false;
-      is_empty = is_empty || value == 0;
-      shape->push_back(static_cast<int64_t>(value));
+    for (const uint64_t size : sizes.values) {
+      if (size > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return false;
+      if (__builtin_mul_overflow(*num_bytes, std::max<uint64_t>(size, 1), num_bytes)) return false;
+      is_empty = is_empty || size == 0;
+      shape->push_back(static_cast<int64_t>(size));
     }
     if (is_empty) *num_bytes = 0;
-    return true;
-  }
-
-  static bool ReadOffsets(const Json& offsets, uint64_t* begin, uint64_t* end) {
-    if (offsets.size() != 2 || !offsets[0].is_number_unsigned() || !offsets[1].is_number_unsigned()) return false;
-    *begin = offsets[0].get<uint64_t>();
-    *end = offsets[1].get<uint64_t>();
     return true;
   }
 
@@ -188,6 +245,11 @@ class Parser {
   StoredTensors tensors_;
   std::vector<Extent> extents_;
   size_t num_entries_ = 0;
+
+  size_t depth_ = 0;      // objects and arrays around the next token
+  Entry entry_;           // the entry that is being read
+  std::string field_;     // its last key
+  List* list_ = nullptr;  // the list of entry_ that is being read; null: none
 };
 
 template <typename Bits, typename Convert>
@@ -207,16 +269,16 @@ std::optional<uint64_t> HeaderBytesOf(std::string_view beginning, uint64_t file_
     return std::nullopt;
   }
   const uint64_t header_bytes = LoadLittleEndian64(beginning.data());
-  if (header_bytes > kMaxHeaderBytes || header_bytes > file_bytes - kSafetensorsSizeBytes) {
+  if (header_bytes > kMaxSafetensorsHeaderBytes || header_bytes > file_bytes - kSafetensorsSizeBytes) {
     AtFile(problems).Add("says that its header has ", header_bytes, " bytes, of ", file_bytes - kSafetensorsSizeBytes,
-                         " after the size; at most ", kMaxHeaderBytes, " are allowed");
+                         " after the size; at most ", kMaxSafetensorsHeaderBytes, " are possible");
     return std::nullopt;
   }
   return header_bytes;
 }
 
 StoredTensors ParseSafetensorsHeader(std::string_view header, uint64_t data_bytes, Problems* problems) {
-  return Parser(data_bytes, problems).Parse(header);
+  return HeaderReader(data_bytes, problems).Read(header);
 }
 
 void SetData(std::string_view data, StoredTensors* tensors) {

@@ -5,6 +5,9 @@
 // cover the rest of the file without a gap or an overlap. Nothing in the file is trusted: sizes are checked in 64 bits
 // before they are used. The header can be read and checked before the data is there (weights_file.h does so).
 //
+// A header is read as a stream of JSON tokens, so that its nesting takes no memory. A file whose header exceeds a limit
+// is refused: the largest networks have a few thousand tensors, whose entries take some 100 bytes each.
+//
 // Views point into the caller's bytes. Any thread may call these functions.
 
 #include <cstdint>
@@ -35,14 +38,20 @@ struct StoredTensors {
   std::set<std::string> broken;  // tensors of the file with a problem, which was reported
 };
 
+inline constexpr uint64_t kMaxSafetensorsHeaderBytes = uint64_t{16} << 20;  // the format itself allows 100 MB
+inline constexpr size_t kMaxStoredTensors = 65'536;
+// The most bytes of memory that a byte of a header becomes: an entry of 50 bytes takes some 400.
+inline constexpr int64_t kBytesOfParsedHeader = 12;
+
 inline constexpr uint64_t kSafetensorsSizeBytes = 8;  // size of a file's first part, which holds the header's size
 
 // Returns the header's size in bytes. beginning: the file's first kSafetensorsSizeBytes bytes, or the whole file if it
 // is shorter. file_bytes: the file's size. Returns nullopt and adds a problem if the header would end after the file,
-// or is larger than the format allows.
+// or is larger than kMaxSafetensorsHeaderBytes.
 std::optional<uint64_t> HeaderBytesOf(std::string_view beginning, uint64_t file_bytes, Problems* problems);
 
 // Reads a header. data_bytes: the number of bytes that follow the header in the file. Adds all errors to `problems`.
+// More than kMaxStoredTensors tensors are a problem; the rest of the header is then not read.
 StoredTensors ParseSafetensorsHeader(std::string_view header, uint64_t data_bytes, Problems* problems);
 
 // Gives the tensors their bytes. data: the data_bytes bytes after the header. They must outlive the tensors.

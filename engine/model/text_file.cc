@@ -1,11 +1,12 @@
 #include "engine/model/text_file.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <sstream>
+#include <algorithm>
+#include <system_error>
+#include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/regular_file.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/stubs/common.h"
 #include "google/protobuf/text_format.h"
@@ -38,7 +39,7 @@ class ProblemCollector : public google::protobuf::io::ErrorCollector {
   // The parser counts lines and columns from 0. Its line -1 means that an error belongs to the whole text.
   void Add(int line, google::protobuf::io::ColumnNumber column, const std::string& message) {
     const std::string place = line < 0 ? std::string() : absl::StrCat(":", line + 1, ":", column + 1);
-    problems_->push_back(absl::StrCat(file_name_, place, ": ", WithoutBrokenCharacters(message)));
+    problems_->Add(absl::StrCat(file_name_, place, ": ", WithoutBrokenCharacters(message)));
   }
 
   const std::string& file_name_;
@@ -47,22 +48,18 @@ class ProblemCollector : public google::protobuf::io::ErrorCollector {
 
 }  // namespace
 
-std::optional<std::string> ReadFile(const std::filesystem::path& path, Problems* problems) {
-  // Only regular files are read: a pipe would block the loader, and a device might never end.
+int64_t BytesOfTextFile(const std::filesystem::path& path) {
+  // A byte of text becomes at most this many bytes: "nodes{sparse_conv{}}" becomes 16 times its size.
+  constexpr uintmax_t kBytesOfParsedByte = 20;
   std::error_code error;
-  const bool is_regular = std::filesystem::is_regular_file(path, error);
-  const uintmax_t size = is_regular ? std::filesystem::file_size(path, error) : 0;
-  if (!error && is_regular) {
-    std::string content(size, '\0');
-    std::ifstream stream(path, std::ios::binary);
-    stream.read(content.data(), static_cast<std::streamsize>(size));
-    if (stream && stream.gcount() == static_cast<std::streamsize>(size)) return content;
-    problems->push_back(
-        absl::StrCat(path.filename().string(), ": cannot be read (only ", stream.gcount(), " of ", size, " bytes)"));
-    return std::nullopt;
-  }
-  const std::string why = error ? error.message() : "no regular file";
-  problems->push_back(absl::StrCat(path.filename().string(), ": cannot be read (", why, ")"));
+  const uintmax_t bytes = std::filesystem::file_size(path, error);
+  return error ? 0 : static_cast<int64_t>(std::min<uintmax_t>(bytes, kMaxTextFileBytes) * (1 + kBytesOfParsedByte));
+}
+
+std::optional<std::string> ReadFile(const std::filesystem::path& path, Problems* problems, int64_t max_bytes) {
+  absl::StatusOr<std::string> content = ReadRegularFile(path, max_bytes);
+  if (content.ok()) return *std::move(content);
+  problems->Add(absl::StrCat(path.filename().string(), ": cannot be read (", content.status().message(), ")"));
   return std::nullopt;
 }
 
@@ -72,10 +69,12 @@ bool ParseTextProto(std::string_view text, const std::string& file_name, google:
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&collector);
   parser.AllowUnknownField(true);  // ProblemCollector reports all unknown fields as problems
+  // The parser calls itself for each level of nesting, of unknown fields and lists too.
+  parser.SetRecursionLimit(kMaxTextDepth);
   const size_t before = problems->size();
   const bool is_parsed = parser.ParseFromString(std::string(text), message);
   if (is_parsed && problems->size() == before) return true;
-  if (problems->size() == before) problems->push_back(absl::StrCat(file_name, ": is not a valid text format message"));
+  if (problems->size() == before) problems->Add(absl::StrCat(file_name, ": is not a valid text format message"));
   return false;
 }
 

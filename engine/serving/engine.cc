@@ -183,6 +183,8 @@ class EngineImpl final : public Engine {
     if (manager_ != nullptr) manager_->Stop();  // null if the workers did not start
   }
 
+  void StopLoading() override { manager_->RequestStop(); }
+
   void RefuseQueued() override { batcher_.StopAndRefuse(); }
 
   std::string devices() const override { return JoinIds(devices_); }

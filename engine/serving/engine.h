@@ -131,7 +131,7 @@ class Engine {
   // - INVALID_ARGUMENT: the model's name cannot be the name of a folder, or the version is negative;
   // - NOT_FOUND: the repository has no such model or version (the message lists the existing ones);
   // - PERMISSION_DENIED: the repository or the model's folder cannot be listed;
-  // - FAILED_PRECONDITION (BAD_MODEL): a version is broken (the message has every problem of every broken version);
+  // - FAILED_PRECONDITION (BAD_MODEL): a version is broken (the message has the first problems of each);
   // - RESOURCE_EXHAUSTED: a version does not fit the memory (OUT_OF_MEMORY), or too many loads and unloads wait
   //   (QUEUE_FULL);
   // - UNAVAILABLE (DRAINING).
@@ -158,6 +158,9 @@ class Engine {
   // Refuses new tasks (UNAVAILABLE, DRAINING), finishes the accepted ones and returns when none is left. Also ends
   // searches of plans (CANCELLED) and waiting loads and unloads (DRAINING). Idempotent.
   virtual void Drain() = 0;
+  // Ends the current load and refuses waiting and later loads and unloads (UNAVAILABLE, DRAINING). Returns at once. The
+  // versions in service stay.
+  virtual void StopLoading() = 0;
   // Refuses new and waiting tasks (UNAVAILABLE, DRAINING). Returns at once, while tasks still run; call Drain to wait
   // for them.
   virtual void RefuseQueued() = 0;

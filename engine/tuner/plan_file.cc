@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <fstream>
 #include <limits>
 #include <optional>
 #include <system_error>
@@ -218,30 +217,11 @@ absl::Status StatusOf(const std::string& path, const Problems& problems) {
   return StatusOfProblems(absl::StrCat("plan ", Quoted(path)), problems);
 }
 
-// Reads the file in the version that exists when it is opened: another process may replace it at any time.
-std::optional<std::string> ReadWhole(const fs::path& path, const std::string& file_name, Problems* problems) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) {
-    problems->push_back(
-        absl::StrCat(file_name, ": cannot be read (", error ? error.message() : "no regular file", ")"));
-    return std::nullopt;
-  }
-  std::ifstream stream(path, std::ios::binary);
-  std::string text(kMaxPlanFileBytes + 1, '\0');
-  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!stream.is_open() || stream.bad()) {
-    problems->push_back(absl::StrCat(file_name, ": cannot be ", stream.is_open() ? "read" : "opened"));
-    return std::nullopt;
-  }
-  text.resize(static_cast<size_t>(stream.gcount()));
-  return text;
-}
-
 TunedPlan Parse(std::string_view text, const std::string& file_name, Problems* problems) {
   if (text.size() > kMaxPlanFileBytes) {
-    problems->push_back(absl::StrCat(file_name, ": is larger than ", kMaxPlanFileBytes, " bytes"));
+    problems->Add(absl::StrCat(file_name, ": is larger than ", kMaxPlanFileBytes, " bytes"));
   } else if (const std::optional<size_t> at = FindControlCharacter(text)) {
-    problems->push_back(absl::StrCat(file_name, ": is not text, byte ", *at, " is a control character"));
+    problems->Add(absl::StrCat(file_name, ": is not text, byte ", *at, " is a control character"));
   } else if (model::v1::Plan proto; ParseTextProto(text, file_name, &proto, problems)) {
     return PlanReader(file_name, problems).Read(proto);
   }
@@ -370,7 +350,9 @@ absl::StatusOr<TunedPlan> ReadPlan(const fs::path& path) {
   Problems problems;
   TunedPlan plan;
   const std::string name = path.filename().string();
-  if (const std::optional<std::string> text = ReadWhole(path, name, &problems)) plan = Parse(*text, name, &problems);
+  if (const std::optional<std::string> text = ReadFile(path, &problems, kMaxPlanFileBytes)) {
+    plan = Parse(*text, name, &problems);
+  }
   if (!problems.empty()) return StatusOf(path.string(), problems);
   return plan;
 }

@@ -64,11 +64,10 @@ std::string Difference(const std::string& file_name, const PlanKey& theirs, cons
 }
 
 std::string Summary(const absl::Status& status) {
-  Problems problems = ProblemsOf(status);
+  const Problems problems = ProblemsOf(status);
   if (problems.size() <= kMaxProblemsShown) return absl::StrJoin(problems, "; ");
-  const size_t num_more = problems.size() - kMaxProblemsShown;
-  problems.resize(kMaxProblemsShown);
-  return absl::StrCat(absl::StrJoin(problems, "; "), "; and ", num_more, " more");
+  return absl::StrCat(absl::StrJoin(problems.begin(), problems.begin() + kMaxProblemsShown, "; "), "; and ",
+                      problems.size() - kMaxProblemsShown, " more");
 }
 
 // A temporary file that replaces another file when it is complete, and is removed otherwise.

@@ -110,6 +110,7 @@ class FakeEngine final : public Engine {
   std::vector<ModelVersionInfo> ListModels() const override;
   absl::StatusOr<ModelVersionInfo> GetModel(std::string_view name, int64_t version) const override;
   void Drain() override;
+  void StopLoading() override {}
   void RefuseQueued() override;
   std::string devices() const override { return "cpu"; }
 

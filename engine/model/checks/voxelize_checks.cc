@@ -167,6 +167,7 @@ class VoxelizeReader {
     if (proto_.features_size() == 0) Report("has no features");
     if (proto_.features_size() > kMaxFeatures) {
       Report("has ", proto_.features_size(), " features; at most ", kMaxFeatures, " are possible");
+      return;
     }
     std::set<std::string> names;
     for (const model::v1::Feature& feature : proto_.features()) {

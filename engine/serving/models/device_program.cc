@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
 #include "engine/compiler/compiler.h"
 #include "engine/runtime/cuda_devices.h"
@@ -44,10 +45,11 @@ std::string CpuModelName() {
 }  // namespace
 
 absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& config, const Device& device,
-                                    bool is_deterministic) {
+                                    bool is_deterministic, const std::stop_token& stop) {
   const Plan plan{.fallback = DefaultConvPlan(MakePlanKey(graph, config, device, ""))};
   if (!device.is_cuda()) {
-    Program program = Compile(graph, plan, {.bytes_per_label = config.bytes_per_label()});
+    Program program = Compile(graph, plan, {.bytes_per_label = config.bytes_per_label(), .stop = stop});
+    if (stop.stop_requested()) return DrainingError();
     RETURN_IF_ERROR(program.Check());
     return program;
   }
@@ -60,7 +62,9 @@ absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& confi
                              .dtype = config.gpu_dtype(),
                              .is_deterministic = is_deterministic,
                              .merges_conv2ds = true,
-                             .allow_tf32 = AllowsTf32(config)});
+                             .allow_tf32 = AllowsTf32(config),
+                             .stop = stop});
+  if (stop.stop_requested()) return DrainingError();
   WeightUploader uploader(device.pool.get(), device.loading->view());
   RETURN_IF_ERROR(program.Upload(uploader));
   return program;

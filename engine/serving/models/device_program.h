@@ -3,6 +3,7 @@
 // These functions make a model's program (its network, compiled for one device), and the key that a tuned plan must
 // have to be used for the program. They have no state; ModelBuilder calls them.
 
+#include <stop_token>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -15,10 +16,10 @@
 namespace voxserve {
 
 // Compiles the graph with the default plan and copies its weights to the device. Returns INVALID_ARGUMENT if a weight
-// exceeds the range of its type, RESOURCE_EXHAUSTED if the device has no memory for the weights, and INTERNAL if the
-// CPU's library (oneDNN) refuses an image convolution.
+// exceeds the range of its type, RESOURCE_EXHAUSTED if the device has no memory for the weights, UNAVAILABLE (DRAINING)
+// if `stop` is requested, and INTERNAL if the CPU's library (oneDNN) refuses an image convolution.
 absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& config, const Device& device,
-                                    bool is_deterministic = false);
+                                    bool is_deterministic = false, const std::stop_token& stop = {});
 
 // Returns the key of the program's tuned plans: the model's digest, the device's model, the precision and the versions
 // of the engine and of CUDA.

@@ -14,13 +14,14 @@
 namespace voxserve {
 
 absl::StatusOr<std::unique_ptr<ServedModel>> ModelBuilder::Make(const std::string& name, int64_t version,
-                                                                const LoadedModel& loaded) const {
+                                                                const LoadedModel& loaded,
+                                                                const std::stop_token& stop) const {
   const Graph& graph = loaded.graph;
   const ModelConfig& config = loaded.config;
   auto model = std::make_unique<ServedModel>();
   for (const Device& device : *options_.devices) {
     ServedModel::OnDevice& on_device = model->on_device.emplace_back();
-    ASSIGN_OR_RETURN(on_device.program, MakeProgram(graph, config, device, options_.is_deterministic));
+    ASSIGN_OR_RETURN(on_device.program, MakeProgram(graph, config, device, options_.is_deterministic, stop));
     on_device.plan_key = MakePlanKey(graph, config, device, options_.engine_version);
     on_device.memory = std::make_unique<MemoryModel>(on_device.program.sample_bytes);
   }
@@ -79,7 +80,7 @@ bool ModelBuilder::FindPlans(const ServedModel& model, const std::filesystem::pa
     std::vector<std::string> problems;
     auto found = options_.plan_store->Find(on_device.plan_key, version_folder, problems);
     if (found) {
-      const std::vector<std::string> more = PlanProblems(*found->plan, on_device.program);
+      const std::vector<std::string> more = PlanProblems(*found->plan, on_device.program).Lines();
       problems.insert(problems.end(), more.begin(), more.end());
       if (!more.empty()) found.reset();
     }
@@ -117,11 +118,11 @@ absl::Status ModelBuilder::WarmUpOn(size_t device, const ServedModel& model, boo
   return status;
 }
 
-void ModelBuilder::WarmUp(const ServedModel& model, const std::atomic<bool>& stopping) {
+void ModelBuilder::WarmUp(const ServedModel& model, const std::stop_token& stop) {
   const bool is_first = std::exchange(is_first_, false);
   for (size_t i = 0; i < options_.devices->size(); ++i) {
     const Device& device = (*options_.devices)[i];
-    if (!device.is_cuda() || stopping) continue;
+    if (!device.is_cuda() || stop.stop_requested()) continue;
     const bool has_default_plan = model.plans->Get(i) == nullptr;
     if (has_default_plan && warm_[i].count(model.kernels) > 0) continue;
     const absl::Status status = WarmUpOn(i, model, is_first);

@@ -5,12 +5,12 @@
 //
 // - Threads: not thread-safe. Only ModelManager's thread calls it.
 
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -46,18 +46,19 @@ class ModelBuilder {
   explicit ModelBuilder(Options options) : options_(std::move(options)), warm_(options_.devices->size()) {}
 
   // Returns the version with the default plan, not warmed up. Errors are those of MakeProgram: INVALID_ARGUMENT if a
-  // weight exceeds the range of its type, RESOURCE_EXHAUSTED if a device has no memory for the weights, INTERNAL.
-  absl::StatusOr<std::unique_ptr<ServedModel>> Make(const std::string& name, int64_t version,
-                                                    const LoadedModel& loaded) const;
+  // weight exceeds the range of its type, RESOURCE_EXHAUSTED if a device has no memory for the weights, UNAVAILABLE
+  // (DRAINING) if `stop` is requested, INTERNAL.
+  absl::StatusOr<std::unique_ptr<ServedModel>> Make(const std::string& name, int64_t version, const LoadedModel& loaded,
+                                                    const std::stop_token& stop) const;
   // Puts the tuned plans that exist into the version. Returns true if every device has a tuned plan. If
   // is_deterministic is set, uses none and returns true.
   bool FindPlans(const ServedModel& model, const std::filesystem::path& version_folder) const;
   // Runs the version on every GPU, so that its first request is as quick as later ones. Does nothing on a CPU. The
   // first version of all is warmed up in the workers' own contexts. Later versions are warmed up in a context of low
   // priority, so that no request waits for them. A version with the default plan is not warmed up if the same network,
-  // with other weights, was. An error is logged, and the version serves all the same. stopping: no further GPU is begun
-  // when true.
-  void WarmUp(const ServedModel& model, const std::atomic<bool>& stopping);
+  // with other weights, was. An error is logged, and the version serves all the same. No further GPU is begun when
+  // `stop` is requested.
+  void WarmUp(const ServedModel& model, const std::stop_token& stop);
   // Returns the memory of versions that were destroyed from the memory pools to the GPUs. Waits for the GPUs' loading
   // streams.
   void ReturnMemory() const;

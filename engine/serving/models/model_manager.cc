@@ -1,6 +1,7 @@
 #include "engine/serving/models/model_manager.h"
 
 #include <algorithm>
+#include <exception>
 #include <iterator>
 #include <new>
 #include <optional>
@@ -27,6 +28,11 @@ constexpr absl::Duration kLongestWait = absl::Minutes(1);
 // fusing, and those that the steps pack.
 constexpr int64_t kCopiesOfWeights = 3;
 
+// Errors name the problems of this many versions of a model.
+constexpr int kMaxVersionsTold = 10;
+
+bool IsDraining(const absl::Status& status) { return ReasonOf(status) == error_reason::kDraining; }
+
 bool Contains(const std::vector<int64_t>& versions, int64_t version) {
   return std::find(versions.begin(), versions.end(), version) != versions.end();
 }
@@ -36,16 +42,35 @@ absl::Status StatusOfFailures(const std::string& name, const std::map<int64_t, a
   if (failures.empty()) return absl::OkStatus();
   std::string message = absl::StrCat("model ", Quoted(name));
   bool is_broken = false;
+  int num_versions = 0;
   for (const auto& [version, status] : failures) {
-    if (absl::IsCancelled(status)) return status;
+    if (IsDraining(status)) return status;
     is_broken = is_broken || !absl::IsResourceExhausted(status);
-    const Problems problems = ProblemsOf(status);
-    absl::StrAppend(&message, version == failures.begin()->first ? " " : "; ", "version ", version, " has ",
-                    problems.size(),
-                    problems.size() == 1 ? " problem: " : " problems: ", absl::StrJoin(problems, "; "));
+    if (++num_versions > kMaxVersionsTold) continue;
+    absl::StrAppend(&message, num_versions == 1 ? " " : "; ", "version ", version, " has ", TextOf(ProblemsOf(status)));
+  }
+  if (num_versions > kMaxVersionsTold) {
+    absl::StrAppend(&message, "; and ", num_versions - kMaxVersionsTold, " more versions have problems");
   }
   return is_broken ? WithReason(absl::FailedPreconditionError(message), error_reason::kBadModel)
                    : OutOfMemoryError(message);
+}
+
+// Returns an exception as an error: whatever a file does to its reader, it must not end the process.
+absl::Status CatchExceptions(const std::function<absl::Status()>& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory();
+  } catch (const std::exception& error) {  // from the standard library: sizes, files
+    return absl::InternalError(absl::StrCat("it failed with ", Quoted(error.what())));
+  }
+}
+
+void LogFailure(const absl::Status& status) {
+  if (status.ok()) return;
+  Log(LogLevel::kError, "the model repository was not brought into service",
+      {{"error", std::string(status.message())}});
 }
 
 absl::Status CheckNames(const std::string& name, int64_t version) {
@@ -65,10 +90,13 @@ ModelManager::ModelManager(Options options, RepositoryListing listing)
       models_(*options_.models),
       weight_bytes_(builder_.devices().size()) {
   for (const ModelFolder& folder : listing.models) {
-    for (const int64_t version : Choose(folder).wanted) {
-      models_.AddLoading(folder.name, version);
-      ObserveState(folder.name, version, false);
-    }
+    LogFailure(CatchExceptions([&] {
+      for (const int64_t version : Choose(folder).wanted) {
+        models_.AddLoading(folder.name, version);
+        ObserveState(folder.name, version, false);
+      }
+      return absl::OkStatus();
+    }));
   }
   thread_ = std::thread([this, listing = std::move(listing)] { Loop(listing); });
 }
@@ -80,10 +108,15 @@ ModelManager::~ModelManager() {
   ReleaseRetired();
 }
 
-void ModelManager::Stop() {
+void ModelManager::RequestStop() {
   absl::MutexLock lock(&mutex_);
-  stopping_ = true;
+  stopping_.request_stop();
   changed_.Signal();
+}
+
+void ModelManager::Stop() {
+  RequestStop();
+  absl::MutexLock lock(&mutex_);
   mutex_.Await(absl::Condition(&has_ended_));
 }
 
@@ -115,7 +148,7 @@ void ModelManager::Enqueue(Job job) {
   absl::Status refused = CheckNames(job.name, job.version);
   if (refused.ok()) {
     absl::MutexLock lock(&mutex_);
-    if (stopping_) {
+    if (stopping_.stop_requested()) {
       refused = DrainingError();
     } else if (jobs_.size() >= kMaxWaitingJobs) {
       refused = WithRetryDelay(
@@ -131,23 +164,24 @@ void ModelManager::Enqueue(Job job) {
 }
 
 void ModelManager::Loop(const RepositoryListing& listing) {
-  Reconcile(listing);
+  LogFailure(CatchExceptions([&] { return Reconcile(listing); }));
   {
     absl::MutexLock lock(&mutex_);
     loaded_ = true;
   }
   const bool polls = options_.poll_interval > absl::ZeroDuration();
   absl::Time next_poll = polls ? SteadyNow() + options_.poll_interval : absl::InfiniteFuture();
-  while (!stopping_) {
+  while (!stopping_.stop_requested()) {
     std::optional<Job> job;
     bool polls_now = false;
     {
       absl::MutexLock lock(&mutex_);
-      while (!stopping_ && !polls_soon_ && jobs_.empty() && retired_.empty() && SteadyNow() < next_poll) {
+      while (!stopping_.stop_requested() && !polls_soon_ && jobs_.empty() && retired_.empty() &&
+             SteadyNow() < next_poll) {
         changed_.WaitUntil(&mutex_, next_poll);
       }
       polls_now = std::exchange(polls_soon_, false);
-      if (!stopping_ && !jobs_.empty()) {
+      if (!stopping_.stop_requested() && !jobs_.empty()) {
         job = std::move(jobs_.front());
         jobs_.pop_front();
       }
@@ -155,7 +189,7 @@ void ModelManager::Loop(const RepositoryListing& listing) {
     ReleaseRetired();
     if (job.has_value()) Run(*job);
     if (polls_now || SteadyNow() >= next_poll) {
-      Poll();
+      LogFailure(CatchExceptions([this] { return Poll(); }));
       if (polls) next_poll = SteadyNow() + options_.poll_interval;
     }
   }
@@ -172,8 +206,12 @@ void ModelManager::Loop(const RepositoryListing& listing) {
 }
 
 void ModelManager::Run(const Job& job) {
-  absl::StatusOr<std::vector<int64_t>> versions =
-      job.loads ? RunLoad(job.name, job.version) : RunUnload(job.name, job.version);
+  absl::StatusOr<std::vector<int64_t>> versions;
+  const absl::Status caught = CatchExceptions([&] {
+    versions = job.loads ? RunLoad(job.name, job.version) : RunUnload(job.name, job.version);
+    return absl::OkStatus();
+  });
+  if (!caught.ok()) versions = caught;
   if (job.done) job.done(std::move(versions));
 }
 
@@ -213,11 +251,14 @@ absl::StatusOr<std::vector<int64_t>> ModelManager::RunUnload(const std::string& 
   return versions;
 }
 
-void ModelManager::Poll() {
+absl::Status ModelManager::Poll() {
   const absl::StatusOr<RepositoryListing> listing = ScanRepository(options_.repository);
   // If the repository cannot be read (a network share may be away for a moment), nothing is taken out of service.
-  if (!listing.ok()) return LogNewWarnings({std::string(listing.status().message())});
-  Reconcile(*listing);
+  if (!listing.ok()) {
+    LogNewWarnings({std::string(listing.status().message())});
+    return absl::OkStatus();
+  }
+  return Reconcile(*listing);
 }
 
 void ModelManager::LogNewWarnings(const std::vector<std::string>& warnings) {
@@ -227,7 +268,7 @@ void ModelManager::LogNewWarnings(const std::vector<std::string>& warnings) {
   warnings_ = {warnings.begin(), warnings.end()};
 }
 
-void ModelManager::Reconcile(const RepositoryListing& listing) {
+absl::Status ModelManager::Reconcile(const RepositoryListing& listing) {
   LogNewWarnings(listing.warnings);
   std::set<std::string> present(listing.unreadable.begin(), listing.unreadable.end());
   for (const ModelFolder& folder : listing.models) present.insert(folder.name);
@@ -236,10 +277,13 @@ void ModelManager::Reconcile(const RepositoryListing& listing) {
     for (const int64_t version : models_.Versions(name)) Remove(name, version, false);
   }
   for (const ModelFolder& folder : listing.models) {
-    if (stopping_) return;
-    // Problems are already in the log and in the table.
-    ReconcileModel(folder, false).IgnoreError();
+    if (stopping_.stop_requested()) break;
+    LogFailure(CatchExceptions([&] {
+      ReconcileModel(folder, false).IgnoreError();  // its problems are already in the log and in the table
+      return absl::OkStatus();
+    }));
   }
+  return absl::OkStatus();
 }
 
 ModelManager::Choice ModelManager::Choose(const ModelFolder& folder) {
@@ -282,7 +326,7 @@ absl::Status ModelManager::ReconcileModel(const ModelFolder& folder, bool retrie
     if (!Contains(listed, version)) Fail(folder.name, version, failures[version]);
   }
   for (const int64_t version : choice.wanted) {
-    if (stopping_) return DrainingError();
+    if (stopping_.stop_requested()) return DrainingError();
     if (absl::Status status = LoadVersion(folder.name, version, retries); !status.ok()) failures[version] = status;
   }
   if (!failures.empty()) return StatusOfFailures(folder.name, failures);
@@ -305,32 +349,25 @@ absl::Status ModelManager::LoadVersion(const std::string& name, int64_t version,
   const bool is_ready = Contains(models_.ReadyVersions(name), version);
   models_.AddLoading(name, version);
   if (!is_ready) ObserveState(name, version, false);
-  attempt.status = Replace(name, version, attempt);
+  attempt.status = CatchExceptions([&] { return Replace(name, version, attempt); });
   if (absl::IsResourceExhausted(attempt.status)) {
     attempt.wait = std::max(options_.poll_interval, std::min(2 * attempt.wait, kLongestWait));
     attempt.next_try = SteadyNow() + attempt.wait;
   } else {
     attempt.next_try = absl::InfiniteFuture();
   }
-  if (!attempt.status.ok() && !absl::IsCancelled(attempt.status)) Fail(name, version, attempt.status);
+  if (!attempt.status.ok() && !IsDraining(attempt.status)) Fail(name, version, attempt.status);
   return attempt.status;
 }
 
 absl::Status ModelManager::Replace(const std::string& name, int64_t version, Attempt& attempt) {
-  try {
-    return ReplaceWithinMemory(name, version, attempt);
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory();
-  }
-}
-
-absl::Status ModelManager::ReplaceWithinMemory(const std::string& name, int64_t version, Attempt& attempt) {
   const absl::Time start = SteadyNow();
   MemoryBudget::Reservation memory;
   if (options_.memory_budget != nullptr) {
     ASSIGN_OR_RETURN(memory, options_.memory_budget->Reserve(MemoryBudget::Use::kModels, 0));
   }
-  ASSIGN_OR_RETURN(LoadedModel loaded, LoadModelVersion(FolderOf(name), version, &memory));
+  ASSIGN_OR_RETURN(LoadedModel loaded,
+                   LoadModelVersion(FolderOf(name), version, {.memory = &memory, .stop = stopping_.get_token()}));
   if (loaded.content == attempt.content) {
     models_.SetFailed(name, version, {});  // clears the problems of a broken successor that is gone
     return absl::OkStatus();
@@ -338,8 +375,8 @@ absl::Status ModelManager::ReplaceWithinMemory(const std::string& name, int64_t 
   ASSIGN_OR_RETURN(std::unique_ptr<ServedModel> made, Build(name, version, loaded, std::move(memory)));
   const ModelHandle model = Adopt(std::move(made));
   const bool has_plans = builder_.FindPlans(*model, FolderOf(name) / absl::StrCat(version));
-  builder_.WarmUp(*model, stopping_);
-  if (stopping_) return DrainingError();
+  builder_.WarmUp(*model, stopping_.get_token());
+  if (stopping_.stop_requested()) return DrainingError();
   // The successor is expected to take as long, and as much memory, as its predecessor.
   absl::StatusOr<ModelHandle> predecessor = models_.Find(name, version);
   if (!predecessor.ok()) predecessor = models_.Find(name, 0);
@@ -367,7 +404,7 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelManager::Build(const std::stri
                                                                  LoadedModel& loaded,
                                                                  MemoryBudget::Reservation memory) const {
   RETURN_IF_ERROR(memory.Resize(kCopiesOfWeights * memory.bytes()));
-  ASSIGN_OR_RETURN(std::unique_ptr<ServedModel> made, builder_.Make(name, version, loaded));
+  ASSIGN_OR_RETURN(std::unique_ptr<ServedModel> made, builder_.Make(name, version, loaded, stopping_.get_token()));
   loaded.graph = Graph();
   int64_t host_bytes = 0;
   for (size_t i = 0; i < made->on_device.size(); ++i) {
@@ -379,7 +416,7 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelManager::Build(const std::stri
 }
 
 void ModelManager::Fail(const std::string& name, int64_t version, const absl::Status& status) {
-  std::vector<std::string> problems = ProblemsOf(status);
+  std::vector<std::string> problems = ProblemsOf(status).Lines();
   for (const std::string& problem : problems) {
     Log(LogLevel::kError, "model broken", {{"model", name}, {"version", version}, {"problem", problem}});
   }

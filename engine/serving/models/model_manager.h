@@ -15,7 +15,6 @@
 //   A version that is no longer asked for, but whose folder exists, is removed only when all versions that are asked
 //   for are ready. So a broken new version does not take a working one out of service.
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <filesystem>
@@ -23,6 +22,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -76,8 +76,10 @@ class ModelManager {
   void WaitUntilLoaded() const;
   bool loaded() const;
 
-  // Refuses waiting and later jobs (UNAVAILABLE, DRAINING), and ends the current load as soon as possible. Blocks until
-  // no job runs. Idempotent.
+  // Refuses waiting and later jobs (UNAVAILABLE, DRAINING), and asks the current load to end. Returns at once.
+  // Idempotent.
+  void RequestStop();
+  // Does the same, and blocks until no job runs.
   void Stop();
 
  private:
@@ -119,8 +121,8 @@ class ModelManager {
 
   // Scans the repository. A broken version is tried again only after its files have changed. A version that found no
   // memory, which may be free by now, is also tried again after a wait that doubles each time.
-  void Poll();
-  void Reconcile(const RepositoryListing& listing);
+  absl::Status Poll();
+  absl::Status Reconcile(const RepositoryListing& listing);
   void LogNewWarnings(const std::vector<std::string>& warnings);
   // Brings one model to the state that its folder and the calls ask for. retries: tries broken versions again even if
   // their files have not changed. Returns FAILED_PRECONDITION (BAD_MODEL) with every problem of every broken version.
@@ -129,7 +131,6 @@ class ModelManager {
   // Returns OK if the version in service matches the files.
   absl::Status LoadVersion(const std::string& name, int64_t version, bool retries);
   absl::Status Replace(const std::string& name, int64_t version, Attempt& attempt);
-  absl::Status ReplaceWithinMemory(const std::string& name, int64_t version, Attempt& attempt);
   // Compiles the version and frees its graph. memory: the reservation of the graph.
   absl::StatusOr<std::unique_ptr<ServedModel>> Build(const std::string& name, int64_t version, LoadedModel& loaded,
                                                      MemoryBudget::Reservation memory) const;
@@ -153,8 +154,8 @@ class ModelManager {
   std::set<std::string> warnings_;     // of the last scan
 
   mutable absl::Mutex mutex_;
-  SteadyCondVar changed_;              // signalled when stopping_, polls_soon_, jobs_ or retired_ changes
-  std::atomic<bool> stopping_{false};  // changes under mutex_
+  SteadyCondVar changed_;      // signalled when stopping_, polls_soon_, jobs_ or retired_ changes
+  std::stop_source stopping_;  // changes under mutex_
   bool loaded_ ABSL_GUARDED_BY(mutex_) = false;
   bool polls_soon_ ABSL_GUARDED_BY(mutex_) = false;  // PollSoon was called
   bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;

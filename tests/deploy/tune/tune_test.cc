@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -171,6 +172,39 @@ TEST_F(TuneTest, ABrokenModelListsItsProblems) {
   EXPECT_THAT(err_.str(), StartsWith("voxserve-tune: the model has 2 problems:\n  "));
   EXPECT_THAT(err_.str(), HasSubstr("conv.bias"));
   EXPECT_THAT(err_.str(), HasSubstr("norm.bias"));
+}
+
+TEST_F(TuneTest, HostileFilesAreRefusedAndNothingIsWritten) {
+  const fs::path graph = model_ / "1/model.textproto";
+  const fs::path config = model_ / "config.textproto";
+  const auto expect_refused = [&](const std::string& why) {
+    EXPECT_EQ(TuneOnCpu({Scan("a.bin")}), 1) << why;
+    EXPECT_THAT(err_.str(), HasSubstr(why));
+    fs::remove(config);
+    fs::remove_all(model_ / "1");
+    SmallModel().WriteTo(model_);
+  };
+  std::string deep;
+  for (int i = 0; i < 300'000; ++i) deep += "nodes { ";
+  WriteFile(graph, deep);
+  expect_refused("recursion limit of 32");
+  WriteFile(config, deep);
+  expect_refused("recursion limit of 32");
+  fs::resize_file(graph, uint64_t{1} << 40);
+  expect_refused("model.textproto: cannot be read (it has 1099511627776 bytes; at most 8388608 are read)");
+  fs::remove(graph);
+  ASSERT_EQ(mkfifo(graph.c_str(), 0600), 0);
+  expect_refused("model.textproto: cannot be read (no regular file)");
+  std::string nodes;
+  for (int i = 0; i < 1'000'000; ++i) nodes += "nodes {}";
+  WriteFile(graph, nodes);
+  expect_refused("has 1000000 nodes; at most 10000 are possible");
+  std::string unknown;
+  for (int i = 0; i < 1000; ++i) unknown += "q: 1\n";
+  WriteFile(config, unknown);
+  expect_refused("the model has 1000 problems:");
+  EXPECT_THAT(err_.str(), HasSubstr("  and 900 more\n"));
+  EXPECT_THAT(FilesIn(model_ / "1/plans"), ::testing::IsEmpty());
 }
 
 TEST_F(TuneTest, WhatIsNotThereIsNamed) {

@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <stop_token>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "engine/model/digest.h"
 #include "tests/support/model_folder.h"
 
@@ -68,8 +70,8 @@ TEST(SafetensorsTest, Headers) {
   EXPECT_THAT(ProblemsIn("1234567"), ElementsAre("weights.safetensors: has 7 bytes; the header's size alone takes 8"));
   EXPECT_THAT(
       ProblemsIn(std::string("\x03\0\0\0\0\0\0\0{}", 10)),
-      ElementsAre("weights.safetensors: says that its header has 3 bytes, of 2 after the size; at most 100000000 "
-                  "are allowed"));
+      ElementsAre("weights.safetensors: says that its header has 3 bytes, of 2 after the size; at most 16777216 "
+                  "are possible"));
   EXPECT_THAT(ProblemsIn(std::string(8, '\xff') + "{}"),
               ElementsAre(HasSubstr("says that its header has 18446744073709551615 bytes, of 2 after the size")));
   EXPECT_THAT(ProblemsIn(SafetensorsFile("", "")), ElementsAre(HasSubstr("its header is not valid JSON")));
@@ -150,6 +152,56 @@ TEST(SafetensorsTest, NamesMustBeUnique) {
               ElementsAre("tensor \"a\": appears twice in weights.safetensors"));
 }
 
+TEST(SafetensorsTest, OfANameThatAppearsTwiceTheFirstIsRead) {
+  const std::string file = SafetensorsFile(
+      R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"a":{"dtype":"F32","shape":[],"data_offsets":[0,9]}})",
+      "12");
+  EXPECT_THAT(ProblemsIn(file), ElementsAre("tensor \"a\": appears twice in weights.safetensors"));
+}
+
+TEST(SafetensorsTest, FieldsThatNobodyReadsMayBeAnything) {
+  const std::string more = R"("x":[[1],{"dtype":"I8","shape":[9]}],"y":null,"z":-1.5e3,"u":{"shape":[7]})";
+  EXPECT_THAT(ProblemsIn(SafetensorsFile(R"({"__metadata__":{"a":[[1]],"dtype":"F32"},"a":{)" + more +
+                                             R"(,"dtype":"U8",)" + more + R"(,"shape":[2],"data_offsets":[0,2]}})",
+                                         "12")),
+              IsEmpty());
+}
+
+TEST(SafetensorsTest, FieldsOfAnotherPlaceDoNotCount) {
+  const std::string incomplete = "tensor \"a\": its header entry needs dtype, shape and data_offsets";
+  for (const std::string entry :
+       {R"(["dtype","F32"])", R"({"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
+        R"([{"dtype":"U8","shape":[0],"data_offsets":[0,0]}])",
+        R"({"dtype":"U8","shape":{"0":1},"data_offsets":[0,0]})", R"("dtype")", "[]", "{}", "null", "true"}) {
+    EXPECT_THAT(ProblemsOfEntry(entry, 0), ElementsAre(incomplete)) << entry;
+  }
+  for (const std::string shape :
+       {"[[1]]", "[1,[1]]", "[{\"dtype\":1}]", "[true]", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]"}) {
+    EXPECT_THAT(ProblemsOfEntry("{\"dtype\":\"U8\",\"shape\":" + shape + ",\"data_offsets\":[0,1]}", 1),
+                ElementsAre("tensor \"a\": its shape is not a list of sizes, or too large"))
+        << shape;
+  }
+}
+
+TEST(SafetensorsTest, NumbersOfTensorsAndTheirHeaderAreBounded) {
+  const auto file_of = [](size_t num_tensors) {
+    std::string header = "{";
+    for (size_t i = 0; i < num_tensors; ++i) {
+      absl::StrAppend(&header, i == 0 ? "" : ",", "\"t", i, R"(":{"dtype":"F32","shape":[0],"data_offsets":[0,0]})");
+    }
+    return SafetensorsFile(header + "}", "");
+  };
+  Problems problems;
+  EXPECT_EQ(ParseSafetensors(file_of(kMaxStoredTensors), &problems).by_name.size(), kMaxStoredTensors);
+  EXPECT_THAT(problems, IsEmpty());
+  EXPECT_FALSE(ParseSafetensors(file_of(kMaxStoredTensors + 1), &problems).is_listed);
+  EXPECT_THAT(problems, ElementsAre("weights.safetensors: has more than 65536 tensors; at most so many are possible"));
+  EXPECT_THAT(ProblemsIn(SafetensorsFile("{}" + std::string(kMaxSafetensorsHeaderBytes - 2, ' '), "")), IsEmpty());
+  EXPECT_THAT(ProblemsIn(SafetensorsFile("{}" + std::string(kMaxSafetensorsHeaderBytes - 1, ' '), "")),
+              ElementsAre(HasSubstr("says that its header has 16777217 bytes, of 16777217 after the size; at most "
+                                    "16777216 are possible")));
+}
+
 TEST(SafetensorsTest, DeepNestingIsAProblemAndNoCrash) {
   const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
   EXPECT_THAT(ProblemsOfEntry("{\"dtype\":\"F32\",\"shape\":" + deep + ",\"data_offsets\":[0,4]}", 4),
@@ -182,6 +234,12 @@ TEST(DigestTest, IsSha256OfSizesAndParts) {
   EXPECT_EQ(Sha256OfParts({"abc", ""}), "3e2f8940c3a0e0fd6f6e07bbf07f015dd7c147431e5fa14bf3f225d782641540");
   EXPECT_EQ(Sha256OfParts({}), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_NE(Sha256OfParts({"ab", "c"}), Sha256OfParts({"a", "bc"}));
+  // Parts are hashed in pieces. Computed in Python as above, of 100,000,000 bytes "x".
+  EXPECT_EQ(Sha256OfParts({std::string(100'000'000, 'x')}),
+            "80b3f1d19e048c69c77ba66394585dd75c916e5872c019dc676815927c411cf7");
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_NE(Sha256OfParts({"abc"}, stop.get_token()), Sha256OfParts({"abc"}));
 }
 
 }  // namespace

@@ -100,7 +100,7 @@ TEST_F(WeightsFileTest, AFileThatIsCutShortMeanwhileIsAProblem) {
   EXPECT_FALSE(tensors.has_data);
   EXPECT_THAT(problems_, ElementsAre(absl::StrCat("weights.safetensors: cannot be read (only ", content.size() - 3,
                                                   " of ", content.size(), " bytes)")));
-  problems_.clear();
+  problems_ = {};
   WriteFile(path_, content);
   std::optional<WeightsFile> another = Open();
   ASSERT_TRUE(another.has_value());
@@ -155,7 +155,7 @@ TEST_F(WeightsFileTest, NoWeightsAreReadOfAFileThatDoesNotBelongToItsNetwork) {
     absl::StatusOr<MemoryBudget::Reservation> memory = budget.Reserve(MemoryBudget::Use::kModels, 0);
     ASSERT_TRUE(memory.ok());
     const int64_t read_before = BytesRead();
-    const absl::Status status = LoadGraph(folder_.path() / "1", &*memory).status();
+    const absl::Status status = LoadGraph(folder_.path() / "1", {.memory = &*memory}).status();
     EXPECT_LT(BytesRead() - read_before, 64 << 10);
     EXPECT_EQ(ReasonOf(status), error_reason::kBadModel) << status;
     EXPECT_THAT(ProblemsOf(status), Contains(HasSubstr(one.problem)));

@@ -14,6 +14,7 @@
 #include <memory>
 #include <new>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -44,8 +45,18 @@ inline support::TestModel ModelOf(int label, float variant = 0) {
 class ManagerObserver final : public EngineObserver {
  public:
   void OnModelState(std::string_view model, int64_t version, bool ready) override {
+    std::function<void()> call;
+    {
+      absl::MutexLock lock(&mutex_);
+      states_[{std::string(model), version}] = ready;
+      call.swap(at_next_state_);
+    }
+    if (call) call();
+  }
+  // Calls `call` on the manager's thread when the next version begins to load or becomes ready.
+  void CallAtNextState(std::function<void()> call) {
     absl::MutexLock lock(&mutex_);
-    states_[{std::string(model), version}] = ready;
+    at_next_state_ = std::move(call);
   }
   void OnModelRemoved(std::string_view model, int64_t version) override {
     absl::MutexLock lock(&mutex_);
@@ -56,6 +67,7 @@ class ManagerObserver final : public EngineObserver {
   void OnPlanLookup(bool) override {
     absl::MutexLock lock(&mutex_);
     ++num_builds_;
+    if (!exception_.empty()) throw std::length_error(std::exchange(exception_, ""));
     if (num_builds_without_memory_ > 0) {
       --num_builds_without_memory_;
       throw std::bad_alloc();
@@ -66,6 +78,11 @@ class ManagerObserver final : public EngineObserver {
   void TakeMemoryFrom(int num_builds) {
     absl::MutexLock lock(&mutex_);
     num_builds_without_memory_ = num_builds;
+  }
+  // Makes the next build of a version fail with an exception other than std::bad_alloc.
+  void FailNextBuild(const std::string& what) {
+    absl::MutexLock lock(&mutex_);
+    exception_ = what;
   }
   void OnDeviceMemory(std::string_view, std::string_view kind, int64_t bytes) override {
     absl::MutexLock lock(&mutex_);
@@ -115,6 +132,8 @@ class ManagerObserver final : public EngineObserver {
   States states_ ABSL_GUARDED_BY(mutex_);
   int num_builds_ ABSL_GUARDED_BY(mutex_) = 0;
   int num_builds_without_memory_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string exception_ ABSL_GUARDED_BY(mutex_);
+  std::function<void()> at_next_state_ ABSL_GUARDED_BY(mutex_);
   int64_t weight_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

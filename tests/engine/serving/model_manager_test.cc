@@ -313,6 +313,42 @@ TEST_P(ModelManagerTest, ASearchEndsWithTheVersionThatItIsFor) {
   EXPECT_TRUE(observer_.AwaitWeightBytes(0));
 }
 
+TEST_P(ModelManagerTest, AnExceptionIsAProblemOfItsVersion) {
+  Write("a", 1, ModelOf(0));
+  Start();
+  Write("a", 2, ModelOf(1));
+  observer_.FailNextBuild("vector::_M_default_append");
+  const absl::Status status = Load("a").status();
+  EXPECT_EQ(ReasonOf(status), error_reason::kBadModel) << status;
+  EXPECT_THAT(MessageOf(status), HasSubstr("version 2 has 1 problem: it failed with \"vector::_M_default_append\""));
+  EXPECT_THAT(InfoOf("a", 2).problems, SizeIs(1));
+  EXPECT_THAT(Answer("a"), Pair(1, 0));
+  EXPECT_THAT(Load("a").value(), ElementsAre(1, 2));
+}
+
+TEST_P(ModelManagerTest, OfManyBrokenVersionsTheErrorNamesTheFirst) {
+  Write("a", 1, ModelOf(0));
+  Start();
+  for (int64_t version = 2; version <= 16; ++version) {
+    support::WriteFile(root_.path() / "a" / std::to_string(version) / "model.textproto", "nodes {}");
+  }
+  const std::string message = MessageOf(Load("a").status());
+  EXPECT_THAT(message, HasSubstr("version 11 has "));
+  EXPECT_THAT(message, ::testing::EndsWith("; and 5 more versions have problems"));
+}
+
+TEST_P(ModelManagerTest, ALoadEndsWhenLoadingStops) {
+  Write("a", 1, ModelOf(0));
+  Start();
+  Write("b", 1, ModelOf(1));
+  observer_.CallAtNextState([this] { engine_->StopLoading(); });  // while "b" is loaded
+  EXPECT_EQ(ReasonOf(Load("b").status()), error_reason::kDraining);
+  EXPECT_THAT(InfoOf("b", 1).problems, IsEmpty()) << "that is no problem of the version";
+  EXPECT_EQ(ReasonOf(Load("b").status()), error_reason::kDraining);
+  EXPECT_THAT(Answer("a"), Pair(1, 0)) << "what serves still does";
+  engine_->Drain();
+}
+
 TEST_P(ModelManagerTest, NothingIsLoadedOrUnloadedAfterADrain) {
   Write("a", 1, ModelOf(0));
   Start();

@@ -319,14 +319,15 @@ TEST(ReadPlanTest, AFileWithoutPermissionIsRefused) {
   const TemporaryFolder folder;
   WriteFile(folder.path() / "p", PlanText(ExamplePlan()));
   fs::permissions(folder.path() / "p", fs::perms::none);
-  EXPECT_THAT(ProblemsOf(ReadPlan(folder.path() / "p").status()), ElementsAre("p: cannot be opened"));
+  EXPECT_THAT(ProblemsOf(ReadPlan(folder.path() / "p").status()), ElementsAre("p: cannot be read (Permission denied)"));
 }
 
 TEST(ReadPlanTest, AHugeFileIsRefused) {
   const TemporaryFolder folder;
   WriteFile(folder.path() / "p", PlanText(ExamplePlan()));
   fs::resize_file(folder.path() / "p", uint64_t{1} << 40);  // sparse
-  EXPECT_THAT(ProblemsOf(ReadPlan(folder.path() / "p").status()), ElementsAre("p: is larger than 4194304 bytes"));
+  EXPECT_THAT(ProblemsOf(ReadPlan(folder.path() / "p").status()),
+              ElementsAre("p: cannot be read (it has 1099511627776 bytes; at most 4194304 are read)"));
   EXPECT_THAT(ProblemsIn(std::string(kMaxPlanFileBytes + 1, '\n')), ElementsAre("plan: is larger than 4194304 bytes"));
 }
 
