@@ -75,6 +75,13 @@ def serve_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield _start(stack, tmp_path_factory.mktemp("server"))
 
 
+@pytest.fixture(scope="module")
+def serve_repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], Server]]:
+    """serve_repository(folder) starts a server with the models of a folder for all tests of a module."""
+    with ExitStack() as stack:
+        yield lambda folder: _start(stack, tmp_path_factory.mktemp("server"), f"--model_repository={folder}")
+
+
 def _start(stack: ExitStack, folder: Path, *flags: str, read_log: object = None, **options: Any) -> Server:
     binary = os.environ.get("VOXSERVE_BINARY")
     if not binary:
