@@ -11,9 +11,16 @@ set -euo pipefail
 programs=$(realpath "$1") corpus=$(realpath "$2") seconds=$3 jobs=${5:-$(nproc)}
 mkdir -p "$4/findings" "$4/logs"
 out=$(realpath "$4")
-# Bytes an input may have, and MiB that the process and one allocation may take. An input of this size asks for no more:
+# MiB that the process and one allocation may take. An input of at most max_len bytes asks for no more:
 # readers allocate at most 264 bytes a byte (client/cpp/io/point_cloud_reader.h).
-limits=(-max_len=16384 -rss_limit_mb=2048 -malloc_limit_mb=256 -timeout=10)
+limits=(-rss_limit_mb=2048 -malloc_limit_mb=256 -timeout=10)
+# max_len NAME: texts and headers may be nested, and a parser that calls itself for each level breaks at 100,000 levels.
+max_len() {
+  case $1 in
+    model | model_config | plan | safetensors) echo 131072 ;;
+    *) echo 16384 ;;
+  esac
+}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1} UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 
 # number LOG NAME: prints the last value of a name in libFuzzer's lines: "#1024 NEW cov: 512 ft: 900 ...".
@@ -22,7 +29,7 @@ number() { sed -n "s/^#[0-9].* $2: \([0-9]*\).*/\1/p" "$1" | tail -n 1; }
 fuzz_one() {
   local name=$1 log=$out/logs/$1.log status=0 runs
   mkdir -p "$out/corpus/$name"
-  (cd "$out/findings" && "$programs/fuzz_$name" "${limits[@]}" -max_total_time="$seconds" -print_final_stats=1 \
+  (cd "$out/findings" && "$programs/fuzz_$name" -max_len="$(max_len "$name")" "${limits[@]}" -max_total_time="$seconds" -print_final_stats=1 \
     -artifact_prefix="$name-" "$out/corpus/$name" "$corpus/$name" >"$log" 2>&1 </dev/null) || status=$?
   runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
   printf '%s: %s inputs, %s branches reached, %s\n' "$name" "${runs:-?}" "$(number "$log" cov)" \

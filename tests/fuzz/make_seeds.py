@@ -47,9 +47,15 @@ def safetensors(tensors: dict[str, np.ndarray]) -> bytes:
         dtype = {"float32": "F32", "float16": "F16", "int64": "I64"}[values.dtype.name]
         header[name] = {"dtype": dtype, "shape": values.shape, "data_offsets": [len(data), len(data) + values.nbytes]}
         data += values.tobytes()
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + data
+    return with_size(json.dumps(header).encode()) + data
 
+
+def with_size(header: bytes) -> bytes:
+    """Returns the beginning of a safetensors file: the header's size and the header."""
+    return struct.pack("<Q", len(header)) + header
+
+
+DEEP = b"[" * 120_000
 
 SMALL_MODEL = """
 dimension: 3
@@ -74,6 +80,13 @@ def models() -> dict[str, bytes]:
         "model_config/small": bytes([2])
         + b'classes { id: 0 name: "road" color: "#804080" } ignore_label: 255\nbatching { max_batch_requests: 4 }',
         "model_config/empty": bytes([0]),
+        # Nested so deeply that a parser which calls itself for each level would overflow its stack.
+        "model/deep": b'nodes { name: "a" } a: ' + DEEP,
+        "model_config/deep": bytes([2]) + b"max_points: 1 a: " + DEEP,
+        "safetensors/deep": with_size(b'{"a":' + DEEP),
+        "safetensors/sizes_within_sizes": with_size(
+            b'{"a":{"dtype":"F32","data_offsets":[0,0],"shape":[0,[],' + b"[" * 20_000 + b"]" * 20_000 + b"]}}"
+        ),
     }
     for folder in sorted((ROOT / "tests/golden/networks").iterdir()):
         text = (folder / "1/model.textproto").read_bytes()
@@ -142,7 +155,8 @@ HTTP = {
 
 
 def main(folder: str) -> None:
-    inputs = {**requests(), **models(), "plan/two_buckets": PLAN.encode(), **scans(), **HTTP}
+    plans = {"plan/two_buckets": PLAN.encode(), "plan/deep": b"buckets { } a: " + DEEP}
+    inputs = {**requests(), **models(), **plans, **scans(), **HTTP}
     for name, contents in inputs.items():
         path = pathlib.Path(folder) / name
         path.parent.mkdir(parents=True, exist_ok=True)
