@@ -174,9 +174,11 @@ absl::Status Server::StartEngine(const EngineFactory& make_engine) {
 }
 
 Services::Options Server::ServicesOptions() {
+  const int64_t max_client_info_calls = std::max(kMinInfoCalls, options_.max_client_streams);
   Services::Options options{.calls = {.max_calls = kCallShares * options_.max_client_calls,
                                       .max_client_calls = options_.max_client_calls,
-                                      .max_client_info_calls = std::max(kMinInfoCalls, options_.max_client_streams),
+                                      .max_info_calls = kCallShares * max_client_info_calls,
+                                      .max_client_info_calls = max_client_info_calls,
                                       .max_streams = kCallShares * options_.max_client_streams,
                                       .max_client_streams = options_.max_client_streams},
                             .max_message_bytes = options_.max_message_bytes,
@@ -239,9 +241,10 @@ absl::Status Server::StartGrpc() {
                                return useless_calls_.HasTokens(client) && penalties_.HasTokens(client) &&
                                       long_penalties_.HasTokens(client);
                              },
-                         .has_work = [this](const std::string& peer) { return services_->HasWork(peer); },
+                         .idle_since = [this](const std::string& peer) { return services_->IdleSince(peer); },
                          .on_closed = [this](std::string_view why) { metrics_->OnCallEndedEarly(why); },
                          .on_unused = [this](std::string_view why) { metrics_->OnUnusedConnection(why); },
+                         .on_gone = [this](const std::string& peer) { OnGone(peer); },
                          .on_open_connections = [this](int64_t open) { metrics_->OnConnections(open); }};
   ASSIGN_OR_RETURN(acceptor_, Acceptor::Listen(port));
   port.what = "administration";
@@ -315,6 +318,8 @@ std::map<std::string, SocketTraffic> Server::LookAtTraffic() {
 
 std::string Server::SourceOf(const std::string& peer) const { return proxied_peers_.SourceOf(peer); }
 
+bool Server::IsOpen(const std::string& peer) const { return acceptor_->IsOpen(peer) || admin_acceptor_->IsOpen(peer); }
+
 void Server::OnCall(const std::string& peer) {
   for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) acceptor->OnCall(peer);
   if (flood_guard_ != nullptr) flood_guard_->OnCall(peer);
@@ -324,6 +329,10 @@ void Server::OnCall(const std::string& peer) {
 void Server::OnMessage(const std::string& peer, int64_t bytes, bool is_first) {
   if (upload_guard_ != nullptr) upload_guard_->OnMessage(peer, bytes, is_first);
   if (stray_guard_ != nullptr) stray_guard_->OnMessage(peer, bytes);
+}
+
+void Server::OnUsed(const std::string& peer, absl::Time until) {
+  for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) acceptor->SetInUse(peer, until);
 }
 
 void Server::OnIdle(const std::string& peer) {

@@ -95,8 +95,11 @@ class Server final : private ConnectionObserver {
   absl::Status StartHttp();
   void StartGuards();
   std::string SourceOf(const std::string& peer) const override;
+  bool IsOpen(const std::string& peer) const override;
+  void OnGone(const std::string& peer) override { services_->OnConnectionGone(peer); }
   void OnCall(const std::string& peer) override;
   void OnMessage(const std::string& peer, int64_t bytes, bool is_first) override;
+  void OnUsed(const std::string& peer, absl::Time until) override;
   void OnIdle(const std::string& peer) override;
   // Count a call without its request or one that was cancelled at once, and a refused call (CallRate). When a client
   // has caused too many of them, these functions close its connection. Useless calls count for the client's address,

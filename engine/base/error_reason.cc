@@ -48,6 +48,8 @@ absl::Status OutOfMemoryError(std::string_view message) { return Exhausted(messa
 
 bool IsOutOfMemory(const absl::Status& status) { return ReasonOf(status) == error_reason::kOutOfMemory; }
 
+absl::Status GaveWayError(std::string_view message) { return ExhaustedForNow(message, error_reason::kGaveWay); }
+
 absl::Status ClientLimitError(std::string_view message) { return ExhaustedForNow(message, error_reason::kClientLimit); }
 
 absl::Duration RetryDelayOf(const absl::Status& status) {

@@ -38,7 +38,8 @@ inline constexpr std::string_view kDraining = "DRAINING";
 inline constexpr std::string_view kQueueFull = "QUEUE_FULL";
 inline constexpr std::string_view kMalformed = "MALFORMED_MESSAGE";  // the bytes are no message, or exceed limits
 inline constexpr std::string_view kClientLimit = "CLIENT_LIMIT";     // one client uses more than its share
-inline constexpr std::string_view kStreamIdle = "STREAM_IDLE";       // a stream without a config, or without messages
+inline constexpr std::string_view kGaveWay = "GAVE_WAY";  // idle at a limit of the server, and another needed the place
+inline constexpr std::string_view kStreamIdle = "STREAM_IDLE";  // a stream without a config, or without messages
 inline constexpr std::string_view kRequestIncomplete = "REQUEST_INCOMPLETE";  // the request of a call did not arrive
 inline constexpr std::string_view kAnswerUnread = "ANSWER_UNREAD";            // the client did not read its answer
 inline constexpr std::string_view kDeadlineExpired = "DEADLINE_EXPIRED";
@@ -77,6 +78,10 @@ absl::Status OutOfMemoryError(std::string_view message = "the server has no memo
 bool IsOutOfMemory(const absl::Status& status);
 // Returns RESOURCE_EXHAUSTED (CLIENT_LIMIT): one client uses more than its share. The retry delay is 100 ms.
 absl::Status ClientLimitError(std::string_view message);
+
+// Returns RESOURCE_EXHAUSTED (GAVE_WAY): the call was idle, and its place went to another client. The retry delay is
+// 100 ms.
+absl::Status GaveWayError(std::string_view message);
 
 // Returns the attached retry delay; absl::InfiniteDuration() if there is none.
 absl::Duration RetryDelayOf(const absl::Status& status);

@@ -16,6 +16,7 @@
 
 #include "absl/time/clock.h"
 #include "engine/base/logging.h"
+#include "engine/base/steady_time.h"
 #include "server/sockets/descriptor_limit.h"
 #include "server/sockets/listen.h"
 #include "server/sockets/listen_error.h"
@@ -38,9 +39,11 @@ constexpr int64_t kReservedDescriptors = 256;  // for models, plans, HTTP, and c
 constexpr int64_t kClientShare = 4;            // by default, a client may have a quarter of all connections
 
 constexpr int kMaxAcceptsPerTurn = 64;  // then other work gets its turn
-constexpr int kMaxAsked = 64;           // connections checked for work when one new connection needs room
 constexpr int kMaxEvents = 64;
+constexpr int64_t kMaxWithoutProxyHeader = 64;  // proxies' connections beyond the limit, until their clients are known
 constexpr std::chrono::milliseconds kPause(100);  // pause after which accepting is tried again
+// A connection that has sent nothing for this time gives way to any other; a handshake needs one round trip before it.
+constexpr absl::Duration kSilent = absl::Seconds(1);
 
 // The number that epoll reports with an event: the index of a listener, kWakeUp, or the id of a connection, from
 // kFirstConnection on.
@@ -136,7 +139,8 @@ Acceptor::Acceptor(const Options& options, std::vector<Descriptor> listeners, De
       wake_up_(std::move(wake_up)),
       listeners_(std::move(listeners)),
       spare_(OpenSpare()),
-      next_id_(kFirstConnection) {}
+      next_id_(kFirstConnection),
+      places_(options.places) {}
 
 Acceptor::~Acceptor() {
   Stop();
@@ -287,9 +291,9 @@ void Acceptor::AcceptFrom(int listener) {
     std::string client = ClientOf(peer);
     const bool is_of_proxy = std::any_of(options_.trusted_proxies.begin(), options_.trusted_proxies.end(),
                                          [&](const Network& network) { return network.Contains(address); });
-    // For a proxy's connection, the client is known only when the proxy header has come. The client's limits hold from
-    // then on.
-    if ((is_of_proxy || MakeRoomForClient(client, peer)) && MakeRoomInAll(client, peer)) {
+    // For a proxy's connection, the client is known only when the proxy header has come. The limits hold from then on.
+    const int64_t limit = options_.max_connections + (is_of_proxy ? kMaxWithoutProxyHeader : 0);
+    if ((is_of_proxy || MakeRoomForClient(client, peer)) && MakeRoomInAll(client, peer, limit)) {
       Add(std::move(socket), std::move(peer), std::move(client), is_of_proxy);
     } else {
       DropUnsent(socket);
@@ -347,55 +351,54 @@ bool Acceptor::MakeRoomForClient(const std::string& client, std::string_view pee
   return true;
 }
 
-// Makes room for one more connection at the limit of all connections: it closes one that has not sent its first bytes,
-// else one of the largest client. Returns false, and reports the refusal, if neither exists.
-bool Acceptor::MakeRoomInAll(const std::string& client, std::string_view peer) {
-  if (open_connections() < options_.max_connections) return true;
-  const auto found = clients_.find(client);
-  const int64_t num_own = found == clients_.end() ? 0 : found->second.num_connections;
-  if (!waiting_.empty()) {
-    CloseWaiting(*waiting_.begin(), connection_reason::kConnectionLimit);
-    return true;
+// Makes room for one more connection if `limit` are open: it closes the one that gives way. Returns false, and reports
+// the refusal, if none does.
+bool Acceptor::MakeRoomInAll(const std::string& client, std::string_view peer, int64_t limit) {
+  if (open_connections() < limit) return true;
+  const auto idle_since = [this](Id id) { return IdleSince(id); };
+  std::optional<Id> chosen = places_.WhoGivesWay(client, SteadyNow(), idle_since);
+  if (!chosen.has_value() && !waiting_.empty() && SteadyNow() - IdleSince(*waiting_.begin()) >= kSilent) {
+    chosen = *waiting_.begin();
   }
-  if (CloseOneOfLargest(num_own)) return true;
-  Report(peer, connection_reason::kConnectionLimit);
-  return false;
-}
-
-// Closes a connection of the client that has the most, to admit one of a client that has num_own. It chooses the oldest
-// connection without work. If all have work, it chooses the oldest, but only for a client without any connection, so
-// that no other client can keep it out.
-bool Acceptor::CloseOneOfLargest(int64_t num_own) {
-  const auto largest = std::max_element(clients_.begin(), clients_.end(), [](const auto& a, const auto& b) {
-    return a.second.num_connections < b.second.num_connections;
-  });
-  if (largest == clients_.end() || largest->second.num_connections <= num_own + 1) return false;
-  std::optional<Id> chosen;
-  int num_left = kMaxAsked;
-  for (const Id id : largest->second.greeted) {
-    if (--num_left < 0) break;
-    std::string peer;
-    {
-      absl::MutexLock lock(&mutex_);
-      const Connection& connection = connections_.at(id);
-      if (connection.is_closing) continue;
-      peer = connection.peer;
-    }
-    const bool has_work = options_.has_work && options_.has_work(peer);
-    if (!has_work || (num_own == 0 && !chosen.has_value())) chosen = id;
-    if (!has_work) break;
+  if (!chosen.has_value()) {
+    Report(peer, connection_reason::kConnectionLimit);
+    return false;
   }
-  if (!chosen.has_value()) return false;
-  std::string peer;
+  std::string closed;
+  bool is_new_end = false;
   {
     absl::MutexLock lock(&mutex_);
     Connection& connection = connections_.at(*chosen);
-    peer = connection.peer;
-    End(connection);
+    closed = connection.peer;
+    is_new_end = End(connection);
   }
   Remove(*chosen);
-  Report(peer, connection_reason::kConnectionLimit);
+  if (is_new_end) Report(closed, connection_reason::kConnectionLimit);
   return true;
+}
+
+absl::Time Acceptor::IdleSince(Id id) const {
+  std::string peer;
+  absl::Time since;
+  {
+    absl::MutexLock lock(&mutex_);
+    const Connection& connection = connections_.at(id);
+    since = connection.idle_since;
+    if (connection.is_waiting || connection.is_closing) return since;
+    peer = connection.peer;
+  }
+  return options_.idle_since ? std::max(since, options_.idle_since(peer)) : since;
+}
+
+bool Acceptor::IsOpen(const std::string& peer) const {
+  absl::MutexLock lock(&mutex_);
+  return ids_by_peer_.count(peer) > 0;
+}
+
+void Acceptor::SetInUse(const std::string& peer, absl::Time until) {
+  absl::MutexLock lock(&mutex_);
+  const auto [begin, end] = ids_by_peer_.equal_range(peer);
+  for (auto id = begin; id != end; ++id) connections_.at(id->second).idle_since = until;
 }
 
 void Acceptor::Add(Descriptor socket, std::string peer, std::string client, bool is_of_proxy) {
@@ -408,6 +411,8 @@ void Acceptor::Add(Descriptor socket, std::string peer, std::string client, bool
   ++others.num_connections;
   others.waiting.insert(id);
   waiting_.insert(id);
+  const absl::Time now = SteadyNow();
+  places_.Add(client, id, now);
   int64_t open = 0;
   {
     absl::MutexLock lock(&mutex_);
@@ -417,6 +422,7 @@ void Acceptor::Add(Descriptor socket, std::string peer, std::string client, bool
                        .peer = std::move(peer),
                        .client = std::move(client),
                        .first_bytes_by = Clock::now() + absl::ToChronoMilliseconds(options_.first_bytes_timeout),
+                       .idle_since = now,
                        .awaits_proxy_header = is_of_proxy});
     open = static_cast<int64_t>(connections_.size());
   }
@@ -467,13 +473,16 @@ bool Acceptor::CountForSource(Id id, Connection& connection, const std::string& 
   options_.proxied_peers->Set(connection.peer, source);
   const std::string client = ClientOf(source.empty() ? connection.peer : source);
   const auto stop_counting = [&] {
+    waiting_.erase(id);
+    places_.Remove(id);
     const auto found = clients_.find(connection.client);
     found->second.waiting.erase(id);
     if (--found->second.num_connections == 0) clients_.erase(found);
   };
   // The connection must not be closed to make room for itself, so it is not counted while room is made for its client.
   stop_counting();
-  const bool has_room = MakeRoomForClient(client, source.empty() ? connection.peer : source);
+  const std::string_view peer = source.empty() ? connection.peer : source;
+  const bool has_room = MakeRoomForClient(client, peer) && MakeRoomInAll(client, peer, options_.max_connections + 1);
   {
     absl::MutexLock lock(&mutex_);
     connection.client = client;
@@ -481,6 +490,8 @@ bool Acceptor::CountForSource(Id id, Connection& connection, const std::string& 
   Client& others = clients_[client];
   ++others.num_connections;
   others.waiting.insert(id);
+  waiting_.insert(id);
+  places_.Add(client, id, SteadyNow());
   if (has_room) return true;
   {
     absl::MutexLock lock(&mutex_);
@@ -517,11 +528,10 @@ void Acceptor::HandOver(Id id, Connection& connection) {
   {
     absl::MutexLock lock(&mutex_);  // TakeTraffic reads the connection
     connection.is_waiting = false;
+    connection.idle_since = SteadyNow();
   }
   waiting_.erase(id);
-  Client& client = clients_.at(connection.client);
-  client.waiting.erase(id);
-  client.greeted.insert(id);
+  clients_.at(connection.client).waiting.erase(id);
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
   parameters.fd = duplicate.Release();
   grpc_->HandleNewConnection(&parameters);
@@ -579,12 +589,13 @@ void Acceptor::Remove(Id id) {
     open = static_cast<int64_t>(connections_.size());
   }
   waiting_.erase(id);
+  places_.Remove(id);
   const auto client = clients_.find(removed.client);
   client->second.waiting.erase(id);
-  client->second.greeted.erase(id);
   if (--client->second.num_connections == 0) clients_.erase(client);
   removed.socket.Reset();  // closed before the hooks are told
   if (options_.on_open_connections) options_.on_open_connections(open);
+  if (options_.on_gone && !removed.is_waiting) options_.on_gone(removed.peer);
 }
 
 }  // namespace voxserve

@@ -9,14 +9,13 @@
 //   connection that sends other first bytes, or none in time.
 // - Proxies: a trusted proxy says with the PROXY protocol for which address it opens a connection, and that address is
 //   the connection's client. Until this header has come, the connection counts for the proxy's address, to which no
-//   limit per client applies.
+//   limit per client applies. A few such connections may exceed the limit for all.
 // - Limits: there is a limit for all connections, and one for the connections of one client (an IPv4 address, or a /64
 //   of IPv6; see ClientOf in server/sockets/peer.h). At the limit per client, a new connection replaces the client's
-//   oldest connection that still waits for its first bytes. At the limit for all, it replaces the oldest such
-//   connection of any client. If there is none, it can replace a connection of the client with the most connections,
-//   provided that its own client stays below that number. The acceptor then chooses the oldest connection without work
-//   (requests and streams). If all have work, it chooses the oldest one, but only for a client that has no connection
-//   yet. In all other cases it closes the new connection.
+//   oldest connection that still waits for its first bytes. At the limit for all, it replaces the idle connection that
+//   SharedPlaces chooses, or else the oldest that has waited for its first bytes for a second. A connection is idle
+//   while no request runs on it and none of its streams has had points for a while. If no connection gives way, the
+//   acceptor closes the new one.
 // - Descriptors: the acceptor keeps one spare descriptor. When the process runs out of descriptors, the acceptor closes
 //   the spare to accept and close the next connection, then opens it again. Listening goes on.
 //
@@ -68,6 +67,7 @@
 #include "server/sockets/descriptor.h"
 #include "server/sockets/network.h"
 #include "server/sockets/proxied_peers.h"
+#include "server/sockets/shared_places.h"
 #include "server/sockets/socket_traffic.h"
 
 namespace voxserve {
@@ -119,15 +119,18 @@ class Acceptor {
     // connection when its client is known: at once, or for a trusted proxy's when its header has come. Empty: all
     // clients may connect.
     std::function<bool(const std::string& client)> is_welcome;
-    // Returns whether the peer has work (requests or streams) on this server; a connection with work is replaced last.
-    // Empty: no peer has work.
-    std::function<bool(const std::string& peer)> has_work;
+    // Returns since when the peer's open requests and streams have been idle (SharedPlaces::IdleSince), InfinitePast if
+    // it has none. Empty: no peer has any.
+    std::function<absl::Time(const std::string& peer)> idle_since;
+    SharedPlaces::Options places;  // how long a connection is idle before it gives way
     // Called when the acceptor closes a connection, at its arrival or later. reason: one of connection_reason, or the
     // one that was given to Close.
     std::function<void(std::string_view reason)> on_closed;
     // Called when a connection has ended that had no call (OnCall), unless on_closed was called for it or the acceptor
     // was stopped. reason: one of unused_connection.
     std::function<void(std::string_view reason)> on_unused;
+    // Called when a connection that gRPC had has ended.
+    std::function<void(const std::string& peer)> on_gone;
     // Called with the number of open connections whenever it changes.
     std::function<void(int64_t open)> on_open_connections;
   };
@@ -166,6 +169,10 @@ class Acceptor {
 
   // Tells that the peer's connection has carried a call.
   void OnCall(const std::string& peer);
+  // Returns true if the peer has a connection. When it has ended, on_gone is called after this returns false.
+  bool IsOpen(const std::string& peer) const;
+  // Tells that the peer's connection has been of use: it does not count as idle before `until` (by SteadyNow).
+  void SetInUse(const std::string& peer, absl::Time until);
 
   // Returns, by peer, the traffic of each connection of gRPC since the connection began, and the last traffic of those
   // that have ended since the last call.
@@ -187,6 +194,7 @@ class Acceptor {
     std::string peer;
     std::string client;
     Clock::time_point first_bytes_by;
+    absl::Time idle_since;    // by SteadyNow; by what the acceptor itself knows
     int64_t taken_bytes = 0;  // the received bytes that TakeReceivedBytes has returned
     bool has_called = false;  // OnCall was called for it
     bool awaits_proxy_header = false;
@@ -196,7 +204,6 @@ class Acceptor {
   struct Client {
     int64_t num_connections = 0;
     std::set<Id> waiting;  // connections without first bytes
-    std::set<Id> greeted;  // connections that gRPC has
   };
 
   Acceptor(const Options& options, std::vector<Descriptor> listeners, Descriptor epoll, Descriptor wake_up);
@@ -210,8 +217,8 @@ class Acceptor {
   void PauseAccepting(int error);
   void ResumeAccepting();
   bool MakeRoomForClient(const std::string& client, std::string_view peer);
-  bool MakeRoomInAll(const std::string& client, std::string_view peer);
-  bool CloseOneOfLargest(int64_t num_own);
+  bool MakeRoomInAll(const std::string& client, std::string_view peer, int64_t limit);
+  absl::Time IdleSince(Id id) const;
   void Add(Descriptor socket, std::string peer, std::string client, bool is_of_proxy);
   void OnEvent(Id id, uint32_t events);
   bool ReadProxyHeader(Id id, Connection& connection);
@@ -241,6 +248,7 @@ class Acceptor {
   Clock::time_point resume_at_;
   Id next_id_;
   std::unordered_map<std::string, Client> clients_;
+  SharedPlaces places_;   // of all connections
   std::set<Id> waiting_;  // connections without first bytes, oldest first, so the first one's timeout is next
 
   // Only the thread adds and removes connections.

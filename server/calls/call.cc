@@ -44,6 +44,7 @@ void Call::OnDone() {
     is_done_ = true;
   }
   OnClosed();
+  if (was_used_) environment_->connections->OnUsed(peer_, SteadyNow() + kRecentUse);
   const std::shared_ptr<Call> self = shared_from_this();  // OpenCalls may hold the last other reference
   environment_->calls->Close(self);
   if (environment_->calls->NumReading(peer_) == 0) environment_->connections->OnIdle(peer_);
@@ -100,6 +101,21 @@ void Call::CutUnread() {
   if (!is_done_) context_->TryCancel();
 }
 
+absl::Time Call::idle_since() const {
+  const int64_t since = idle_since_ns_;
+  return since == kInUse ? absl::InfiniteFuture() : absl::FromUnixNanos(since);
+}
+
+void Call::BeginUse() {
+  was_used_ = true;
+  idle_since_ns_ = kInUse;
+}
+
+void Call::EndUse() {
+  int64_t in_use = kInUse;
+  idle_since_ns_.compare_exchange_strong(in_use, absl::ToUnixNanos(SteadyNow() + kRecentUse));
+}
+
 void Call::OnOutOfMemory() const { environment_->metrics->OnCallEndedEarly(error_reason::kOutOfMemory); }
 
 bool Call::was_cut() const {
@@ -129,15 +145,15 @@ absl::Status Call::WhyCancelled() const {
 // ---- RequestCall
 
 void RequestCall::Start() {
-  bool is_drained = false;
+  std::optional<absl::Status> refused;
   {
     absl::MutexLock lock(&mutex_);
-    is_drained = is_drained_;
-    is_reading_ = !is_drained;
-    if (!is_drained) request_timer_ = SetTimer(SteadyNow() + environment().times.request, &RequestCall::OnIncomplete);
+    refused = refused_;
+    is_reading_ = !refused.has_value();
+    if (is_reading_) request_timer_ = SetTimer(SteadyNow() + environment().times.request, &RequestCall::OnIncomplete);
   }
-  if (is_drained) {
-    End(DrainingError());
+  if (refused.has_value()) {
+    End(*refused);
   } else {
     StartRead(&request_);
   }
@@ -157,6 +173,7 @@ bool RequestCall::StopReading() {
 void RequestCall::OnReadDone(bool ok) {
   if (ok) environment().connections->OnMessage(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/true);
   const bool is_wanted = StopReading();
+  if (ok && is_wanted && kind() == CallKind::kRequest) BeginUse();
   if (ok && is_wanted && !Guard([this] { OnRequest(request_); })) End(OutOfMemoryError());
   request_.Clear();
   if (ok || !is_wanted) return;
@@ -189,9 +206,20 @@ void RequestCall::Drain() {
   ShortenAnswerTimer();
   {
     absl::MutexLock lock(&mutex_);
-    is_drained_ = true;
+    refused_ = DrainingError();
   }
   if (StopReading()) End(DrainingError());
+}
+
+// A request that has arrived meanwhile is answered. Calls of health and the like end at any time.
+void RequestCall::GiveWay(const absl::Status& why) {
+  {
+    absl::MutexLock lock(&mutex_);
+    refused_ = why;
+  }
+  const bool is_incomplete = StopReading();
+  if (!is_incomplete && kind() != CallKind::kInfo) return;
+  if (End(why)) environment().metrics->OnCallEndedEarly(ReasonOf(why));
 }
 
 void RequestCall::Update(grpc::ByteBuffer message) {

@@ -17,6 +17,9 @@
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <new>
 #include <optional>
@@ -37,6 +40,9 @@
 
 namespace voxserve {
 
+// A vehicle that has just had an answer has a use for its stream and its connection: it sends its next scan soon.
+inline constexpr absl::Duration kRecentUse = absl::Seconds(5);
+
 class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_from_this<Call> {
  public:
   Call(const CallEnvironment* environment, grpc::CallbackServerContext* context, CallKind kind);
@@ -51,8 +57,16 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   // and accepts no more. Any thread may call this, also before Start.
   virtual void Drain() = 0;
 
+  // Ends the call with this error, since it has been idle and another client needs its place. Any thread may call this,
+  // also before Start.
+  virtual void GiveWay(const absl::Status& why) = 0;
+
   // Returns true while a message that is not the last one waits to be sent, or is being sent.
   virtual bool is_updating() const { return false; }
+
+  // Returns since when the call has been of no use, by SteadyNow: since its begin, until it has a request or a frame;
+  // InfiniteFuture while these are unanswered, and a time ahead for a stream that had points a moment ago.
+  absl::Time idle_since() const;
 
   CallKind kind() const { return kind_; }
   // The connection as gRPC names it: "ipv4:127.0.0.1:41234".
@@ -85,6 +99,11 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
 
   // Called by OnDone, after all other callbacks and before OpenCalls releases the call.
   virtual void OnClosed() {}
+
+  // BeginUse: the client has sent a request or points, and the call is in use. EndUse: all is answered, so a call in
+  // use becomes idle in kRecentUse.
+  void BeginUse();
+  void EndUse();
 
   const CallEnvironment& environment() const { return *environment_; }
   grpc::CallbackServerContext* context() const { return context_; }
@@ -136,6 +155,9 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   Caller caller_;
   const absl::Time deadline_;
   const absl::Time began_ = SteadyNow();
+  static constexpr int64_t kInUse = std::numeric_limits<int64_t>::max();
+  std::atomic<int64_t> idle_since_ns_{absl::ToUnixNanos(began_)};
+  std::atomic<bool> was_used_{false};
 
   mutable absl::Mutex answer_mutex_;
   Timers::Id answer_timer_ ABSL_GUARDED_BY(answer_mutex_) = 0;  // 0: no answer is being sent
@@ -154,6 +176,7 @@ class RequestCall : public Call {
 
   void Start() final;
   void Drain() override;
+  void GiveWay(const absl::Status& why) override;
   void OnReadDone(bool ok) final;
   void OnWriteDone(bool ok) final;
   void OnCancel() final;
@@ -188,7 +211,8 @@ class RequestCall : public Call {
   grpc::ByteBuffer request_;  // until OnReadDone
 
   mutable absl::Mutex mutex_;
-  bool is_drained_ ABSL_GUARDED_BY(mutex_) = false;
+  // Set by Drain and GiveWay: the status of a call that has not been started yet.
+  std::optional<absl::Status> refused_ ABSL_GUARDED_BY(mutex_);
   bool is_reading_ ABSL_GUARDED_BY(mutex_) = false;
   Timers::Id request_timer_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<grpc::ByteBuffer> next_ ABSL_GUARDED_BY(mutex_);  // sent after the current message

@@ -11,6 +11,7 @@
 #include "engine/base/log_limiter.h"
 #include "engine/serving/engine.h"
 #include "server/calls/byte_limits.h"
+#include "server/calls/client_connections.h"
 #include "server/calls/connection_observer.h"
 #include "server/calls/open_calls.h"
 #include "server/calls/shared_memory.h"
@@ -46,8 +47,9 @@ struct CallEnvironment {
   ByteLimits* bytes = nullptr;
   Timers* timers = nullptr;
   SharedMemory* shared_memory = nullptr;
-  LogLimiter* log_limiter = nullptr;  // limits log lines that clients can cause without end
-  int num_devices = 1;                // the engine's devices
+  ClientConnections* client_connections = nullptr;  // null: nothing that calls leave ends with their connections
+  LogLimiter* log_limiter = nullptr;                // limits log lines that clients can cause without end
+  int num_devices = 1;                              // the engine's devices
   // Returns true if the health service says SERVING for the whole server. Any thread may call it.
   std::function<bool()> is_ready = [] { return false; };
   std::string version = {};                // the server's version

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -18,9 +19,18 @@ int64_t Scaled(int64_t limit, double share) {
   return std::max<int64_t>(1, std::llround(static_cast<double>(limit) * share));
 }
 
+// No call gives way while this part of the limit has done so and not ended yet.
+constexpr int64_t kLeavingShare = 4;
+
+// The place of a call is known by the call's address. OpenCalls owns the call as long as it has a place.
+SharedPlaces::Id IdOf(const Call& call) { return reinterpret_cast<SharedPlaces::Id>(&call); }
+Call* CallOf(SharedPlaces::Id id) {
+  return reinterpret_cast<Call*>(id);  // NOLINT(performance-no-int-to-ptr)
+}
+
 }  // namespace
 
-absl::Status OpenCalls::Check(CallKind kind, double share, const Counts& of_client) const {
+absl::Status OpenCalls::CheckClient(CallKind kind, double share, const Counts& of_client) const {
   if (draining_ && kind != CallKind::kInfo) {
     return DrainingError();
   }
@@ -32,56 +42,117 @@ absl::Status OpenCalls::Check(CallKind kind, double share, const Counts& of_clie
   if (const int64_t limit = Scaled(options_.max_client_calls, share); of_client.calls >= limit) {
     return ClientLimitError(absl::StrCat("this client has ", of_client.calls, " open calls; its share is ", limit));
   }
-  if (num_requests_ + num_streams_ >= options_.max_calls) {
-    return QueueFullError(absl::StrCat("the server has ", num_requests_ + num_streams_, " open calls; its limit is ",
-                                       options_.max_calls));
-  }
   if (kind != CallKind::kStream) return absl::OkStatus();
   if (const int64_t limit = Scaled(options_.max_client_streams, share); of_client.streams >= limit) {
     return ClientLimitError(absl::StrCat("this client has ", of_client.streams, " streams; its share is ", limit));
   }
-  if (num_streams_ >= options_.max_streams) {
-    return QueueFullError(
-        absl::StrCat("the server holds ", num_streams_, " streams; its limit is ", options_.max_streams));
-  }
   return absl::OkStatus();
 }
 
-absl::Status OpenCalls::Open(std::shared_ptr<Call> call) {
+absl::Status OpenCalls::MakePlaceIn(SharedPlaces* places, int64_t limit, const char* what, const std::string& client,
+                                    std::vector<std::shared_ptr<Call>>* gave_way) {
+  if (places->size() < limit) return absl::OkStatus();
+  const auto idle_since = [](SharedPlaces::Id id) { return CallOf(id)->idle_since(); };
+  // A call that has given way still takes memory until its client's connection has taken its end.
+  const bool is_slow = num_leaving_ >= std::max<int64_t>(1, limit / kLeavingShare);
+  const std::optional<SharedPlaces::Id> found =
+      is_slow ? std::nullopt : places->WhoGivesWay(client, SteadyNow(), idle_since);
+  if (!found.has_value()) {
+    return QueueFullError(absl::StrCat("the server has ", places->size(), " open ", what, "; its limit is ", limit,
+                                       ", and none that is idle gives way"));
+  }
+  const std::shared_ptr<Call>& call = gave_way->emplace_back(CallOf(*found)->shared_from_this());
+  // From here on nothing is allocated, so nothing can fail.
+  calls_.at(call).state = OpenCall::State::kGaveWay;
+  RemovePlaces(*call);
+  Count(*call, -1);
+  ++num_leaving_;
+  return absl::OkStatus();
+}
+
+absl::Status OpenCalls::MakePlaces(CallKind kind, const std::string& client,
+                                   std::vector<std::shared_ptr<Call>>* gave_way) {
+  if (kind == CallKind::kInfo) {
+    return MakePlaceIn(&info_places_, options_.max_info_calls, "calls of health and reflection", client, gave_way);
+  }
+  if (kind == CallKind::kStream) {
+    absl::Status status = MakePlaceIn(&stream_places_, options_.max_streams, "streams", client, gave_way);
+    if (!status.ok()) return status;
+  }
+  return MakePlaceIn(&work_places_, options_.max_calls, "calls", client, gave_way);
+}
+
+void OpenCalls::AddPlaces(const Call& call) {
+  const absl::Time now = SteadyNow();
+  if (call.kind() == CallKind::kInfo) {
+    info_places_.Add(call.client(), IdOf(call), now);
+  } else {
+    work_places_.Add(call.client(), IdOf(call), now);
+  }
+  if (call.kind() == CallKind::kStream) stream_places_.Add(call.client(), IdOf(call), now);
+}
+
+void OpenCalls::RemovePlaces(const Call& call) {
+  for (SharedPlaces* places : {&work_places_, &stream_places_, &info_places_}) places->Remove(IdOf(call));
+}
+
+void OpenCalls::Count(const Call& call, int64_t change) {
+  const auto client = clients_.find(call.client());
+  client->second.calls += change;
+  if (call.kind() == CallKind::kStream) client->second.streams += change, num_streams_ += change;
+  if (call.kind() == CallKind::kRequest) num_requests_ += change;
+  if (call.kind() == CallKind::kInfo) client->second.info += change;
+  if (client->second.calls == 0) clients_.erase(client);
+}
+
+absl::Status OpenCalls::Admit(const std::shared_ptr<Call>& call, std::vector<std::shared_ptr<Call>>* gave_way) {
   absl::MutexLock lock(&mutex_);
   const CallKind kind = call->kind();
   const auto client = clients_.find(call->client());
   const Counts counts = client == clients_.end() ? Counts() : client->second;
-  if (absl::Status status = Check(kind, call->caller().share(), counts); !status.ok()) return status;
-  Counts& of_client = clients_[call->client()];
+  if (absl::Status status = CheckClient(kind, call->caller().share(), counts); !status.ok()) return status;
+  if (absl::Status status = MakePlaces(kind, call->client(), gave_way); !status.ok()) return status;
+  // If an allocation fails here, Close undoes what was done before.
+  OpenCall& open = calls_.emplace(call, OpenCall()).first->second;
   PeerCounts& of_peer = peers_[call->peer()];
-  calls_.emplace(std::move(call), true);
+  of_peer.calls.emplace(call.get(), kind);
+  AddPlaces(*call);
+  clients_[call->client()];
   // From here on nothing is allocated, so nothing can fail.
-  ++of_client.calls;
-  ++of_peer.calls;
+  Count(*call, 1);
   ++of_peer.reading;
-  if (kind == CallKind::kStream) ++of_client.streams, ++num_streams_;
-  if (kind == CallKind::kRequest) ++num_requests_;
-  if (kind == CallKind::kInfo) ++of_client.info, ++of_peer.info, ++of_peer.reading_info;
+  if (kind == CallKind::kInfo) ++of_peer.info, ++of_peer.reading_info;
+  open.state = OpenCall::State::kOpen;
+  open.is_reading = true;
   return absl::OkStatus();
+}
+
+absl::Status OpenCalls::Open(std::shared_ptr<Call> call) {
+  std::vector<std::shared_ptr<Call>> gave_way;
+  const absl::Status status = Admit(call, &gave_way);
+  for (const std::shared_ptr<Call>& idle : gave_way) {
+    idle->GiveWay(
+        GaveWayError("the server has as many calls as it may; this one was idle, and another client got its "
+                     "place; try again when there is something to send"));
+  }
+  return status;
 }
 
 void OpenCalls::Close(const std::shared_ptr<Call>& call) {
   absl::MutexLock lock(&mutex_);
   const auto found = calls_.find(call);
   if (found == calls_.end()) return;
-  const bool is_reading = found->second;
+  const OpenCall open = found->second;
   calls_.erase(found);
-  const auto client = clients_.find(call->client());
-  --client->second.calls;
-  if (call->kind() == CallKind::kStream) --client->second.streams, --num_streams_;
-  if (call->kind() == CallKind::kRequest) --num_requests_;
-  if (call->kind() == CallKind::kInfo) --client->second.info;
-  if (client->second.calls == 0) clients_.erase(client);
-  const auto peer = peers_.find(call->peer());
-  if (is_reading) EndReading(call->kind(), peer->second);
-  if (call->kind() == CallKind::kInfo) --peer->second.info;
-  if (--peer->second.calls == 0) peers_.erase(peer);
+  RemovePlaces(*call);
+  if (open.state == OpenCall::State::kOpen) Count(*call, -1);
+  if (open.state == OpenCall::State::kGaveWay) --num_leaving_;
+  if (const auto peer = peers_.find(call->peer()); peer != peers_.end()) {
+    if (open.is_reading) EndReading(call->kind(), peer->second);
+    if (open.state != OpenCall::State::kOpening && call->kind() == CallKind::kInfo) --peer->second.info;
+    peer->second.calls.erase(call.get());
+    if (peer->second.calls.empty()) peers_.erase(peer);
+  }
   if (num_requests_ + num_streams_ == 0) emptied_.SignalAll();
 }
 
@@ -90,7 +161,7 @@ bool OpenCalls::EndReading(const std::shared_ptr<Call>& call) {
   const auto peer = peers_.find(call->peer());
   if (peer == peers_.end()) return false;
   const auto found = calls_.find(call);
-  if (found != calls_.end() && std::exchange(found->second, false)) EndReading(call->kind(), peer->second);
+  if (found != calls_.end() && std::exchange(found->second.is_reading, false)) EndReading(call->kind(), peer->second);
   return peer->second.reading > 0;
 }
 
@@ -114,7 +185,18 @@ int64_t OpenCalls::NumReadingInfo(const std::string& peer) const {
 bool OpenCalls::HasWork(const std::string& peer) const {
   absl::MutexLock lock(&mutex_);
   const auto found = peers_.find(peer);
-  return found != peers_.end() && found->second.calls > found->second.info;
+  return found != peers_.end() && static_cast<int64_t>(found->second.calls.size()) > found->second.info;
+}
+
+absl::Time OpenCalls::IdleSince(const std::string& peer) const {
+  absl::MutexLock lock(&mutex_);
+  absl::Time since = absl::InfinitePast();
+  const auto found = peers_.find(peer);
+  if (found == peers_.end()) return since;
+  for (const auto& [call, kind] : found->second.calls) {
+    if (kind != CallKind::kInfo) since = std::max(since, call->idle_since());
+  }
+  return since;
 }
 
 void OpenCalls::StartDraining() {
@@ -122,7 +204,7 @@ void OpenCalls::StartDraining() {
   {
     absl::MutexLock lock(&mutex_);
     draining_ = true;
-    for (const auto& [call, is_reading] : calls_) {
+    for (const auto& [call, open] : calls_) {
       if (call->kind() != CallKind::kInfo) calls.push_back(call);
     }
   }
@@ -141,7 +223,7 @@ void OpenCalls::AwaitUpdated(absl::Time deadline) const {
     std::vector<std::shared_ptr<Call>> calls;
     {
       absl::MutexLock lock(&mutex_);
-      for (const auto& [call, is_reading] : calls_) calls.push_back(call);
+      for (const auto& [call, open] : calls_) calls.push_back(call);
     }
     return std::any_of(calls.begin(), calls.end(), [](const auto& call) { return call->is_updating(); });
   };

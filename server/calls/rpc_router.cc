@@ -74,6 +74,7 @@ grpc::ServerGenericBidiReactor* RpcRouter::CreateReactor(grpc::GenericCallbackSe
     }
     call = method->second.make_call(context);
     call->SetCaller(*std::move(caller));
+    KeepConnection(*call);
     status = environment_->calls->Open(call);
     if (status.ok()) call->Start();
   } catch (const std::bad_alloc&) {
@@ -81,6 +82,13 @@ grpc::ServerGenericBidiReactor* RpcRouter::CreateReactor(grpc::GenericCallbackSe
     status = OutOfMemoryError();
   }
   return status.ok() ? call.get() : Refuse(context, status);
+}
+
+void RpcRouter::KeepConnection(const Call& call) const {
+  if (environment_->client_connections == nullptr) return;
+  environment_->client_connections->OnCall(call.client(), call.peer());
+  // If the connection ended before the line above, nobody else would tell its end.
+  if (!environment_->connections->IsOpen(call.peer())) environment_->connections->OnGone(call.peer());
 }
 
 // Logs a refused call. The limiter bounds these log lines, since anybody can cause refused calls without end.

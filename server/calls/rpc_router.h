@@ -50,6 +50,8 @@ class RpcRouter final : public grpc::CallbackGenericService {
     MakeCall make_call;
   };
 
+  // Tells ClientConnections over which connection the caller calls.
+  void KeepConnection(const Call& call) const;
   void AuditRefused(const grpc::GenericCallbackServerContext& context, const absl::Status& status) const;
   absl::Status UnknownMethod(const std::string& path) const;
   grpc::ServerGenericBidiReactor* Refuse(grpc::CallbackServerContext* context, const absl::Status& status);

@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
@@ -130,29 +132,48 @@ absl::Status SharedMemory::Register(const std::string& client, SharedMemoryRegio
   if (entries_.count(place) > 0) {
     return Refuse(absl::StrCat("region ", Quoted(region.name), " is registered already; unregister it first"));
   }
-  int num_own = 0;
-  for (auto entry = entries_.lower_bound({client, ""}); entry != entries_.end() && entry->first.first == client;
-       ++entry) {
-    ++num_own;
-  }
-  if (num_own >= kMaxRegionsOfClient || entries_.size() >= static_cast<size_t>(kMaxRegions)) {
-    return ClientLimitError(
-        absl::StrCat("a client may register ", kMaxRegionsOfClient, " regions, all clients together ", kMaxRegions));
-  }
-  entries_.emplace(place, Entry{std::move(region), std::make_shared<const Descriptor>(std::move(object))});
+  RETURN_IF_ERROR(MakeRoom(client));
+  Add(place, {.region = std::move(region), .object = std::make_shared<const Descriptor>(std::move(object))});
   return absl::OkStatus();
+}
+
+absl::Status SharedMemory::MakeRoom(const std::string& client) {
+  if (places_.NumOf(client) >= kMaxRegionsOfClient) {
+    return ClientLimitError(absl::StrCat("a client may register ", kMaxRegionsOfClient, " regions"));
+  }
+  if (entries_.size() < static_cast<size_t>(kMaxRegions)) return absl::OkStatus();
+  const auto unused_since = [this](SharedPlaces::Id id)
+                                ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return entries_.at(by_id_.at(id)).used; };
+  const std::optional<SharedPlaces::Id> unused = places_.WhoGivesWay(client, now_(), unused_since);
+  if (!unused.has_value()) {
+    return ClientLimitError(
+        absl::StrCat("all clients together may register ", kMaxRegions, " regions, and none of them is unused"));
+  }
+  Remove(entries_.find(by_id_.at(*unused)));
+  return absl::OkStatus();
+}
+
+void SharedMemory::Add(const Place& place, Entry entry) {
+  entry.id = next_id_++;
+  entry.used = now_();
+  places_.Add(place.first, entry.id, entry.used);
+  by_id_.emplace(entry.id, place);
+  entries_.emplace(place, std::move(entry));
+}
+
+void SharedMemory::Remove(std::map<Place, Entry>::iterator entry) {
+  places_.Remove(entry->second.id);
+  by_id_.erase(entry->second.id);
+  entries_.erase(entry);
 }
 
 void SharedMemory::Unregister(const std::string& client, const std::string& name) {
   absl::MutexLock lock(&mutex_);
-  if (!name.empty()) {
-    entries_.erase({client, name});
-    return;
+  for (auto entry = entries_.lower_bound({client, name}); entry != entries_.end() && entry->first.first == client;) {
+    const auto next = std::next(entry);
+    if (name.empty() || entry->first.second == name) Remove(entry);
+    entry = next;
   }
-  const auto first = entries_.lower_bound({client, ""});
-  auto last = first;
-  while (last != entries_.end() && last->first.first == client) ++last;
-  entries_.erase(first, last);
 }
 
 absl::StatusOr<std::vector<SharedMemoryRegion>> SharedMemory::List(const std::string& client,
@@ -168,7 +189,7 @@ absl::StatusOr<std::vector<SharedMemoryRegion>> SharedMemory::List(const std::st
 }
 
 absl::StatusOr<SharedMemoryPart> SharedMemory::Find(const std::string& client, const std::string& name, int64_t offset,
-                                                    int64_t num_bytes) const {
+                                                    int64_t num_bytes) {
   if (!is_on()) return Refuse("shared memory is off on this server; --shared_memory_prefix allows it");
   absl::MutexLock lock(&mutex_);
   const auto found = entries_.find({client, name});
@@ -178,6 +199,7 @@ absl::StatusOr<SharedMemoryPart> SharedMemory::Find(const std::string& client, c
     return Refuse(absl::StrCat(num_bytes, " bytes from byte ", offset, " do not lie in region ", Quoted(name),
                                ", which has ", region.num_bytes));
   }
+  found->second.used = now_();
   return SharedMemoryPart(found->second.object, name, region.offset + offset, num_bytes);
 }
 

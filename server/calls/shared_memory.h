@@ -7,7 +7,10 @@
 //   only objects whose names begin with the prefix. Every client that may run models may then read and write all such
 //   objects that the server's user may open.
 // - Ownership: a region belongs to the client (Caller::client) that registered it; other clients neither see nor use
-//   it. The region stays registered until the client unregisters it, even if the client has disconnected.
+//   it. The region stays registered until the client unregisters it, or until the client has had no connection for a
+//   while (Services::OnConnectionGone).
+// - Limits: if all regions are taken, one that has not been used for a while gives way to another client
+//   (SharedPlaces).
 // - Access: the server reads and writes only inside regions, by pread and pwrite. It does not map the objects, since a
 //   client that shortens a mapped object would end the server by SIGBUS.
 // - Errors: INVALID_ARGUMENT (BAD_PARAMETER) if a name, key, offset or size is wrong, or if the system cannot open,
@@ -17,6 +20,7 @@
 // - Threads: thread-safe. Reads and writes copy memory.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -29,7 +33,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "engine/base/steady_time.h"
 #include "server/sockets/descriptor.h"
+#include "server/sockets/shared_places.h"
 
 namespace voxserve {
 
@@ -69,7 +76,9 @@ class SharedMemory {
   static constexpr int kMaxRegions = 256;  // of all clients; each region keeps a file descriptor open
 
   // prefix: begins the name of every object that clients may register; "": shared memory is off.
-  explicit SharedMemory(std::string prefix) : prefix_(std::move(prefix)) {}
+  // now: the clock by which regions are unused.
+  explicit SharedMemory(std::string prefix, std::function<absl::Time()> now = SteadyNow)
+      : prefix_(std::move(prefix)), now_(std::move(now)) {}
 
   bool is_on() const { return !prefix_.empty(); }
 
@@ -84,19 +93,30 @@ class SharedMemory {
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns a part of the client's region of this name. offset: bytes from the region's begin.
   absl::StatusOr<SharedMemoryPart> Find(const std::string& client, const std::string& name, int64_t offset,
-                                        int64_t num_bytes) const ABSL_LOCKS_EXCLUDED(mutex_);
+                                        int64_t num_bytes) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  using Place = std::pair<std::string, std::string>;  // a client and a region's name
   struct Entry {
     SharedMemoryRegion region;
     std::shared_ptr<const Descriptor> object;
+    SharedPlaces::Id id = 0;
+    absl::Time used;
   };
 
   absl::Status CheckKey(const std::string& key) const;
+  // Makes room for one more region of the client, or returns CLIENT_LIMIT.
+  absl::Status MakeRoom(const std::string& client) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Add(const Place& place, Entry entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Remove(std::map<Place, Entry>::iterator entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string prefix_;
+  const std::function<absl::Time()> now_;
   mutable absl::Mutex mutex_;
-  std::map<std::pair<std::string, std::string>, Entry> entries_ ABSL_GUARDED_BY(mutex_);  // by client and name
+  std::map<Place, Entry> entries_ ABSL_GUARDED_BY(mutex_);
+  SharedPlaces::Id next_id_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::map<SharedPlaces::Id, Place> by_id_ ABSL_GUARDED_BY(mutex_);
+  SharedPlaces places_ ABSL_GUARDED_BY(mutex_){{.over_share_idle = absl::Seconds(10), .any_idle = absl::Minutes(1)}};
 };
 
 }  // namespace voxserve

@@ -89,10 +89,15 @@ bool StreamCall::KeepAnswer(Outgoing outgoing) {
   return is_kept;
 }
 
+void StreamCall::BeginRequest(bool has_points) {
+  ++num_unanswered_;
+  if (has_points) BeginUse();
+}
+
 void StreamCall::EndRequest() {
   {
     absl::MutexLock lock(&mutex_);
-    --num_unanswered_;
+    if (--num_unanswered_ == 0) EndUse();
   }
   Advance();
 }
@@ -102,8 +107,10 @@ void StreamCall::Fail(const absl::Status& whole_status) {
   {
     absl::MutexLock lock(&mutex_);
     if (end_.has_value()) return;
-    if (ReasonOf(status) == error_reason::kStreamIdle)
-      environment().metrics->OnCallEndedEarly(error_reason::kStreamIdle);
+    const std::string reason = ReasonOf(status);
+    if (reason == error_reason::kStreamIdle || reason == error_reason::kGaveWay) {
+      environment().metrics->OnCallEndedEarly(reason);
+    }
     end_ = status;
   }
   OnFailed(status);

@@ -38,6 +38,8 @@ class StreamCall : public Call {
       : Call(environment, context, CallKind::kStream) {}
 
   void Start() final ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ends the stream as Fail does.
+  void GiveWay(const absl::Status& why) final { Fail(why); }
   void OnReadDone(bool ok) final ABSL_LOCKS_EXCLUDED(mutex_);
   void OnWriteDone(bool ok) final ABSL_LOCKS_EXCLUDED(mutex_);
   void OnCancel() final ABSL_LOCKS_EXCLUDED(mutex_);
@@ -71,7 +73,8 @@ class StreamCall : public Call {
 
   // Sets the error with which the stream ends as soon as all accepted requests have been answered. Does nothing if the
   // stream's end has been set before. The client gets the status without the names of models that it may not see
-  // (Caller::Narrowed). A stream that ends for silence is counted in the metric before the client can see its end.
+  // (Caller::Narrowed). A stream that ends for silence, or gives way, is counted in the metric before the client can
+  // see its end.
   void Fail(const absl::Status& whole_status) ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends the stream with RESOURCE_EXHAUSTED, reason OUT_OF_MEMORY. If there is no memory for this error either, the
   // stream's end stays as it was.
@@ -79,6 +82,8 @@ class StreamCall : public Call {
   // Queues an answer for sending. Drops the answer, and returns true, if the client is gone or if outgoing.message is
   // not Valid() (an empty ByteBuffer). Returns false if there was no memory to queue the answer; the stream then ends.
   bool KeepAnswer(Outgoing outgoing) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Adds one accepted request to num_unanswered_. has_points: it is what the stream is for, so the stream is in use.
+  void BeginRequest(bool has_points) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Subtracts one request from num_unanswered_, since it has been answered.
   void EndRequest() ABSL_LOCKS_EXCLUDED(mutex_);
   // Starts every operation that can start now, until there is none left.

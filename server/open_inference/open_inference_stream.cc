@@ -71,7 +71,7 @@ class OpenInferenceStream final : public StreamCall {
       if (is_finished_) return;
       refused = end_;
       requests_.insert(request);
-      ++num_unanswered_;
+      BeginRequest(/*has_points=*/true);
     }
     if (refused.has_value()) {
       done(*refused);

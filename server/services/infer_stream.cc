@@ -236,10 +236,11 @@ class InferStreamCall final : public StreamCall {
 
   // Hands the frame to the session, which answers it exactly once.
   void PushFrame(uint64_t frame_id, StreamFrame frame, HeldBytes held, RequestCodec codec, RequestTelemetry telemetry) {
+    const bool has_points = frame.cloud.ok() && frame.cloud->num_points() > 0;
     {
       absl::MutexLock lock(&mutex_);
       if (is_finished_) return;
-      ++num_unanswered_;
+      BeginRequest(has_points);
       ++num_frames_;
     }
     const bool is_taken = Guard([&] {

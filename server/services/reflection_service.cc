@@ -87,6 +87,11 @@ class ReflectionCall final : public Call {
 
   void Start() override { Read(); }
   void Drain() override {}
+  void GiveWay(const absl::Status& why) override {
+    if (!StopReading()) return;  // an answer is being sent, which has its own time
+    environment().metrics->OnCallEndedEarly(ReasonOf(why));
+    End(why);
+  }
 
   void OnReadDone(bool ok) override {
     if (ok)

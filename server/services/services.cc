@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "engine/base/steady_time.h"
 #include "server/open_inference/open_inference_service.h"
 
 namespace voxserve {
@@ -27,6 +28,7 @@ Services::Services(const Options& options, Engine* engine, Metrics* metrics, Con
                     .bytes = &bytes_,
                     .timers = &timers_,
                     .shared_memory = &shared_memory_,
+                    .client_connections = shared_memory_.is_on() ? &client_connections_ : nullptr,
                     .log_limiter = &log_limiter_,
                     .num_devices = NumDevices(*engine),
                     .is_ready = [this] { return health_.IsServing(""); },
@@ -47,6 +49,16 @@ Services::Services(const Options& options, Engine* engine, Metrics* metrics, Con
   for (RpcRouter* router : {&router_, &admin_router_}) {
     AddReflectionService(&environment_, router);
     health_.AddTo(router);
+  }
+}
+
+void Services::OnConnectionGone(const std::string& peer) {
+  const absl::Duration grace = environment_.times.silence;
+  const absl::Time now = SteadyNow();
+  for (const std::string& client : client_connections_.OnGone(peer, now)) {
+    timers_.Set(now + grace, [this, client, grace] {
+      if (client_connections_.ForgetGone(client, SteadyNow() - grace)) shared_memory_.Unregister(client, "");
+    });
   }
 }
 

@@ -25,6 +25,7 @@
 #include "server/calls/byte_limits.h"
 #include "server/calls/call.h"
 #include "server/calls/call_environment.h"
+#include "server/calls/client_connections.h"
 #include "server/calls/open_calls.h"
 #include "server/calls/rpc_router.h"
 #include "server/calls/timers.h"
@@ -53,10 +54,14 @@ class Services {
 
   // Refuses new requests and streams from now on with UNAVAILABLE, reason DRAINING. Open requests are still answered.
   void StartDraining() { calls_.StartDraining(); }
-  // These two return the same as the functions of this name in OpenCalls.
+  // These three return the same as the functions of this name in OpenCalls.
   bool HasWork(const std::string& peer) const { return calls_.HasWork(peer); }
+  absl::Time IdleSince(const std::string& peer) const { return calls_.IdleSince(peer); }
   int64_t NumReading(const std::string& peer) const { return calls_.NumReading(peer); }
   int64_t NumReadingInfo(const std::string& peer) const { return calls_.NumReadingInfo(peer); }
+  // Tells that a connection has ended. Its client's regions of shared memory end CallTimes::silence later, unless the
+  // client has another connection, or gets one until then.
+  void OnConnectionGone(const std::string& peer);
   // Blocks until every request's answer is sent and every stream has ended, or until the deadline. Returns the number
   // of requests and streams that are still open.
   int64_t AwaitAnswers(absl::Time deadline) { return calls_.AwaitClosed(deadline); }
@@ -78,6 +83,7 @@ class Services {
   OpenCalls calls_;
   ByteLimits bytes_;
   SharedMemory shared_memory_;
+  ClientConnections client_connections_;
   const CallEnvironment environment_;
   HealthService health_;
   RpcRouter router_;

@@ -5,8 +5,10 @@
 
 #include <cstring>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 
 namespace voxserve {
 namespace {
@@ -32,6 +34,16 @@ std::string Ipv6Peer(const sockaddr_in6& address) {
   return absl::StrCat("ipv6:%5B", text, zone, "%5D:", ntohs(address.sin6_port));
 }
 
+// Returns the network of an IPv6 address with this number of bits in its prefix, a multiple of 4.
+std::string Ipv6Network(in6_addr address, int num_bits) {
+  for (int byte = num_bits / 8; byte < 16; ++byte) {
+    address.s6_addr[byte] &= static_cast<uint8_t>(byte == num_bits / 8 && num_bits % 8 != 0 ? 0xF0 : 0);
+  }
+  char text[INET6_ADDRSTRLEN] = {};
+  inet_ntop(AF_INET6, &address, text, sizeof(text));
+  return absl::StrCat(text, "/", num_bits);
+}
+
 // Returns the /64 network of an IPv6 address, since a host may use all addresses of its /64 network. Other addresses
 // are returned as they are. address: without brackets, possibly with a zone ("%eth0").
 std::string NetworkOf(const std::string& address) {
@@ -39,10 +51,7 @@ std::string NetworkOf(const std::string& address) {
   in6_addr network = {};
   if (inet_pton(AF_INET6, without_zone.c_str(), &network) != 1) return address;
   if (IN6_IS_ADDR_LOOPBACK(&network) || IN6_IS_ADDR_LINKLOCAL(&network)) return address;
-  std::memset(&network.s6_addr[8], 0, 8);
-  char text[INET6_ADDRSTRLEN] = {};
-  inet_ntop(AF_INET6, &network, text, sizeof(text));
-  return absl::StrCat(text, "/64");
+  return Ipv6Network(network, 64);
 }
 
 }  // namespace
@@ -68,6 +77,21 @@ std::string ClientOf(std::string_view peer) {
     if (decoded.starts_with('[') && end != std::string::npos) return NetworkOf(decoded.substr(1, end - 1));
   }
   return std::string(peer);
+}
+
+std::vector<std::string> NetworksOf(const std::string& client) {
+  in_addr ipv4 = {};
+  if (inet_pton(AF_INET, client.c_str(), &ipv4) == 1) {
+    const size_t last = client.rfind('.');
+    const size_t third = client.rfind('.', last - 1);
+    return {client.substr(0, third) + ".0.0/16", client.substr(0, last) + ".0/24"};
+  }
+  in6_addr ipv6 = {};
+  if (!absl::EndsWith(client, "/64") ||
+      inet_pton(AF_INET6, std::string(absl::StripSuffix(client, "/64")).c_str(), &ipv6) != 1) {
+    return {};
+  }
+  return {Ipv6Network(ipv6, 48), Ipv6Network(ipv6, 56), Ipv6Network(ipv6, 60)};
 }
 
 }  // namespace voxserve

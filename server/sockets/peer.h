@@ -1,12 +1,13 @@
 #pragma once
 
 // These functions name the other end of a connection. The peer is an address with its port. The client is the address
-// or network for which limits are counted. Both functions are pure.
+// or network for which limits are counted. All functions are pure.
 
 #include <sys/socket.h>
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace voxserve {
 
@@ -20,5 +21,10 @@ std::string PeerOf(const sockaddr_storage& address);
 // returned whole ("::1", "fe80::1%2"), since all hosts of a link share one /64. A text that is not a peer of IPv4 or
 // IPv6 is returned unchanged.
 std::string ClientOf(std::string_view peer);
+
+// Returns the wider networks of a client of ClientOf, the widest first: the /16 and the /24 of an IPv4 address, and the
+// /48, /56 and /60 of a /64 of IPv6, since these are the sizes in which addresses are given out. Returns none for other
+// clients.
+std::vector<std::string> NetworksOf(const std::string& client);
 
 }  // namespace voxserve

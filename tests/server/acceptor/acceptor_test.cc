@@ -19,7 +19,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "engine/base/steady_time.h"
 #include "server/sockets/descriptor_limit.h"
 #include "tests/server/acceptor/acceptor_fixture.h"
 #include "tests/support/await_true.h"
@@ -218,16 +220,27 @@ TEST_F(AcceptorTest, ConnectionsAreBoundedInAll) {
   EXPECT_EQ(acceptor_->open_connections(), 4);
 }
 
+// Idle connections give way at once in these tests, unless a client is no larger than another.
+constexpr SharedPlaces::Options kAtOnce = {.over_share_idle = absl::ZeroDuration()};
+
 TEST_F(AcceptorTest, IdleConnectionsOfTheLargestClientGiveWay) {
-  const auto num_asked = std::make_shared<std::atomic<int>>(0);
-  StartWith({.max_connections = 6, .max_client_connections = 3, .has_work = [num_asked](const std::string&) {
-               return (*num_asked)++ == 0;
-             }});
+  std::string busy;
+  absl::Mutex mutex;
+  StartWith({.max_connections = 6,
+             .max_client_connections = 3,
+             .idle_since =
+                 [&](const std::string& peer) {
+                   absl::MutexLock lock(&mutex);
+                   return peer == busy ? absl::InfiniteFuture() : absl::InfinitePast();
+                 },
+             .places = kAtOnce});
   std::vector<RawClient> large, small;
   for (int i = 0; i < 3; ++i) large.push_back(Established("127.0.0.1"));
   for (int i = 0; i < 3; ++i) small.push_back(Established(absl::StrCat("127.0.0.", 2 + i)));
-  // The acceptor asks has_work about the oldest connection first, and is told that this one has work. So it closes the
-  // next oldest one.
+  {
+    absl::MutexLock lock(&mutex);
+    busy = large[0].peer();
+  }
   const RawClient next = Established("127.0.0.9");
   EXPECT_TRUE(large[1].IsEndedWithin());
   EXPECT_FALSE(large[0].IsEndedWithin(absl::Milliseconds(50)));
@@ -241,19 +254,64 @@ TEST_F(AcceptorTest, IdleConnectionsOfTheLargestClientGiveWay) {
   for (RawClient& client : small) EXPECT_FALSE(client.IsEndedWithin(absl::Milliseconds(50)));
 }
 
-TEST_F(AcceptorTest, ConnectionsWithWorkGiveWayToAClientThatHasNone) {
-  StartWith({.max_connections = 4, .max_client_connections = 4, .has_work = [](const std::string&) { return true; }});
+TEST_F(AcceptorTest, ConnectionsInUseNeverGiveWay) {
+  StartWith({.max_connections = 4,
+             .max_client_connections = 4,
+             .idle_since = [](const std::string&) { return absl::InfiniteFuture(); },
+             .places = {.over_share_idle = absl::ZeroDuration(), .any_idle = absl::ZeroDuration()}});
   std::vector<RawClient> large;
   for (int i = 0; i < 4; ++i) large.push_back(Established("127.0.0.1"));
-  const RawClient other = Established("127.0.0.2");
-  EXPECT_TRUE(large[0].IsEndedWithin());
+  RawClient other = RawClient::To(port(), "127.0.0.2");
+  EXPECT_TRUE(other.IsEndedWithin());
   EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kConnectionLimit, 1));
-  // The client has a connection now, so a connection with work is not closed for it.
-  RawClient further = RawClient::To(port(), "127.0.0.2");
-  EXPECT_TRUE(further.IsEndedWithin());
-  EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kConnectionLimit, 2));
-  for (int i = 1; i < 4; ++i) EXPECT_FALSE(large[i].IsEndedWithin(absl::Milliseconds(50)));
-  EXPECT_EQ(acceptor_->open_connections(), 4);
+  for (RawClient& client : large) EXPECT_FALSE(client.IsEndedWithin(absl::Milliseconds(50)));
+}
+
+TEST_F(AcceptorTest, AConnectionThatWasOfUseGivesWayLater) {
+  StartWith({.max_connections = 3, .max_client_connections = 3, .places = kAtOnce});
+  std::vector<RawClient> large;
+  for (int i = 0; i < 3; ++i) large.push_back(Established("127.0.0.1"));
+  acceptor_->SetInUse(large[0].peer(), SteadyNow() + absl::Hours(1));
+  acceptor_->SetInUse("ipv4:127.0.0.1:1", SteadyNow());
+  const RawClient next = Established("127.0.0.9");
+  EXPECT_TRUE(large[1].IsEndedWithin());
+  EXPECT_FALSE(large[0].IsEndedWithin(absl::Milliseconds(50)));
+}
+
+// Whoever keeps opening connections that say nothing must not displace one that is about to say something.
+TEST_F(AcceptorTest, SilentConnectionsOfALargeClientDisplaceNobodyElse) {
+  StartWith({.max_connections = 4, .max_client_connections = 4, .places = kAtOnce});
+  std::vector<RawClient> silent;
+  for (int i = 0; i < 4; ++i) silent.push_back(RawClient::To(port(), "127.0.0.1"));
+  ASSERT_TRUE(watcher_.AwaitOpen(4));
+  RawClient slow = RawClient::To(port(), "127.0.0.2");
+  ASSERT_TRUE(watcher_.AwaitClosed(connection_reason::kConnectionLimit, 1));
+  for (int i = 0; i < 3; ++i) silent.push_back(RawClient::To(port(), "127.0.0.1"));
+  ASSERT_TRUE(watcher_.AwaitClosed(connection_reason::kConnectionLimit, 4));
+  slow.Send(kPreface);
+  EXPECT_TRUE(keeper_.Await(1));
+  EXPECT_FALSE(slow.IsEndedWithin(absl::Milliseconds(50)));
+}
+
+TEST_F(AcceptorTest, TellsOfEveryConnectionThatGrpcHadWhenItHasEnded) {
+  absl::Mutex mutex;
+  std::vector<std::string> gone;
+  StartWith({.on_gone = [&](const std::string& peer) {
+    absl::MutexLock lock(&mutex);
+    EXPECT_FALSE(acceptor_->IsOpen(peer));
+    gone.push_back(peer);
+  }});
+  RawClient client = Established();
+  RawClient silent = RawClient::To(port());
+  ASSERT_TRUE(watcher_.AwaitOpen(2));
+  EXPECT_TRUE(acceptor_->IsOpen(client.peer()));
+  const std::string peer = client.peer();
+  silent.Reset();
+  client.Reset();
+  absl::MutexLock lock(&mutex);
+  const auto is_told = [&gone] { return !gone.empty(); };
+  EXPECT_TRUE(mutex.AwaitWithTimeout(absl::Condition(&is_told), kLong));
+  EXPECT_EQ(gone, std::vector<std::string>{peer});
 }
 
 TEST_F(AcceptorTest, ConnectionsOfAClientAreBounded) {
@@ -268,7 +326,8 @@ TEST_F(AcceptorTest, ConnectionsOfAClientAreBounded) {
 }
 
 TEST_F(AcceptorTest, SilentConnectionsGiveWay) {
-  StartWith({.max_connections = 4, .max_client_connections = 2, .first_bytes_timeout = absl::Hours(1)});
+  StartWith(
+      {.max_connections = 4, .max_client_connections = 2, .first_bytes_timeout = absl::Hours(1), .places = kAtOnce});
   // If two connections belong to one client, the older one is closed.
   RawClient older = RawClient::To(port());
   ASSERT_TRUE(watcher_.AwaitOpen(1));
@@ -278,7 +337,7 @@ TEST_F(AcceptorTest, SilentConnectionsGiveWay) {
   EXPECT_TRUE(older.IsEndedWithin());
   EXPECT_FALSE(newer.IsEndedWithin(absl::Milliseconds(50)));
   EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kClientLimit, 1));
-  // At the limit of all connections, the oldest is closed, whichever client it belongs to.
+  // At the limit of all connections, the oldest of the largest client is closed.
   const RawClient third = Established("127.0.0.3");
   const RawClient fourth = Established("127.0.0.4");
   const RawClient fifth = Established("127.0.0.5");

@@ -215,9 +215,35 @@ TEST_F(SharedMemoryTest, NumbersOfRegionsAreBounded) {
 }
 
 TEST(SharedMemoryOffTest, WithoutAPrefixNothingIsServed) {
-  const SharedMemory memory("");
+  SharedMemory memory("");
   EXPECT_FALSE(memory.is_on());
   EXPECT_THAT(Message(memory.Find(kClient, "r", 0, 1).status()), HasSubstr("--shared_memory_prefix allows it"));
+}
+
+// Four clients take all regions. Who has none gets one that has not been used for a while, and never one in use.
+TEST(SharedMemoryTest, UnusedRegionsGiveWayToAClientWithoutAny) {
+  const Object object("0123456789");
+  absl::Time now = absl::UnixEpoch() + absl::Hours(1);
+  SharedMemory memory("/voxserve-", [&now] { return now; });
+  const auto reg = [&](const std::string& client, const std::string& name) {
+    return memory.Register(client, {.name = name, .key = object.key(), .offset = 0, .num_bytes = 10});
+  };
+  for (int i = 0; i < SharedMemory::kMaxRegions; ++i) {
+    ASSERT_TRUE(reg(absl::StrCat("10.0.0.", i / SharedMemory::kMaxRegionsOfClient), absl::StrCat("r", i)).ok());
+  }
+  const absl::Status refused = reg("198.51.100.1", "mine");
+  EXPECT_EQ(ReasonOf(refused), error_reason::kClientLimit);
+  EXPECT_THAT(Message(refused), HasSubstr("none of them is unused"));
+  now += absl::Seconds(9);
+  ASSERT_TRUE(memory.Find("10.0.0.0", "r0", 0, 1).ok());
+  now += absl::Seconds(2);
+  EXPECT_TRUE(reg("198.51.100.1", "mine").ok());
+  EXPECT_TRUE(memory.Find("198.51.100.1", "mine", 0, 1).ok());
+  EXPECT_TRUE(memory.Find("10.0.0.0", "r0", 0, 1).ok()) << "it was used a moment ago";
+  size_t num_left = 0;
+  for (int i = 0; i < 4; ++i) num_left += memory.List(absl::StrCat("10.0.0.", i), "")->size();
+  EXPECT_EQ(num_left, static_cast<size_t>(SharedMemory::kMaxRegions - 1));
+  EXPECT_FALSE(reg("10.0.0.2", "one more").ok()) << "which has as many as the others";
 }
 
 }  // namespace

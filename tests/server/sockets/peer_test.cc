@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "tests/server/sockets/socket_address.h"
 
 namespace voxserve::peer_test {
@@ -35,6 +38,19 @@ TEST(PeerTest, OtherStringsAreTheirOwnClients) {
   for (const char* peer : {"", "unix:/run/voxserve.sock", "ipv4:", "ipv4:127.0.0.1", "ipv6:", "ipv6:::1", "ipv6:%5B::1",
                            "ipv6:[::1]", "nonsense"}) {
     EXPECT_EQ(ClientOf(peer), peer);
+  }
+}
+
+TEST(PeerTest, WiderNetworksOfAClientAreNamedTheWidestFirst) {
+  using Networks = std::vector<std::string>;
+  EXPECT_EQ(NetworksOf("203.0.113.7"), (Networks{"203.0.0.0/16", "203.0.113.0/24"}));
+  EXPECT_EQ(NetworksOf("2001:db8:12:3456::/64"),
+            (Networks{"2001:db8:12::/48", "2001:db8:12:3400::/56", "2001:db8:12:3450::/60"}));
+  EXPECT_EQ(NetworksOf(ClientOf("ipv6:%5B2001:db8:1:2:3:4:5:6%5D:80")),
+            (Networks{"2001:db8:1::/48", "2001:db8:1::/56", "2001:db8:1::/60"}));
+  for (const char* client :
+       {"", "::1", "fe80::1%2", "token:truck/64", "token:1.2.3.4", "certificate:a", "1.2.3", "/64"}) {
+    EXPECT_EQ(NetworksOf(client), Networks()) << client;
   }
 }
 
