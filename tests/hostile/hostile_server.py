@@ -2,8 +2,8 @@
 
     with HostileServer({"Infer": [b"no message"]}) as server: ...
 
-Each method's name has the answers that a call gets, of any bytes, or ("code", "message") for an error. After them the
-call stays open until the client ends it, as a server that falls silent leaves it. A call of another method gets an
+Each method's name has the answers that a call gets, of any bytes, or ("code", "message") for its end. After them a
+stream stays open until the client ends it, as a server that falls silent leaves it. A call of another method gets an
 empty message, which is a valid answer of nothing.
 """
 
@@ -33,6 +33,8 @@ class _Handler(grpc.GenericRpcHandler):
             if not isinstance(request, bytes):
                 next(request)
             for answer in answers:
+                if answer == ("OK", ""):
+                    return
                 if isinstance(answer, tuple):
                     context.abort(grpc.StatusCode[answer[0]], answer[1])
                 yield answer

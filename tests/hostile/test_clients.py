@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,3 +117,83 @@ def test_answers_that_are_no_messages_end_calls_of_python_at_once() -> None:
 
         asyncio.run(over_asyncio())
     assert time.monotonic() - start < FAILS_AT_ONCE_SECONDS
+
+
+# ---- escape sequences
+
+# Clears the screen, sets the title, turns text red by one character (CSI of C1), begins a line, turns text round.
+ESCAPES = "\x1b[2J\x1b]0;title\x07\u009b31m\r\nforged: all is well\u202e"
+
+
+def described() -> wire.ModelVersion:
+    """Returns a model whose every text is hostile."""
+    return wire.ModelVersion(
+        name=f"m{ESCAPES}",
+        version=1,
+        state=wire.MODEL_STATE_READY,
+        description=ESCAPES,
+        problems=[ESCAPES],
+        device=ESCAPES,
+        digest=ESCAPES,
+        has_labels=True,
+        classes=[wire.ClassInfo(id=0, name=ESCAPES)],
+        features=[wire.FeatureInfo(name=ESCAPES, unit=ESCAPES)],
+    )
+
+
+def labelled(num_points: int) -> wire.InferResponse:
+    return wire.InferResponse(
+        model=ESCAPES,
+        version=1,
+        device=ESCAPES,
+        segmentation=wire.Segmentation(labels=bytes(num_points), bytes_per_label=1, ignore_label=255, num_classes=1),
+        stages=[wire.StageDuration(name=ESCAPES, microseconds=1)],
+        warnings=[wire.FeatureWarning(feature=ESCAPES, num_checked=1, num_outside=1)],
+    )
+
+
+def assert_printable(done: Done) -> None:
+    text = (done.stdout + done.stderr).decode()  # UTF-8
+    assert "forged" in text, "the hostile text was shown"
+    bad = {character for character in text if not character.isprintable()} - {"\n"}
+    assert not bad, text
+    assert not re.search("^forged", text, re.MULTILINE), text
+
+
+PYTHON = [sys.executable, "-m", "voxserve"]
+COMMANDS = {
+    "models": (["models"], "cpp python"),
+    "model": (["models", "m"], "cpp python"),
+    "infer": (["infer", "--model=m", SCAN], "cpp python"),
+    "infer_as_json": (["infer", "--model=m", "--json", SCAN], "cpp"),
+    "bench": (["bench", "--model=m", SCAN, "--duration=200ms", "--warm_up=0s"], "cpp"),
+    "tune": (["tune", "--model=m"], "cpp"),
+}
+
+
+@pytest.mark.parametrize(
+    ("program", "command"), [(each, name) for name, (_, programs) in COMMANDS.items() for each in programs.split()]
+)
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_text_of_a_server_controls_the_terminal(
+    binary: str, tmp_path: Path, program: str, command: str, fails: bool
+) -> None:
+    failure: list[bytes | tuple[str, str]] = [("NOT_FOUND", f"no such model: {ESCAPES}")]
+    result = wire.TunePlanResult(device=ESCAPES, path=ESCAPES)
+    progress = wire.TunePlanProgress(stage=ESCAPES)
+    good: dict[str, list[bytes | tuple[str, str]]] = {
+        "GetModel": [wire.GetModelResponse(model=described()).SerializeToString()],
+        "ListModels": [wire.ListModelsResponse(models=[described()]).SerializeToString()],
+        "Infer": [labelled(SCAN.stat().st_size // 16).SerializeToString()],
+        "TunePlan": [
+            wire.TunePlanUpdate(progress=progress).SerializeToString(),
+            wire.TunePlanUpdate(result=result).SerializeToString(),
+            ("OK", ""),
+        ],
+    }
+    words = COMMANDS[command][0]
+    flag = "--admin_address" if command == "tune" else "--address"
+    with HostileServer(dict.fromkeys(good, failure) if fails else good) as server:
+        done = run(tmp_path, *([binary] if program == "cpp" else PYTHON), *words, f"{flag}={server.address}")
+    assert done.status == int(fails), done.stderr
+    assert_printable(done)

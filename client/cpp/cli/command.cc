@@ -9,6 +9,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "client/cpp/cli/printable.h"
 
 namespace voxserve::client {
 namespace {
@@ -123,7 +124,7 @@ absl::StatusOr<std::unique_ptr<Client>> Connection::Connect() const {
 std::string Advise(const absl::Status& status) {
   const std::string reason = ErrorReason(status);
   const absl::string_view advice = AdviceFor(reason);
-  return absl::StrCat(status.message(), advice.empty() ? "" : "; ", advice);
+  return absl::StrCat(Printable(status.message()), advice.empty() ? "" : "; ", advice);
 }
 
 int Fail(const absl::Status& status) {
@@ -132,8 +133,8 @@ int Fail(const absl::Status& status) {
 }
 
 int FailUsage(absl::string_view command, const absl::Status& status) {
-  std::cerr << "voxserve-client " << command << ": " << status.message() << "; see voxserve-client help " << command
-            << std::endl;
+  std::cerr << "voxserve-client " << command << ": " << Printable(status.message()) << "; see voxserve-client help "
+            << command << std::endl;
   return kExitUsage;
 }
 

@@ -70,7 +70,8 @@ std::vector<Flag> ListFlags() {
 int Fail(const absl::Status& status);
 int FailUsage(absl::string_view command, const absl::Status& status);
 
-// Returns the status's message and advice for its reason ("raise --max_message_bytes ..."), if any, without a line end.
+// Returns the status's message, printable, and advice for its reason ("raise --max_message_bytes ..."), if any, without
+// a line end.
 std::string Advise(const absl::Status& status);
 
 }  // namespace voxserve::client

@@ -13,6 +13,7 @@
 #include "client/cpp/cli/box_report.h"
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/infer_arguments.h"
+#include "client/cpp/cli/printable.h"
 #include "client/cpp/cli/progress_bar.h"
 #include "client/cpp/cli/report.h"
 #include "client/cpp/cli/scan_jobs.h"
@@ -99,6 +100,7 @@ class ScanRunner {
                        const ScanJob& job, ScanReport* report, std::vector<uint16_t>* labels) const {
     absl::StatusOr<Segmentation> result = client_->Infer(options, std::move(cloud));
     if (!result.ok()) return result.status();
+    MakePrintable(&*result);
     const std::vector<v1::ClassInfo> classes(model_.classes().begin(), model_.classes().end());
     report->classes = CountClasses(result->labels, result->ignore_label, classes);
     if (!job.truth.empty()) {
@@ -119,6 +121,7 @@ class ScanRunner {
   absl::Status Detect(const InferOptions& options, PointCloud cloud, const ScanJob& job, ScanReport* report) const {
     absl::StatusOr<Detections> result = client_->Detect(options, std::move(cloud));
     if (!result.ok()) return result.status();
+    MakeBoxesPrintable(&*result);
     if (!job.save.empty()) {
       if (absl::Status status = WriteBoxes(job.save, result->boxes); !status.ok()) return status;
       report->written.push_back(job.save);
@@ -128,11 +131,17 @@ class ScanRunner {
     return absl::OkStatus();
   }
 
+  static void MakeBoxesPrintable(Detections* found) {
+    MakePrintable(found);
+    for (Box& box : found->boxes) box.class_name = Printable(box.class_name);
+  }
+
   // Asks the model that --boxes_model names for boxes.
   absl::Status DetectOver(const PointCloud& cloud, ScanReport* report) const {
     absl::StatusOr<Detections> result =
         client_->Detect({.model = boxes_model_->name(), .timeout = arguments_.connection.timeout}, cloud);
     if (!result.ok()) return result.status();
+    MakeBoxesPrintable(&*result);
     report->over.emplace();
     report->over->classes.assign(boxes_model_->classes().begin(), boxes_model_->classes().end());
     report->over->boxes = std::move(result->boxes);
@@ -143,6 +152,7 @@ class ScanRunner {
   absl::Status Tensors(const InferOptions& options, PointCloud cloud, const ScanJob& job, ScanReport* report) const {
     absl::StatusOr<Answer> result = client_->InferTensors(options, std::move(cloud));
     if (!result.ok()) return result.status();
+    MakePrintable(&*result);
     report->result = *std::move(result);
     report->has_tensors = true;
     if (job.save.empty()) return absl::OkStatus();
@@ -357,10 +367,12 @@ int RunInfer(const std::vector<std::string>& words, const Terminal& detected) {
   if (!client.ok()) return Fail(client.status());
   absl::StatusOr<v1::ModelVersion> model = (*client)->GetModel(arguments.model, arguments.version);
   if (!model.ok()) return Fail(model.status());
+  MakePrintable(&*model);
   std::optional<v1::ModelVersion> boxes_model;
   if (!arguments.boxes_model.empty()) {
     absl::StatusOr<v1::ModelVersion> found = (*client)->GetModel(arguments.boxes_model, 0);
     if (!found.ok()) return Fail(found.status());
+    MakePrintable(&*found);
     boxes_model = *std::move(found);
   }
   if (absl::Status status = CheckInferFor(*model, boxes_model, arguments, *jobs); !status.ok()) {

@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/cpp/cli/commands.h"
+#include "client/cpp/cli/printable.h"
 #include "client/cpp/cli/report.h"
 #include "client/cpp/view/count_text.h"
 
@@ -118,13 +119,15 @@ int RunModels(const std::vector<std::string>& words, const Terminal& terminal) {
   const absl::StatusOr<std::unique_ptr<Client>> client = arguments.connection.Connect();
   if (!client.ok()) return Fail(client.status());
   if (names.empty()) {
-    const absl::StatusOr<std::vector<v1::ModelVersion>> models = (*client)->ListModels();
+    absl::StatusOr<std::vector<v1::ModelVersion>> models = (*client)->ListModels();
     if (!models.ok()) return Fail(models.status());
+    for (v1::ModelVersion& model : *models) MakePrintable(&model);
     std::cout << FormatTable(*models);
     return kExitOk;
   }
-  const absl::StatusOr<v1::ModelVersion> model = (*client)->GetModel(names[0], arguments.version);
+  absl::StatusOr<v1::ModelVersion> model = (*client)->GetModel(names[0], arguments.version);
   if (!model.ok()) return Fail(model.status());
+  MakePrintable(&*model);
   std::cout << FormatDetails(*model, terminal);
   return kExitOk;
 }

@@ -75,7 +75,7 @@ Json JsonOf(const Agreement& agreement) {
 }
 
 std::string Dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";  // file names need not be UTF-8
+  return json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";  // file names need not be UTF-8
 }
 
 std::string FormatTensors(const std::vector<Tensor>& tensors) {

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/cpp/cli/commands.h"
+#include "client/cpp/cli/printable.h"
 #include "client/cpp/cli/progress_bar.h"
 #include "client/cpp/cli/report.h"
 #include "client/cpp/view/count_text.h"
@@ -35,7 +36,8 @@ class ProgressReport {
  public:
   explicit ProgressReport(const Terminal& terminal) : is_tty_(terminal.err_is_tty) {}
 
-  void Show(const v1::TunePlanProgress& progress) {
+  void Show(v1::TunePlanProgress progress) {
+    MakePrintable(&progress);
     if (is_tty_) {
       std::cerr << "\r\x1b[K" << FormatFraction(progress.fraction()) << "  " << progress.stage() << std::flush;
     } else if (progress.stage() != stage_) {
@@ -91,7 +93,7 @@ int RunTune(const std::vector<std::string>& words, const Terminal& terminal) {
   const absl::StatusOr<std::unique_ptr<Client>> client = arguments.connection.Connect();
   if (!client.ok()) return Fail(client.status());
   ProgressReport report(terminal);
-  const absl::StatusOr<v1::TunePlanResult> result =
+  absl::StatusOr<v1::TunePlanResult> result =
       (*client)->TunePlan({.model = arguments.model,
                            .version = arguments.version,
                            .num_scans = static_cast<int>(arguments.num_scans),
@@ -100,6 +102,7 @@ int RunTune(const std::vector<std::string>& words, const Terminal& terminal) {
                           [&report](const v1::TunePlanProgress& progress) { report.Show(progress); });
   report.Finish();
   if (!result.ok()) return Fail(result.status());
+  MakePrintable(&*result);
   std::cout << FormatResult(arguments.model, *result);
   return kExitOk;
 }

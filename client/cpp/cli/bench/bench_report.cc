@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cpp/cli/printable.h"
 #include "client/cpp/cli/progress_bar.h"
 #include "client/cpp/cli/report.h"
 #include "client/cpp/view/count_text.h"
@@ -45,7 +46,7 @@ std::string FormatFailures(const BenchSummary& summary) {
   std::string text =
       absl::StrFormat("\n  %-42s %9s %7s %9s %9s\n", "not answered OK", "requests", "share", "p50, ms", "p99, ms");
   for (const BenchOutcome& failure : summary.failures) {
-    const std::string name = absl::StrCat(failure.code, failure.reason.empty() ? "" : " ", failure.reason,
+    const std::string name = absl::StrCat(failure.code, failure.reason.empty() ? "" : " ", Printable(failure.reason),
                                           failure.is_from_server ? "" : " (client)");
     const double share = 100.0 * static_cast<double>(failure.count) / static_cast<double>(summary.num_requests);
     absl::StrAppendFormat(&text, "  %-42s %9s %6.1f%% %9.2f %9.2f\n", name, WithSeparators(failure.count), share,
@@ -59,7 +60,7 @@ std::string FormatStages(const BenchSummary& summary) {
   std::string text = absl::StrFormat("\n  %-18s %9s\n", "stage, mean", "ms");
   absl::Duration total;
   for (const auto& [name, duration] : summary.stages) {
-    absl::StrAppendFormat(&text, "  %-18s %9.2f\n", name, Ms(duration));
+    absl::StrAppendFormat(&text, "  %-18s %9.2f\n", Printable(name), Ms(duration));
     total += duration;
   }
   absl::StrAppendFormat(&text, "  %-18s %9.2f\n", "server", Ms(total));
@@ -156,7 +157,7 @@ std::string FormatBench(const BenchOptions& options, const BenchInput& input, co
   const BenchSummary& summary = result.summary;
   std::string text = absl::StrCat(DescribeLoad(options, input), "\n");
   for (const auto& [name, count] : summary.answered_by) {
-    absl::StrAppend(&text, "  ", WithSeparators(count), " answered by ", name, "\n");
+    absl::StrAppend(&text, "  ", WithSeparators(count), " answered by ", Printable(name), "\n");
   }
   absl::StrAppendFormat(&text, "  measured for %.2f s", absl::ToDoubleSeconds(summary.measured));
   if (options.stable_percent > 0) {
@@ -180,7 +181,7 @@ std::string FormatBench(const BenchOptions& options, const BenchInput& input, co
                   FormatStages(summary));
   if (result.num_broken_streams > 0) {
     absl::StrAppend(&text, "\n  ", Plural(static_cast<int64_t>(result.num_broken_streams), "stream"),
-                    " ended with an error: ", result.first_stream_error.message(), "\n");
+                    " ended with an error: ", Printable(result.first_stream_error.message()), "\n");
   }
   return text;
 }

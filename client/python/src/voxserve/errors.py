@@ -13,13 +13,14 @@ from typing import Any
 import grpc
 
 from voxserve import wire
+from voxserve.printable import printable
 
 _DETAILS_KEY = "grpc-status-details-bin"
 
 
 class InferenceError(Exception):
     """A call failed. To tell errors apart, catch a subclass or compare `reason`, whose values never change. `message`
-    is for people.
+    is for people: as the server wrote it, while str() has escapes in place of control characters.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class InferenceError(Exception):
         self.metadata = dict(metadata or {})  # google.rpc.ErrorInfo.metadata
 
     def __str__(self) -> str:
-        return f"{self.message} [{self.reason or self.code.name}]"
+        return printable(f"{self.message} [{self.reason or self.code.name}]")
 
 
 class InvalidArgumentError(InferenceError):

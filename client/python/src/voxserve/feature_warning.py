@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from voxserve.printable import printable
+
 _told: set[tuple[str, str]] = set()  # models and features
 _lock = threading.Lock()
 
@@ -48,7 +50,7 @@ def tell(model: str, found: Iterable[FeatureWarning]) -> None:
                 continue
             _told.add((model, each.feature))
         advice = f"the answer is likely wrong; scale it, e.g. with scales={{'{each.feature}': FACTOR}}"
-        warnings.warn(f"{each} ({model}); {advice}", UnitWarning, stacklevel=2)
+        warnings.warn(printable(f"{each} ({model}); {advice}"), UnitWarning, stacklevel=2)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from voxserve.cli.intensity_warning import IntensityWarning
 from voxserve.cli.progress import Progress
 from voxserve.client import Client
 from voxserve.feature_warning import told_on_stderr
+from voxserve.printable import printable
 from voxserve.results import ModelState, ModelVersion
 
 _DESCRIPTION = """\
@@ -226,7 +227,7 @@ class _SkipReport:
             return
         self._skipped.append(skipped)
         if len(self._skipped) <= _MOST_TOLD:
-            print(f"voxserve.bag: skipped {skipped}", file=sys.stderr)
+            print(f"voxserve.bag: skipped {printable(str(skipped))}", file=sys.stderr)
         elif len(self._skipped) == _MOST_TOLD + 1:
             print("voxserve.bag: more messages are skipped", file=sys.stderr)
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from voxserve.client import Client
+from voxserve.printable import with_printable_texts
+from voxserve.protocol import Call, Result
 
 TOKEN_VARIABLE = "VOXSERVE_TOKEN"
 
@@ -38,10 +40,10 @@ def add_identity_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def connect(options: argparse.Namespace, **others: Any) -> Client:
-    """Returns the client that the flags describe. others: further arguments of Client. Raises OSError or ValueError for
-    a file that cannot be used.
+    """Returns the client that the flags describe. The texts of its answers are printable. others: further arguments of
+    Client. Raises OSError or ValueError for a file that cannot be used.
     """
-    return Client(
+    return _CommandClient(
         options.address,
         timeout=options.timeout,
         max_message_bytes=options.max_message_bytes,
@@ -52,6 +54,13 @@ def connect(options: argparse.Namespace, **others: Any) -> Client:
         admin_address=getattr(options, "admin_address", ""),
         **others,
     )
+
+
+class _CommandClient(Client):
+    """A Client for commands, which print what they get."""
+
+    def _run(self, call: Call[Result], timeout: float | None) -> Result:
+        return with_printable_texts(super()._run(call, timeout))
 
 
 def _token(path: str) -> str:

@@ -24,6 +24,7 @@ from voxserve.cli.scan_jobs import ScanJob, UsageError
 from voxserve.client import Client
 from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import PointCloud
+from voxserve.printable import printable
 from voxserve.results import ClassInfo, Detections, ModelState, ModelVersion, Segmentation, Tensors
 
 SCALE_ADVICE = "scale them with --fields, e.g. x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098"
@@ -48,11 +49,11 @@ _ADVICE = {
 
 
 def advise(error: Exception) -> str:
-    """Returns the error's message, followed by advice if _ADVICE has some for the error's reason."""
+    """Returns the error's message, printable, followed by advice if _ADVICE has some for the error's reason."""
     if not isinstance(error, errors.InferenceError):
-        return str(error)
+        return printable(str(error))
     advice = _ADVICE.get(error.reason)
-    return f"{error.message}; {advice}" if advice else error.message
+    return printable(f"{error.message}; {advice}" if advice else error.message)
 
 
 def warn_of_new_names(program: str, fields: str, model: ModelVersion) -> None:

@@ -16,6 +16,7 @@ from voxserve.cli import arguments, batch, infer, models
 from voxserve.cli.connection import connect
 from voxserve.cli.scan_jobs import UsageError
 from voxserve.feature_warning import told_on_stderr
+from voxserve.printable import printable
 
 _PROGRAM = "python -m voxserve"
 _POLL_SECONDS = 0.2
@@ -84,7 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status: int = options.run(options)
         sys.stdout.flush()
     except UsageError as error:
-        print(f"voxserve {options.command}: {error}; see {_PROGRAM} {options.command} --help", file=sys.stderr)
+        text = printable(str(error))
+        print(f"voxserve {options.command}: {text}; see {_PROGRAM} {options.command} --help", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the program that reads the output, such as `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

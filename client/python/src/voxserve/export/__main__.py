@@ -33,6 +33,7 @@ from voxserve.export.networks import (
 from voxserve.export.networks.roots import ROOTS
 from voxserve.export.networks.tensors import ExportError
 from voxserve.export.weights import Weights
+from voxserve.printable import printable_lines
 
 _State = Weights | None  # None: random weights
 
@@ -78,10 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = model_folder.config_textproto(classes, ignore_label, options.notice, max_voxels, overflow)
         folder = model_folder.write(options.output, made.network, config, options.version, options.notice)
     except (ExportError, OSError, ValueError) as error:
-        print(f"export: {error}", file=sys.stderr)
+        print(f"export: {printable_lines(str(error))}", file=sys.stderr)
         return 1
     for text in (*texts, *made.warnings):
-        print(f"warning: {text}", file=sys.stderr)
+        print(f"warning: {printable_lines(text)}", file=sys.stderr)
     for text in made.messages:
         print(text)
     tensors = made.network.tensors

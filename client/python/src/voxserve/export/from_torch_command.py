@@ -18,6 +18,7 @@ from voxserve.export.model_folder import config_textproto
 from voxserve.export.networks.tensors import ExportError
 from voxserve.export.tracing.from_torch import from_torch
 from voxserve.export.tracing.input_points import Points
+from voxserve.printable import printable_lines
 from voxserve.verify import machine
 
 NAME = "from-torch"
@@ -95,10 +96,10 @@ def run(options: argparse.Namespace) -> int:
     try:
         folder, texts, num_tensors = _export(options)
     except (ExportError, OSError, ValueError, NotImplementedError) as error:
-        print(f"export: {error}", file=sys.stderr)
+        print(f"export: {printable_lines(str(error))}", file=sys.stderr)
         return 1
     for text in texts:
-        print(f"warning: {text}", file=sys.stderr)
+        print(f"warning: {printable_lines(text)}", file=sys.stderr)
     print(f"wrote {folder}: {num_tensors} tensors")
     return 0
 

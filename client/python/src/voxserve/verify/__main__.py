@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from voxserve.errors import InferenceError
+from voxserve.printable import printable_lines
 from voxserve.verify import reference, served
 from voxserve.verify.compare import Comparison, Model
 
@@ -25,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"served {key}: {deviation}")
                 is_equal = is_equal and deviation.is_within(options.tolerance)
     except (OSError, ValueError, InferenceError) as error:
-        print(f"verify: {error}", file=sys.stderr)
+        print(f"verify: {printable_lines(str(error))}", file=sys.stderr)
         return 1
     print("equal" if is_equal else "NOT equal", f"within {options.tolerance:g} of the largest magnitude")
     return 0 if is_equal else 1

@@ -25,6 +25,7 @@ from voxserve.cli.intensity_warning import IntensityWarning
 from voxserve.cli.progress import Progress
 from voxserve.client import Client
 from voxserve.feature_warning import told_on_stderr
+from voxserve.printable import printable
 from voxserve.results import ClassInfo, ModelVersion
 from voxserve.view import labelled_bag
 from voxserve.view.viewer import Shown, Viewer, ViewError
@@ -112,10 +113,10 @@ def _bag(options: argparse.Namespace, source: Source, client: Client, model: Mod
     request = Request(model, topic, options.sweeps, options.rate, dict(options.scale) or None)
     units = UnitReport("voxserve.view", request)
     for skipped in source.skipped:
-        print(f"voxserve.view: skipped {skipped}", file=sys.stderr)
+        print(f"voxserve.view: skipped {printable(str(skipped))}", file=sys.stderr)
     for item in label(client, request, source.sweeps(topic, fields=options.fields), poses, 0):
         if isinstance(item, Skipped):
-            print(f"voxserve.view: skipped {item}", file=sys.stderr)
+            print(f"voxserve.view: skipped {printable(str(item))}", file=sys.stderr)
             continue
         sweep, result = item
         units.look_at(sweep)
