@@ -43,13 +43,15 @@ RegularFile::~RegularFile() {
 
 absl::Status RegularFile::ReadUntil(int64_t end, std::string* content, const std::stop_token& stop) const {
   auto read = static_cast<int64_t>(content->size());
-  content->resize(static_cast<size_t>(end));
+  content->reserve(static_cast<size_t>(end));
   while (read < end) {
     if (stop.stop_requested()) return Because("the read was stopped");
     const int64_t most = std::min(end - read, kBytesBetweenStops);
+    content->resize(static_cast<size_t>(read + most));
     const ssize_t got = pread(descriptor_, content->data() + read, static_cast<size_t>(most), read);
     if (got > 0) {
       read += got;
+      content->resize(static_cast<size_t>(read));
     } else if (got == 0) {
       return Because(absl::StrCat("only ", read, " of ", num_bytes_, " bytes"));
     } else if (errno != EINTR) {

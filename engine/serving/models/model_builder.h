@@ -49,7 +49,7 @@ class ModelBuilder {
   // weight exceeds the range of its type, RESOURCE_EXHAUSTED if a device has no memory for the weights, UNAVAILABLE
   // (DRAINING) if `stop` is requested, INTERNAL.
   absl::StatusOr<std::unique_ptr<ServedModel>> Make(const std::string& name, int64_t version, const LoadedModel& loaded,
-                                                    const std::stop_token& stop) const;
+                                                    const std::stop_token& stop = {}) const;
   // Puts the tuned plans that exist into the version. Returns true if every device has a tuned plan. If
   // is_deterministic is set, uses none and returns true.
   bool FindPlans(const ServedModel& model, const std::filesystem::path& version_folder) const;

@@ -216,7 +216,10 @@ void ModelManager::Run(const Job& job) {
 }
 
 absl::StatusOr<std::vector<int64_t>> ModelManager::RunLoad(const std::string& name, int64_t version) {
-  ASSIGN_OR_RETURN(const ModelFolder folder, ScanModel(options_.repository, name));
+  std::vector<std::string> warnings = {warnings_.begin(), warnings_.end()};
+  const absl::StatusOr<ModelFolder> scanned = ScanModel(options_.repository, name, &warnings);
+  LogNewWarnings(warnings);
+  ASSIGN_OR_RETURN(const ModelFolder folder, scanned);
   if (version == 0) {
     Model& model = known_[name];
     model.is_unloaded = false;

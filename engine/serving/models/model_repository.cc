@@ -20,6 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int kMaxOthersTold = 100;  // folders of a model that are no versions
+
 // Returns the folders in a folder, by name; links to folders count.
 absl::StatusOr<std::vector<fs::path>> ListFolders(const fs::path& folder) {
   std::vector<fs::path> folders;
@@ -52,13 +54,17 @@ absl::StatusOr<ModelFolder> ScanFolder(const fs::path& folder, std::vector<std::
   ASSIGN_OR_RETURN(const std::vector<fs::path> entries, ListFolders(folder));
   const std::string place = absl::StrCat("folder ", Quoted(folder.string()));
   ModelFolder model = {.name = folder.filename().string(), .versions = {}};
+  int num_others = 0;
   for (const fs::path& entry : entries) {
     const std::string name = entry.filename().string();
     if (const std::optional<int64_t> version = ParseVersion(name)) {
       model.versions.push_back(*version);
-    } else {
+    } else if (++num_others <= kMaxOthersTold) {
       warnings->push_back(absl::StrCat(place, ": ", Quoted(name), " is no version (1, 2, 3, ...) and was passed over"));
     }
+  }
+  if (num_others > kMaxOthersTold) {
+    warnings->push_back(absl::StrCat(place, ": ", num_others - kMaxOthersTold, " more folders are no versions"));
   }
   if (model.versions.empty()) {
     std::error_code error;
@@ -68,6 +74,11 @@ absl::StatusOr<ModelFolder> ScanFolder(const fs::path& folder, std::vector<std::
                    : absl::StrCat(place, " holds no version (1, 2, 3, ...) and was passed over"));
   }
   std::sort(model.versions.begin(), model.versions.end());
+  if (model.versions.size() > kMaxVersions) {
+    warnings->push_back(absl::StrCat(place, " holds ", model.versions.size(), " versions; the ", kMaxVersions,
+                                     " with the highest numbers are looked at"));
+    model.versions.erase(model.versions.begin(), model.versions.end() - kMaxVersions);
+  }
   return model;
 }
 
@@ -105,8 +116,10 @@ bool IsModelName(std::string_view name) {
          name.find('\0') == std::string_view::npos;
 }
 
-absl::StatusOr<ModelFolder> ScanModel(const fs::path& root, const std::string& name) {
+absl::StatusOr<ModelFolder> ScanModel(const fs::path& root, const std::string& name,
+                                      std::vector<std::string>* warnings) {
   ASSIGN_OR_RETURN(const RepositoryListing listing, ScanRepository(root));
+  if (warnings != nullptr) *warnings = listing.warnings;
   std::string names;
   for (const ModelFolder& model : listing.models) {
     if (model.name == name) return model;

@@ -21,6 +21,9 @@
 
 namespace voxserve {
 
+// A model has at most so many versions. Of a folder with more, the highest numbers count, and a warning says so.
+inline constexpr int kMaxVersions = 1000;
+
 struct ModelFolder {
   std::string name;               // the name in requests
   std::vector<int64_t> versions;  // ascending; never empty
@@ -41,8 +44,9 @@ bool IsModelName(std::string_view name);
 
 // Lists one model of the repository; requires IsModelName(name). Returns NOT_FOUND (MODEL_NOT_FOUND; the message lists
 // the models) if there is no such folder or the folder has no version, and PERMISSION_DENIED if the folder or the
-// repository cannot be listed.
-absl::StatusOr<ModelFolder> ScanModel(const std::filesystem::path& root, const std::string& name);
+// repository cannot be listed. warnings: null, or gets those of the whole repository (RepositoryListing::warnings).
+absl::StatusOr<ModelFolder> ScanModel(const std::filesystem::path& root, const std::string& name,
+                                      std::vector<std::string>* warnings = nullptr);
 
 // Returns a text that changes whenever one of the version's files (model.textproto, weights.safetensors and the model's
 // config.textproto) is written, replaced or removed. Opens none of these files.

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "engine/base/error_reason.h"
@@ -59,6 +60,27 @@ TEST(ScanRepositoryTest, PassesOverWhatIsNoVersionAndSaysSo) {
                           HasSubstr("m\": \"-1\"" + passed_over), HasSubstr("\"0\"" + passed_over),
                           HasSubstr("\"01\"" + passed_over), HasSubstr("\"1.5\"" + passed_over),
                           HasSubstr("\"9223372036854775808\"" + passed_over), HasSubstr("\"draft\"" + passed_over)));
+}
+
+TEST(ScanRepositoryTest, OfTooManyFoldersTheHighestVersionsCount) {
+  const TemporaryFolder root;
+  for (int i = 1; i <= kMaxVersions + 5; ++i) {
+    fs::create_directories(root.path() / "m" / std::to_string(i));
+    fs::create_directories(root.path() / "m" / ("other" + std::to_string(i)));
+  }
+  const absl::StatusOr<RepositoryListing> listing = ScanRepository(root.path());
+  ASSERT_TRUE(listing.ok());
+  ASSERT_EQ(listing->models.size(), 1U);
+  EXPECT_EQ(listing->models[0].versions.size(), static_cast<size_t>(kMaxVersions));
+  EXPECT_EQ(listing->models[0].versions.front(), 6);
+  EXPECT_EQ(listing->models[0].versions.back(), kMaxVersions + 5);
+  ASSERT_EQ(listing->warnings.size(), 102U);
+  EXPECT_THAT(listing->warnings[100], HasSubstr("m\": 905 more folders are no versions"));
+  EXPECT_THAT(listing->warnings[101],
+              HasSubstr("holds 1005 versions; the 1000 with the highest numbers are looked at"));
+  std::vector<std::string> warnings;
+  EXPECT_TRUE(ScanModel(root.path(), "m", &warnings).ok());
+  EXPECT_EQ(warnings, listing->warnings);
 }
 
 TEST(ScanRepositoryTest, AModelFolderIsNoRepository) {
