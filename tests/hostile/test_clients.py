@@ -197,3 +197,20 @@ def test_no_text_of_a_server_controls_the_terminal(
         done = run(tmp_path, *([binary] if program == "cpp" else PYTHON), *words, f"{flag}={server.address}")
     assert done.status == int(fails), done.stderr
     assert_printable(done)
+
+
+# ---- files
+
+
+@pytest.mark.parametrize("program", ["cpp", "python"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_scan_that_is_no_file_is_refused_at_once(binary: str, tmp_path: Path, program: str, kind: str) -> None:
+    path = tmp_path / "scan.bin"
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    start = [binary] if program == "cpp" else PYTHON
+    with HostileServer({"GetModel": [DESCRIPTION]}) as server:
+        done = run(tmp_path, *start, "infer", "--model=m", path, f"--address={server.address}")
+    assert done.status == 1
+    assert re.search(rb"(not a file|Not a regular file)", done.stderr), done.stderr
+    assert done.seconds < FAILS_AT_ONCE_SECONDS
+    assert done.peak_bytes < 400 * MEBIBYTE

@@ -1,10 +1,6 @@
 #include "client/cpp/api/channels.h"
 
-#include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <utility>
 
@@ -14,6 +10,7 @@
 #include "client/cpp/api/error.h"
 #include "client/cpp/api/response.h"
 #include "client/cpp/api/service_config.h"
+#include "client/cpp/api/small_file.h"
 
 namespace voxserve::client {
 namespace {
@@ -25,13 +22,10 @@ constexpr int64_t kEnvelopeBytes = 4096;
 constexpr int64_t kReadAheadBytes = int64_t{16} << 20;
 
 absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string& path, absl::string_view begin) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file) {
-    return absl::InvalidArgumentError(absl::StrCat(option, ": ", path, " cannot be read: ", std::strerror(errno)));
-  }
+  absl::StatusOr<std::string> text = ReadSmallFile(path);
+  if (!text.ok()) return absl::InvalidArgumentError(absl::StrCat(option, ": ", text.status().message()));
   // Without this check, gRPC would report a bad file as a server that cannot be reached.
-  if (absl::StrContains(text, begin)) return text;
+  if (absl::StrContains(*text, begin)) return text;
   return absl::InvalidArgumentError(absl::StrCat(option, ": ", path, " is no PEM file: it has no \"", begin, "\""));
 }
 

@@ -1,14 +1,11 @@
 #include "client/cpp/cli/command.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "client/cpp/api/small_file.h"
 #include "client/cpp/cli/printable.h"
 
 namespace voxserve::client {
@@ -45,13 +42,10 @@ std::string& DefaultToken() {
 
 // Returns the file's text, without white space at both ends, as the token.
 absl::StatusOr<std::string> ReadToken(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file) {
-    return absl::InvalidArgumentError(absl::StrCat("--token_file ", path, " cannot be read: ", std::strerror(errno)));
-  }
-  absl::StripAsciiWhitespace(&text);
-  if (text.empty()) return absl::InvalidArgumentError(absl::StrCat("--token_file ", path, " has no token"));
+  absl::StatusOr<std::string> text = ReadSmallFile(path);
+  if (!text.ok()) return absl::InvalidArgumentError(absl::StrCat("--token_file ", text.status().message()));
+  absl::StripAsciiWhitespace(&*text);
+  if (text->empty()) return absl::InvalidArgumentError(absl::StrCat("--token_file ", path, " has no token"));
   return text;
 }
 

@@ -8,12 +8,12 @@ others   only read: one byte per point, or four bytes as in .label
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from voxserve import input_file
 from voxserve.new_file import new_file
 from voxserve.readers import npy
 from voxserve.results import Labels
@@ -43,7 +43,7 @@ def read(path: str | os.PathLike[str], num_points: int) -> npt.NDArray[np.int64]
     """Reads the labels: int64 [num_points]. ValueError if the file does not hold num_points labels, OSError if it
     cannot be read.
     """
-    contents = Path(path).read_bytes()
+    contents = input_file.read(path, input_file.MAX_SCAN_BYTES)
     name = os.fspath(path)
     values: npt.NDArray[Any]
     if name.lower().endswith(".npy"):

@@ -13,12 +13,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import grpc
 
-from voxserve import answers, errors, wire
+from voxserve import answers, errors, input_file, wire
 from voxserve.answers import Asked
 from voxserve.encoding import encode_request
 from voxserve.farthest_points import FarthestPoints
@@ -284,7 +283,7 @@ def _read_pem(option: str, path: str, part: bytes) -> bytes:
     """Returns a PEM file's bytes. Raises ValueError if they do not contain `part`, since gRPC would only report that
     there is no server. option: the option that names the file, for the error.
     """
-    text = Path(path).read_bytes()
+    text = input_file.read_small(path)
     if part not in text:
         raise ValueError(f'{option}: {path} is no PEM file: it has no "{part.decode()}"')
     return text

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from voxserve import input_file
 from voxserve.bag.bag_error import BagError
 from voxserve.bag.recording import Channel, Message, broken, type_name
 
@@ -22,7 +23,7 @@ class McapFile:
         self._counts: dict[Channel, int] = {}
         self.start_ns = 0  # no message is older
         try:
-            with path.open("rb") as file:
+            with input_file.open_regular(path) as file:
                 self._is_indexed = self._read_summary(_reader(file))
             if not self._is_indexed:
                 self._read_all()
@@ -73,7 +74,7 @@ class McapFile:
             if not self._is_indexed:
                 yield from self._scan(wanted)
                 return
-            with self.path.open("rb") as file:
+            with input_file.open_regular(self.path) as file:
                 topics = {channel.topic for channel in wanted}
                 for schema, old, message in _reader(file).iter_messages(topics=topics):
                     channel = _channel(old, schema)
@@ -91,7 +92,7 @@ class McapFile:
 
         schemas: dict[int, Any] = {}
         channels: dict[int, Channel] = {}
-        with self.path.open("rb") as file:
+        with input_file.open_regular(self.path) as file:
             for record in StreamReader(file, validate_crcs=True).records:
                 if isinstance(record, records.Schema):
                     schemas[record.id] = record

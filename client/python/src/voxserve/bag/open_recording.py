@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
+from voxserve import input_file
 from voxserve.bag.bag_error import BagError
 from voxserve.bag.mcap_file import McapFile
 from voxserve.bag.recording import Channel, Message, Recording
@@ -36,6 +37,9 @@ def open_recording(path: Path) -> Recording:
         return RosbagsReader(path) if path.suffix == ".bag" else _FileSet([path])
     metadata = _read_metadata(path / _METADATA)
     if str(metadata.get("compression_mode")).lower() in ("file", "message"):
+        for entry in path.iterdir():  # rosbags would wait for a pipe, and read a device for ever
+            if entry.exists() and not (entry.is_file() or entry.is_dir()):
+                raise BagError(f"{entry}: not a regular file")
         return RosbagsReader(path)
     files = _listed_files(path, metadata) or _found_files(path)
     for file in files:
@@ -94,8 +98,8 @@ def _read_metadata(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        content = YAML(typ="safe").load(path.read_text())
-    except (YAMLError, UnicodeDecodeError) as error:
+        content = YAML(typ="safe").load(input_file.read_text(path))
+    except (YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise BagError(f"{path}: the file is no YAML ({error}); without it the folder's files are read") from None
     values = content.get("rosbag2_bagfile_information") if isinstance(content, dict) else None
     return values if isinstance(values, dict) else {}
@@ -121,11 +125,12 @@ def _found_files(folder: Path) -> list[Path]:
 
 
 def _check_magic(path: Path) -> None:
-    if not path.stat().st_size:
-        raise BagError(f"{path}: the file is empty")
     magic = _MAGIC.get(path.suffix)
+    with input_file.open_regular(path) as file:
+        beginning = file.read(max(map(len, _MAGIC.values())))
+    if not beginning:
+        raise BagError(f"{path}: the file is empty")
     if magic is None:
         raise BagError(f"{path}: bags are .mcap, .db3, .bag, or a folder with .mcap or .db3 files")
-    with path.open("rb") as file:
-        if file.read(len(magic)) != magic:
-            raise BagError(f"{path}: not a bag of the kind that {path.suffix} names")
+    if not beginning.startswith(magic):
+        raise BagError(f"{path}: not a bag of the kind that {path.suffix} names")

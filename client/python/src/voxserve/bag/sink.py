@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from voxserve import input_file
 from voxserve.bag import messages
 from voxserve.bag.bag_error import BagError
 from voxserve.bag.messages import Colors
@@ -90,7 +91,7 @@ class Sink:
         schemas: dict[int, Any] = {}
         channels: dict[int, Any] = {}
         try:
-            with Path(self.part).open("rb") as file:
+            with input_file.open_regular(self.part) as file:
                 for record in StreamReader(file, validate_crcs=True).records:
                     if isinstance(record, Metadata) and record.name == _RECORD:
                         yield dict(record.metadata)

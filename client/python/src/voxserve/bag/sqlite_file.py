@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from contextlib import closing
 from pathlib import Path
 
+from voxserve import input_file
 from voxserve.bag.recording import CDR, Channel, Message, broken, type_name
 
 
@@ -28,7 +29,7 @@ class SqliteFile:
 
     def _check_size(self) -> None:
         """Raises ValueError if the file was cut short. sqlite3 itself fails only when it needs a missing page."""
-        with self.path.open("rb") as file:
+        with input_file.open_regular(self.path) as file:
             header = file.read(100)
         page_bytes, num_pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
         page_bytes = 65536 if page_bytes == 1 else page_bytes

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from voxserve import errors
+from voxserve import errors, input_file
 from voxserve.cli import infer, scan_jobs
 from voxserve.cli.connection import connect
 from voxserve.cli.report import ScanReport
@@ -132,7 +132,7 @@ def _read_note(folder: str) -> dict[str, Any]:
     """Returns the folder's note, or {} if there is none."""
     path = Path(folder) / NOTE
     try:
-        noted = json.loads(path.read_text(encoding="utf-8"))
+        noted = input_file.parse_json(input_file.read(path))
     except FileNotFoundError:
         return {}
     except ValueError as error:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
 from typing import Any
 
+from voxserve import input_file
 from voxserve.client import Client
 from voxserve.printable import with_printable_texts
 from voxserve.protocol import Call, Result
@@ -66,7 +66,7 @@ class _CommandClient(Client):
 def _token(path: str) -> str:
     if not path:
         return os.environ.get(TOKEN_VARIABLE, "")
-    token = Path(path).read_text(encoding="utf-8").strip()
+    token = input_file.read_small(path).decode().strip()
     if not token:
         raise ValueError(f"--token_file {path} has no token")
     return token

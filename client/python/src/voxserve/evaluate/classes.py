@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from voxserve import input_file
 
 if TYPE_CHECKING:  # this module imports gRPC, which deploy/train, a user of this file, does not have
     from voxserve.results import ClassInfo
@@ -104,7 +104,7 @@ def read_choice(path: str) -> dict[str, list[str]]:
     the file's name, for anything else.
     """
     try:
-        value = json.loads(Path(path).read_text(), object_pairs_hook=_without_repetitions)
+        value = input_file.parse_json(input_file.read(path), _without_repetitions)
     except ValueError as error:
         raise ValueError(f"{path}: not JSON: {error}") from None
     is_right = isinstance(value, dict) and all(

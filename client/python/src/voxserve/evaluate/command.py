@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from voxserve import errors
+from voxserve import errors, input_file
 from voxserve.cli import arguments
 from voxserve.cli.connection import connect
 from voxserve.cli.infer import advise, warn_of_new_names
@@ -105,7 +105,7 @@ def choose_frames(dataset: Dataset, wanted: str) -> list[Frame]:
         found = [f for f in frames if f.number is not None and any(low <= f.number <= high for low, high in ranges)]
     else:
         path = Path(wanted)
-        names = path.read_text().split() if path.is_file() else wanted.split(",")
+        names = input_file.read_text(path).split() if path.is_file() else wanted.split(",")
         found = _names(frames, names)
     if not found:
         raise DatasetError(

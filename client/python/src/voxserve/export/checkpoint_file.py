@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from voxserve import input_file
 from voxserve.export import safetensors_file, torch_file
 
 _TORCH_ENDINGS = (".pt", ".pth", ".ckpt", ".bin", ".tar")
@@ -95,7 +96,7 @@ def _head(path: str) -> bytes:
     place = Path(path)
     if place.is_dir():
         raise IsADirectoryError(f"Is a directory: '{path}'. {_in_folder(place)}")
-    with place.open("rb") as file:
+    with input_file.open_regular(path) as file:
         return file.read(_HEAD_BYTES)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from voxserve import input_file
 from voxserve.export.class_lists import CLASS_LISTS
 from voxserve.export.model_folder import ClassEntry
 
@@ -33,7 +32,10 @@ def read_classes(path: str) -> tuple[tuple[ClassEntry, ...], int | None]:
     """
     if path in CLASS_LISTS:
         return CLASS_LISTS[path], None
-    card = json.loads(Path(path).read_text(encoding="utf-8"))
+    try:
+        card = input_file.parse_json(input_file.read(path))
+    except ValueError as error:
+        raise ValueError(f"{path}: not JSON: {error}") from None
     try:
         classes = tuple(ClassEntry(int(c["id"]), str(c["name"]), _rgb(c["color"])) for c in card["classes"])
     except (KeyError, TypeError, ValueError):

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from voxserve import input_file
 from voxserve.export.unread import unread
 
 _DTYPES: dict[str, np.dtype[Any]] = {
@@ -50,14 +51,14 @@ def read(path: str | Path, *, keep_unread: bool = False) -> dict[str, npt.NDArra
 
     Raises SafetensorsError or OSError.
     """
-    raw = Path(path).read_bytes()
+    raw = input_file.read(path)
     if len(raw) < 8:
         raise SafetensorsError(f"{path}: {len(raw)} bytes are too few for a safetensors header (8)")
     header_bytes = int.from_bytes(raw[:8], "little")
     if header_bytes > min(_MAX_HEADER_BYTES, len(raw) - 8):
         raise SafetensorsError(f"{path}: the header claims {header_bytes} bytes, the file has {len(raw) - 8} after it")
     try:
-        header = json.loads(raw[8 : 8 + header_bytes])
+        header = input_file.parse_json(raw[8 : 8 + header_bytes])
     except ValueError as error:
         raise SafetensorsError(f"{path}: the header is not JSON: {error}") from None
     if not isinstance(header, dict):

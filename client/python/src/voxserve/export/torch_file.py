@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import pickle
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from voxserve import input_file
 from voxserve.export.unread import unread
 
 _PLAIN_NUMBER = re.compile(r"[biufc]\d{1,2}")
@@ -143,7 +143,7 @@ def load(path: str) -> Any:
     # With older versions than 2.6, a file could run code in spite of weights_only (CVE-2025-32434).
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6):
         raise ValueError(f"{path} is a torch file, which needs torch 2.6 or newer; here is {torch.__version__}")
-    with Path(path).open("rb") as file, torch.serialization.safe_globals(list(_ALLOWED)):
+    with input_file.open_regular(path) as file, torch.serialization.safe_globals(list(_ALLOWED)):
         try:
             return torch.load(file, map_location="cpu", weights_only=True)
         except Exception as error:  # errors of the zip file or the pickle, or for something that weights_only forbids

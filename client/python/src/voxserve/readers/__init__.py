@@ -19,9 +19,8 @@ file.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
-from voxserve import field_spec
+from voxserve import field_spec, input_file
 from voxserve.field_spec import FieldSpec
 from voxserve.point_cloud import PointCloud
 from voxserve.readers import npy, pcd, ply
@@ -37,12 +36,13 @@ def read(path: str | os.PathLike[str], fields: str = "") -> PointCloud:
     """Reads a scan file: .bin, .pcd.bin, .pcd, .ply or .npy, as the docstring of voxserve.readers describes them.
     fields: a field spec; "" for the format's own layout.
 
-    OSError if the file cannot be read. ValueError, with the file's name and the problem, if the file or the spec is not
-    valid. The header of a broken or hostile file cannot make it allocate much more memory than the file's size.
+    OSError if the file cannot be read, or is no regular file. ValueError, with the file's name and the problem, if the
+    file or the spec is not valid, or has more bytes than a message can carry. The header of a broken or hostile file
+    cannot make it allocate much more memory than the file's size.
     """
     spec = field_spec.parse(fields) if fields else None
     name = os.fspath(path).lower()
-    contents = Path(path).read_bytes()
+    contents = input_file.read(path, input_file.MAX_SCAN_BYTES)
     try:
         cloud = _read(name, contents, None if spec is None else spec.layout)
         cloud = cloud if spec is None else cloud.renamed(spec.renames)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from google.protobuf import text_format
 
-from voxserve import wire
+from voxserve import input_file, wire
 from voxserve.export import safetensors_file
 from voxserve.export.tracing.from_torch import TRACE_FILE
 from voxserve.verify import dense
@@ -62,10 +61,10 @@ class Model:
         folder = Path(folder)
         versions = sorted((p for p in folder.glob("*") if p.name.isdigit()), key=lambda p: int(p.name))
         folder = folder if (folder / "model.textproto").exists() or not versions else versions[-1]
-        network = text_format.Parse((folder / "model.textproto").read_text(encoding="utf-8"), wire.Model())
+        network = text_format.Parse(input_file.read_text(folder / "model.textproto"), wire.Model())
         names: dict[str, Any] = {}
         if (folder / TRACE_FILE).exists():
-            names = json.loads((folder / TRACE_FILE).read_text(encoding="utf-8"))
+            names = input_file.parse_json(input_file.read(folder / TRACE_FILE))
         axes = tuple(names.get("axes", range(network.dimension or 3)))
         weights = safetensors_file.read(folder / "weights.safetensors")
         return Model(network, weights, axes, names.get("outputs", {}), names.get("modules", {}), names.get("cut", ""))

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from voxserve import input_file
 from voxserve.new_file import new_file
 
 _FORMAT = "voxserve reference 1"
@@ -66,7 +67,7 @@ class Reference:
 def read(path: str | Path) -> Reference:
     """Reads a reference. ValueError, with the file's name, if it is no reference; OSError if it cannot be read."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with input_file.open_regular(path) as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except (zipfile.BadZipFile, ValueError, EOFError, AttributeError) as error:
         raise ValueError(f"{path} is not a reference that voxserve.record wrote: {error}") from None

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from voxserve import input_file
 from voxserve.bag.bag_error import BagError
 from voxserve.bag.source import CLOUD
 from voxserve.point_cloud import PointCloud
@@ -28,7 +29,7 @@ def is_labelled(path: str) -> bool:
     except ImportError:
         raise BagError("bags need more packages: pip install 'voxserve[bag]'") from None
     try:
-        with Path(path).open("rb") as file:
+        with input_file.open_regular(path) as file:
             summary = make_reader(file).get_summary()
     except Exception:  # the parser may raise anything for broken bytes
         return False
@@ -42,7 +43,7 @@ def read(path: str) -> Iterator[Shown]:
 
     store: Any = get_typestore(Stores.ROS2_HUMBLE)
     try:
-        with Path(path).open("rb") as file:
+        with input_file.open_regular(path) as file:
             messages = make_reader(file).iter_messages()
             beside: dict[str, Any] = {}
             for _, channel, message in messages:

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from voxserve import input_file
+
 _MAX_BYTES = 1 << 30
 
 
@@ -24,7 +26,7 @@ def read(path: Path) -> dict[str, npt.NDArray[Any]]:
     and the problem, if it is no such table, and OSError if the file cannot be read.
     """
     try:
-        with gzip.open(path) as file:
+        with input_file.open_regular(path) as packed, gzip.open(packed) as file:
             contents = file.read(_MAX_BYTES + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{path}: not a whole gzip file: {error}") from None

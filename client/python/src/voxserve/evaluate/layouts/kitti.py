@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from voxserve import readers
+from voxserve import input_file, readers
 from voxserve.evaluate.classes import plain
 from voxserve.evaluate.truth import Array, Dataset, DatasetError, Frame, Scan, TrueBoxes
 from voxserve.point_cloud import PointCloud
@@ -79,7 +79,7 @@ def _other_names(paths: Iterable[Path]) -> list[str]:
     """Returns the classes of label files that are not of KITTI's, sorted; of several spellings one."""
     known = {plain(name): name for name in (*NAMES, _DONT_CARE)}
     for path in paths:
-        for line in path.read_text(errors="replace").splitlines():
+        for line in input_file.read_text(path, errors="replace").splitlines():
             for word in line.split(maxsplit=1)[:1]:
                 known.setdefault(plain(word), word)
     return sorted(set(known.values()) - {*NAMES, _DONT_CARE})
@@ -94,7 +94,7 @@ def read_calibration(path: Path) -> Calibration:
     if not path.is_file():
         raise DatasetError(f"{path}: no such file, but the scan of this frame is there")
     lines: dict[str, str] = {}
-    for line in path.read_text(errors="replace").splitlines():
+    for line in input_file.read_text(path, errors="replace").splitlines():
         found = re.match(r"\s*([^\s:]+)\s*:?(.*)", line)  # the tracking data set has names without a colon
         if found:
             lines[found[1]] = found[2]
@@ -135,7 +135,7 @@ def _image_size(path: Path) -> tuple[int, int]:
     """Returns the width and height of a PNG file, in pixels."""
     if not path.is_file():
         return _IMAGE_SIZE
-    with path.open("rb") as file:
+    with input_file.open_regular(path) as file:
         head = file.read(24)
     if head[:8] != b"\x89PNG\r\n\x1a\n" or len(head) < 24:
         raise DatasetError(f"{path}: not a PNG")
@@ -181,7 +181,7 @@ def read_boxes(path: Path, calibration: Calibration) -> TrueBoxes:
     if not path.is_file():
         raise DatasetError(f"{path}: no such file, but the scan of this frame is there")
     names, rows = [], []
-    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+    for number, line in enumerate(input_file.read_text(path, errors="replace").splitlines(), 1):
         words = line.split()
         if not words or plain(words[0]) == _DONT_CARE:
             continue

@@ -14,7 +14,6 @@ holds a point's age in seconds; evaluate.command renames it to the model's featu
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from voxserve import field_spec, readers
+from voxserve import field_spec, input_file, readers
 from voxserve.evaluate.classes import plain
 from voxserve.evaluate.truth import Array, Dataset, DatasetError, Frame, Scan, TrueBoxes
 from voxserve.point_cloud import PointCloud
@@ -185,7 +184,7 @@ def _table(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         raise DatasetError(f"{path}: no such file; nuScenes' tables have it")
     try:
-        table = json.loads(path.read_text())
+        table = input_file.parse_json(input_file.read(path))
     except ValueError as error:
         raise DatasetError(f"{path}: not JSON: {error}") from None
     if not isinstance(table, list) or not all(isinstance(row, dict) and "token" in row for row in table):
@@ -217,7 +216,7 @@ def _read(tables: _Tables, sample: str, num_sweeps: int, with_labels: bool, with
     labels = boxes = None
     if with_labels:
         path = _named(tables.folder / tables.labels[scan["token"]])
-        labels = np.fromfile(path, np.uint8).astype(np.int64)
+        labels = np.frombuffer(input_file.read(path, input_file.MAX_SCAN_BYTES), np.uint8).astype(np.int64)
         if len(labels) != cloud.num_points:
             raise DatasetError(f"{path}: {len(labels)} labels, but {scan['filename']} has {cloud.num_points} points")
     if with_boxes:
@@ -234,7 +233,7 @@ def _cloud(tables: _Tables, scan: dict[str, Any]) -> PointCloud:
     path = _named(tables.folder / scan["filename"])
     if not path.name.lower().endswith(".bin"):
         return readers.read(path)
-    contents = path.read_bytes()
+    contents = input_file.read(path, input_file.MAX_SCAN_BYTES)
     if len(contents) % _POINT.point_step:
         raise DatasetError(
             f"{path}: {len(contents)} bytes are not a whole number of points of five float32 (x, y, z, intensity, "

@@ -11,7 +11,6 @@ y left, z up, where the road is near z = -2.25 m.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voxserve import label_file
+from voxserve import input_file, label_file
 from voxserve.evaluate.layouts import dataframe
 from voxserve.evaluate.overlaps import count_inside
 from voxserve.evaluate.truth import Array, Dataset, DatasetError, Frame, Scan, TrueBoxes
@@ -132,7 +131,7 @@ def _number(path: Path) -> int | None:
 
 def _unpacked_frame(path: Path) -> Frame:
     def read(with_labels: bool, _with_boxes: bool) -> Scan:
-        contents = path.read_bytes()
+        contents = input_file.read(path, input_file.MAX_SCAN_BYTES)
         if len(contents) % 20:
             raise DatasetError(f"{path}: {len(contents)} bytes are not a whole number of points of five float32")
         values = np.frombuffer(contents, "<f4").reshape(-1, 5)
@@ -168,7 +167,7 @@ def _frames(sequence: Path, prefix: str) -> list[Frame]:
 def _poses(path: Path) -> list[Array]:
     """Returns each frame's transform from the vehicle to the world, [4, 4]."""
     try:
-        entries = json.loads(path.read_text())
+        entries = input_file.parse_json(input_file.read(path))
         return [
             Pose(
                 (entry["position"]["x"], entry["position"]["y"], entry["position"]["z"]),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from voxserve import input_file
 from voxserve.export.detector_configs import python_file
 from voxserve.export.detector_configs.python_file import copied, merge_into
 
@@ -70,7 +70,7 @@ def _limited(path: Path, values: dict[str, Any]) -> dict[str, Any]:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return input_file.parse_json(input_file.read(path))
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
 
@@ -81,7 +81,7 @@ def _yaml(path: Path) -> Any:
     except ImportError:
         raise ValueError(f"{path} is a YAML file, which needs PyYAML: pip install PyYAML") from None
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.safe_load(input_file.read_text(path))
     except (yaml.YAMLError, ValueError) as error:
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from voxserve import input_file
 from voxserve.export.detector_configs.settings import Unreadable
 
 _MOST_ITEMS = 100_000  # of a list or text that arithmetic makes
@@ -63,8 +64,8 @@ def read(path: Path, bases: Mapping[str, Any], load_base: LoadBase) -> dict[str,
     file is not Python.
     """
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
-    except (SyntaxError, ValueError) as error:
+        tree = ast.parse(input_file.read_text(path), filename=str(path))
+    except (SyntaxError, ValueError, MemoryError) as error:  # MemoryError: of the parser, where it is nested deeply
         raise ValueError(f"{path} is not Python: {error}") from None
     return _File(path, tree, bases, load_base).names()
 
@@ -72,8 +73,8 @@ def read(path: Path, bases: Mapping[str, Any], load_base: LoadBase) -> dict[str,
 def base_paths(path: Path) -> Any:
     """Returns the value of `_base_`; None if the file has none."""
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
-    except (SyntaxError, ValueError) as error:
+        tree = ast.parse(input_file.read_text(path), filename=str(path))
+    except (SyntaxError, ValueError, MemoryError) as error:  # MemoryError: of the parser, where it is nested deeply
         raise ValueError(f"{path} is not Python: {error}") from None
     for statement in tree.body:
         if isinstance(statement, ast.Assign) and any(
