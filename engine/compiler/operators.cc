@@ -16,15 +16,16 @@
 #include "engine/ops/points/voxelize.h"
 #include "engine/ops/rows/attention.h"
 #include "engine/ops/rows/broadcast.h"
+#include "engine/ops/rows/elementwise.h"
 #include "engine/ops/rows/embedding.h"
 #include "engine/ops/rows/global_pool.h"
-#include "engine/ops/rows/multiply.h"
 #include "engine/ops/rows/pool.h"
 #include "engine/ops/rows/prelu.h"
 #include "engine/ops/rows/row_norm.h"
 #include "engine/ops/rows/sample_norm.h"
 #include "engine/ops/rows/sample_rows.h"
 #include "engine/ops/rows/scale_shift.h"
+#include "engine/ops/rows/site_coordinates.h"
 
 namespace voxserve {
 namespace {
@@ -35,14 +36,15 @@ concept OneOf = (std::is_same_v<Op, Ops> || ...);
 // Operators on rows that are always steps of their own: no operator is fused into them, and they are fused into no
 // step.
 template <typename Op>
-concept OfRows = OneOf<Op, MultiplyOp, RowNormOp, PReluOp, EmbeddingOp>;
+concept OfRows = OneOf<Op, ElementwiseOp, RowNormOp, PReluOp, EmbeddingOp>;
 
 // Reading.
 
 struct InputsRead {
   const GraphNode& node;
 
-  size_t operator()(const OneOf<FarthestPointSampleOp, VoxelizeOp, PointFeaturesOp, PointOffsetsOp> auto&) const {
+  size_t operator()(
+      const OneOf<FarthestPointSampleOp, VoxelizeOp, PointFeaturesOp, PointOffsetsOp, SiteCoordinatesOp> auto&) const {
     return 0;
   }
   size_t operator()(const OneOf<VoxelToPointOp, DevoxelizeOp> auto&) const { return 1; }
@@ -100,7 +102,7 @@ struct Beginning {
                               PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp> auto&) const {
     layer.has_epilogue = false;
   }
-  void operator()(const OneOf<SampleRowsOp, AttentionOp> auto&) const { layer.has_epilogue = false; }
+  void operator()(const OneOf<SampleRowsOp, AttentionOp, SiteCoordinatesOp> auto&) const { layer.has_epilogue = false; }
   void operator()(const OfRows auto&) const { layer.has_epilogue = false; }
 };
 
@@ -136,7 +138,7 @@ struct Absorption {
   }
   bool operator()(const OfRows auto&) const { return false; }
 
-  bool operator()(const OneOf<SampleRowsOp, AttentionOp> auto&) const { return false; }
+  bool operator()(const OneOf<SampleRowsOp, AttentionOp, SiteCoordinatesOp> auto&) const { return false; }
 
   // Returns true if no addition and no activation has been fused into the layer yet, and the layer itself is no
   // addition of tensors on different sites (is_union).
@@ -247,10 +249,12 @@ struct Emission {
                                                                 .scale = op.scale}));
   }
 
-  void operator()(const MultiplyOp&) const {
-    Push(std::make_unique<MultiplyStep>(MultiplyStep::Options{.in = emitter.UseInputBuffer(index, 0),
-                                                              .factor = emitter.UseInputBuffer(index, 1),
-                                                              .out = emitter.UseBuffer(index)}));
+  void operator()(const ElementwiseOp& op) const {
+    Push(std::make_unique<ElementwiseStep>(ElementwiseStep::Options{.function = op.function,
+                                                                    .epsilon = op.epsilon,
+                                                                    .a = emitter.UseInputBuffer(index, 0),
+                                                                    .b = emitter.UseInputBuffer(index, 1),
+                                                                    .out = emitter.UseBuffer(index)}));
   }
   void operator()(const RowNormOp& op) const {
     Push(std::make_unique<RowNormStep>(RowNormStep::Options{.in = emitter.UseInputBuffer(index),
@@ -280,6 +284,11 @@ struct Emission {
                                .num_embeddings = op.table->shape[0],
                                .index_dtype = buffers[static_cast<size_t>(number.buffer)].dtype,
                                .out_dtype = buffers[static_cast<size_t>(out.buffer)].dtype}));
+  }
+
+  void operator()(const SiteCoordinatesOp& op) const {
+    emitter.AddKeyLevel(node().level);
+    Push(std::make_unique<SiteCoordinatesStep>(node().level, op.parameters, emitter.UseBuffer(index)));
   }
 
   void operator()(const PointFeaturesOp&) const {

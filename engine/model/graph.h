@@ -37,8 +37,10 @@
 #include "kernels/image/conv2d.h"
 #include "kernels/points/voxel_features.h"
 #include "kernels/points/voxelize.h"
+#include "kernels/rows/elementwise.h"
 #include "kernels/rows/pool.h"
 #include "kernels/rows/row_norm.h"
+#include "kernels/rows/site_coordinates.h"
 
 namespace voxserve {
 
@@ -245,10 +247,14 @@ struct AttentionOp {
   float scale = 1;    // factor of the dot products of queries and keys
 };
 
-// Multiplies two inputs with the same rows and channels. Both inputs may be the same node.
-struct MultiplyOp {};
+// Combines two inputs with the same rows, value by value. One of them may have 1 channel, which counts for all channels
+// of the other. Both inputs may be the same node.
+struct ElementwiseOp {
+  kernels::Elementwise function = kernels::Elementwise::kMultiply;
+  float epsilon = 0;  // of kDivide, added to the divisor
+};
 
-// Normalises each row over its own channels: softmax, layer norm or L2 norm.
+// Normalises each row over its own channels (softmax, layer norm or L2 norm), or reduces them to 1.
 struct RowNormOp {
   kernels::RowNorm kind = kernels::RowNorm::kSoftmax;
   float epsilon = 0;     // of a layer norm or an L2 norm
@@ -265,6 +271,11 @@ struct PReluOp {
 struct EmbeddingOp {
   int channel = 0;
   HostTensorPtr table;  // [num_embeddings, channels]
+};
+
+// Gives each site of its input's level its coordinate, one channel per axis.
+struct SiteCoordinatesOp {
+  kernels::SiteCoordinatesParams parameters;  // scale and shift
 };
 
 // Copies the sites of a level with a spatial shape to the cells of GraphNode::grid.
@@ -317,7 +328,7 @@ using GraphOp =
                  PointOffsetsOp, PointToVoxelOp, DevoxelizeOp, ToDenseOp, FromDenseOp, Conv2dOp, MaxPool2dOp, CropOp,
                  PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp,
                  // Operators of rows.
-                 MultiplyOp, RowNormOp, PReluOp, EmbeddingOp,
+                 ElementwiseOp, RowNormOp, PReluOp, EmbeddingOp, SiteCoordinatesOp,
                  // Attention within samples.
                  SampleRowsOp, AttentionOp>;
 

@@ -11,4 +11,7 @@ enum class PoolReduce : int32_t { kMax, kAverage, kSum };
 // Returns the larger of two values, or NaN if one of them is NaN.
 constexpr float LargerOrNan(float a, float b) { return b > a || b != b ? b : a; }
 
+// Returns the smaller of two values, or NaN if one of them is NaN.
+constexpr float SmallerOrNan(float a, float b) { return b < a || b != b ? b : a; }
+
 }  // namespace voxserve::kernels

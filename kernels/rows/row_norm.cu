@@ -40,14 +40,27 @@ struct RowPart {
     return CombineLanes<kLanes>(sum, [](float a, float b) { return a + b; });
   }
   __device__ float Largest() const {
-    float largest = -::cuda::std::numeric_limits<float>::infinity();
-    for (int32_t c = lane; c < channels; c += kLanes) largest = LargerOrNan(largest, ToFloat(in[c]));
-    return CombineLanes<kLanes>(largest, [](float a, float b) { return LargerOrNan(a, b); });
+    return Extreme(-::cuda::std::numeric_limits<float>::infinity(), [](float a, float b) { return LargerOrNan(a, b); });
+  }
+  __device__ float Smallest() const {
+    return Extreme(::cuda::std::numeric_limits<float>::infinity(), [](float a, float b) { return SmallerOrNan(a, b); });
   }
   // Writes value_of(value, channel) to every channel.
   template <typename Out, typename ValueOf>
   __device__ void Write(Out* out, const ValueOf& value_of) const {
     for (int32_t c = lane; c < channels; c += kLanes) out[c] = FromFloat<Out>(value_of(ToFloat(in[c]), c));
+  }
+  // Writes the one value of a reduction.
+  template <typename Out>
+  __device__ void WriteOne(Out* out, float value) const {
+    if (lane == 0 && channels > 0) *out = FromFloat<Out>(value);
+  }
+
+ private:
+  template <typename Combine>
+  __device__ float Extreme(float start, const Combine& combine) const {
+    for (int32_t c = lane; c < channels; c += kLanes) start = combine(start, ToFloat(in[c]));
+    return CombineLanes<kLanes>(start, combine);
   }
 };
 
@@ -59,7 +72,7 @@ __global__ void __launch_bounds__(kBlockThreads) NormalizeRowsKernel(const __gri
   const bool exists = row < NumRows(params.out.capacity, params.out.num_rows);
   const int64_t read_row = exists ? row : 0;
   const RowPart<T, kLanes> part{static_cast<const T*>(params.in.data) + read_row * params.in.pitch,
-                                exists ? params.out.channels : 0, static_cast<int32_t>(threadIdx.x) % kLanes};
+                                exists ? params.in.channels : 0, static_cast<int32_t>(threadIdx.x) % kLanes};
   auto* const out = static_cast<Out*>(params.out.data) + read_row * params.out.pitch;
   switch (params.kind) {
     case RowNorm::kSoftmax: {
@@ -69,7 +82,7 @@ __global__ void __launch_bounds__(kBlockThreads) NormalizeRowsKernel(const __gri
       break;
     }
     case RowNorm::kLayerNorm: {
-      const auto count = static_cast<float>(params.out.channels);
+      const auto count = static_cast<float>(params.in.channels);
       const float mean = part.Sum([](float value) { return value; }) / count;
       const float variance = part.Sum([&](float value) { return (value - mean) * (value - mean); }) / count;
       const float scale = 1.0f / sqrtf(variance + params.epsilon);
@@ -86,6 +99,21 @@ __global__ void __launch_bounds__(kBlockThreads) NormalizeRowsKernel(const __gri
       part.Write(out, [&](float value, int32_t) { return value / divisor; });
       break;
     }
+    case RowNorm::kSum:
+      part.WriteOne(out, part.Sum([](float value) { return value; }));
+      break;
+    case RowNorm::kMean:
+      part.WriteOne(out, part.Sum([](float value) { return value; }) / static_cast<float>(params.in.channels));
+      break;
+    case RowNorm::kMax:
+      part.WriteOne(out, part.Largest());
+      break;
+    case RowNorm::kMin:
+      part.WriteOne(out, part.Smallest());
+      break;
+    case RowNorm::kLength:
+      part.WriteOne(out, sqrtf(part.Sum([](float value) { return value * value; })));
+      break;
   }
 }
 
@@ -105,8 +133,8 @@ cudaError_t NormalizeRows(const RowNormParams& params, cudaStream_t stream) {
   return VisitInAndOutType(params.in.dtype, params.out.dtype, [&](auto in, auto out) {
     using T = decltype(in);
     using Out = decltype(out);
-    return params.out.channels <= kNarrowChannels ? Launch<T, Out, kNarrowLanes>(params, stream)
-                                                  : Launch<T, Out, kWideLanes>(params, stream);
+    return params.in.channels <= kNarrowChannels ? Launch<T, Out, kNarrowLanes>(params, stream)
+                                                 : Launch<T, Out, kWideLanes>(params, stream);
   });
 }
 

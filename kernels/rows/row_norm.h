@@ -1,14 +1,18 @@
 #pragma once
 
-// NormalizeRows normalises each row over its own channels:
+// NormalizeRows computes each row from the channels of the same row. The norms keep the channels:
 //  - kSoftmax: exp(x - largest) / sum of exp(x - largest). The result is NaN if a value of the row is NaN or +infinity,
 //    or if all values are -infinity.
 //  - kLayerNorm: (x - mean) / sqrt(variance + epsilon) * weight + bias, with the biased variance.
 //  - kL2: x / max(sqrt(sum of x^2), epsilon).
+// The reductions make one channel of them:
+//  - kSum, kMean.
+//  - kMax, kMin: NaN if a value of the row is NaN.
+//  - kLength: sqrt(sum of x^2).
 //
 // Sums are float32. Their order depends only on the number of channels, so a row's bits do not depend on the other
-// rows. `out` has in's rows and channels, and in's type or float32. `out` must not overlap `in`. The CPU only supports
-// float32.
+// rows. `out` has in's rows, in's type or float32, and in's channels or 1. It must not overlap `in`. The CPU only
+// supports float32.
 
 #include <cstdint>
 #include <type_traits>
@@ -19,7 +23,10 @@
 
 namespace voxserve::kernels {
 
-enum class RowNorm : int32_t { kSoftmax, kLayerNorm, kL2 };
+enum class RowNorm : int32_t { kSoftmax, kLayerNorm, kL2, kSum, kMean, kMax, kMin, kLength };
+
+// Returns whether the result has one channel.
+constexpr bool IsReduction(RowNorm kind) { return kind >= RowNorm::kSum; }
 
 struct RowNormParams {
   RowNorm kind = RowNorm::kSoftmax;

@@ -54,11 +54,19 @@ void NormalizeByLength(float epsilon, const float* in, int32_t channels, float* 
   for (int32_t c = 0; c < channels; ++c) out[c] = in[c] / divisor;
 }
 
+// Combines the values of a row in the order of the channels.
+template <typename Combine>
+float Combined(const float* in, int32_t channels, const Combine& combine) {
+  float result = in[0];
+  for (int32_t c = 1; c < channels; ++c) result = combine(result, in[c]);
+  return result;
+}
+
 }  // namespace
 
 void NormalizeRows(const RowNormParams& params, ThreadPool& pool) {
   assert(params.in.dtype == DType::kFloat32 && params.out.dtype == DType::kFloat32);
-  const int32_t channels = params.out.channels;
+  const int32_t channels = params.in.channels;
   pool.ParallelFor(params.out.capacity, kRowNormBlockRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const float* const in = params.in.floats(row);
@@ -72,6 +80,21 @@ void NormalizeRows(const RowNormParams& params, ThreadPool& pool) {
           break;
         case RowNorm::kL2:
           NormalizeByLength(params.epsilon, in, channels, out);
+          break;
+        case RowNorm::kSum:
+          *out = SumOf(channels, [=](int32_t c) { return in[c]; });
+          break;
+        case RowNorm::kMean:
+          *out = SumOf(channels, [=](int32_t c) { return in[c]; }) / static_cast<float>(channels);
+          break;
+        case RowNorm::kMax:
+          *out = Combined(in, channels, LargerOrNan);
+          break;
+        case RowNorm::kMin:
+          *out = Combined(in, channels, SmallerOrNan);
+          break;
+        case RowNorm::kLength:
+          *out = std::sqrt(SumOf(channels, [=](int32_t c) { return in[c] * in[c]; }));
           break;
       }
     }

@@ -55,6 +55,9 @@ std::vector<const GraphNode*> MeetInputs(model::v1::Sites sites, std::vector<int
 // into them
 
 void CheckMultiply(NodeContext& context);
+void CheckElementwise(NodeContext& context);
+void CheckRowReduce(NodeContext& context);
+void CheckSiteCoordinates(NodeContext& context);
 void CheckSoftmax(NodeContext& context);
 void CheckLayerNorm(NodeContext& context);
 void CheckL2Norm(NodeContext& context);

@@ -147,6 +147,9 @@ constexpr OperatorRow kOperators[] = {
     {Node::kDevoxelize, {2, 2}, kSites, CheckDevoxelize},
 
     {Node::kMultiply, {2, 2}, kAny, CheckMultiply},
+    {Node::kElementwise, {2, 2}, kAny, CheckElementwise},
+    {Node::kRowReduce, {1, 1}, kAny, CheckRowReduce},
+    {Node::kSiteCoordinates, {1, 1}, kSites, CheckSiteCoordinates},
     {Node::kSoftmax, {1, 1}, kAny, CheckSoftmax},
     {Node::kLayerNorm, {1, 1}, kAny, CheckLayerNorm},
     {Node::kL2Norm, {1, 1}, kAny, CheckL2Norm},

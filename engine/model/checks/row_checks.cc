@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,60 @@ float CheckedEpsilon(bool is_there, float epsilon, float preset, const NodeConte
   return preset;
 }
 
+std::optional<kernels::Elementwise> FunctionOf(model::v1::Elementwise::Function function) {
+  using model::v1::Elementwise;
+  switch (function) {
+    case Elementwise::FUNCTION_ADD:
+      return kernels::Elementwise::kAdd;
+    case Elementwise::FUNCTION_SUBTRACT:
+      return kernels::Elementwise::kSubtract;
+    case Elementwise::FUNCTION_MULTIPLY:
+      return kernels::Elementwise::kMultiply;
+    case Elementwise::FUNCTION_DIVIDE:
+      return kernels::Elementwise::kDivide;
+    case Elementwise::FUNCTION_MAXIMUM:
+      return kernels::Elementwise::kMaximum;
+    case Elementwise::FUNCTION_MINIMUM:
+      return kernels::Elementwise::kMinimum;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<kernels::RowNorm> KindOf(model::v1::RowReduce::Function function) {
+  using model::v1::RowReduce;
+  switch (function) {
+    case RowReduce::FUNCTION_SUM:
+      return kernels::RowNorm::kSum;
+    case RowReduce::FUNCTION_MEAN:
+      return kernels::RowNorm::kMean;
+    case RowReduce::FUNCTION_MAX:
+      return kernels::RowNorm::kMax;
+    case RowReduce::FUNCTION_MIN:
+      return kernels::RowNorm::kMin;
+    case RowReduce::FUNCTION_LENGTH:
+      return kernels::RowNorm::kLength;
+    default:
+      return std::nullopt;
+  }
+}
+
+// Copies one value per axis to `to`, or leaves it as it is if there are no values. Reports any other number of values,
+// and values that are not finite.
+void ReadAxisValues(const char* name, const google::protobuf::RepeatedField<float>& values, float* to,
+                    const NodeContext& context) {
+  if (values.empty()) return;
+  if (values.size() != context.graph.dimension) {
+    context.at.Add(name, " has ", values.size(), " values; it needs one for each of the ", context.graph.dimension,
+                   " axes, or none");
+    return;
+  }
+  for (const float value : values) {
+    if (!std::isfinite(value)) context.at.Add(name, " has the value ", value, "; it must be finite");
+    *to++ = value;
+  }
+}
+
 // Gives the node the rows and the number of channels of its input.
 void TakeRowsAndChannels(const GraphNode* input, NodeContext& context) {
   if (input == nullptr) return;
@@ -30,7 +86,7 @@ void TakeRowsAndChannels(const GraphNode* input, NodeContext& context) {
 }  // namespace
 
 void CheckMultiply(NodeContext& context) {
-  context.node.op = MultiplyOp();
+  context.node.op = ElementwiseOp();
   switch (context.proto.multiply().sites()) {
     case model::v1::SITES_UNSPECIFIED:
     case model::v1::SITES_SAME:
@@ -50,6 +106,56 @@ void CheckMultiply(NodeContext& context) {
     return;
   }
   TakeRowsAndChannels(inputs[0], context);
+}
+
+void CheckElementwise(NodeContext& context) {
+  const model::v1::Elementwise& proto = context.proto.elementwise();
+  const std::optional<kernels::Elementwise> function = FunctionOf(proto.function());
+  if (!function) {
+    context.at.Add("function must be FUNCTION_ADD, FUNCTION_SUBTRACT, FUNCTION_MULTIPLY, FUNCTION_DIVIDE, ",
+                   "FUNCTION_MAXIMUM or FUNCTION_MINIMUM");
+  }
+  if (proto.has_epsilon() && function != kernels::Elementwise::kDivide) {
+    context.at.Add("epsilon belongs to FUNCTION_DIVIDE alone");
+  } else if (!std::isfinite(proto.epsilon())) {
+    context.at.Add("epsilon is ", proto.epsilon(), "; it must be finite");
+  }
+  context.node.op =
+      ElementwiseOp{.function = function.value_or(kernels::Elementwise::kAdd), .epsilon = proto.epsilon()};
+  const std::vector<const GraphNode*> inputs = context.FeaturesOnOneLevel();
+  if (inputs.empty()) return;
+  const auto [fewer, more] = std::minmax(inputs[0]->channels, inputs[1]->channels);
+  if (fewer != more && fewer != 1) {
+    context.at.Add("combines ", inputs[0]->channels, " channels of ", Quoted(inputs[0]->name), " and ",
+                   inputs[1]->channels, " of ", Quoted(inputs[1]->name), "; both need as many, or one of them 1");
+    return;
+  }
+  context.node.TakeRowsOf(*inputs[0]);
+  context.node.channels = more;
+}
+
+void CheckRowReduce(NodeContext& context) {
+  const std::optional<kernels::RowNorm> kind = KindOf(context.proto.row_reduce().function());
+  if (!kind) {
+    context.at.Add("function must be FUNCTION_SUM, FUNCTION_MEAN, FUNCTION_MAX, FUNCTION_MIN or FUNCTION_LENGTH");
+  }
+  context.node.op = RowNormOp{.kind = kind.value_or(kernels::RowNorm::kSum)};
+  const GraphNode* const input = context.FeaturesInput(0);
+  if (input == nullptr) return;
+  context.node.TakeRowsOf(*input);
+  context.node.channels = 1;
+}
+
+void CheckSiteCoordinates(NodeContext& context) {
+  const model::v1::SiteCoordinates& proto = context.proto.site_coordinates();
+  SiteCoordinatesOp op;
+  ReadAxisValues("scale", proto.scale(), op.parameters.scale, context);
+  ReadAxisValues("shift", proto.shift(), op.parameters.shift, context);
+  context.node.op = op;
+  const GraphNode* const input = context.FeaturesInput(0);
+  if (input == nullptr) return;
+  context.node.TakeRowsOf(*input);
+  context.node.channels = context.graph.dimension;
 }
 
 void CheckSoftmax(NodeContext& context) {

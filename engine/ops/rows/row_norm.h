@@ -1,6 +1,6 @@
 #pragma once
 
-// RowNormStep computes softmax, layer norm or L2 norm of each row over its own channels.
+// RowNormStep computes softmax, layer norm, L2 norm or a reduction of each row over its own channels.
 
 #include <utility>
 
@@ -12,7 +12,7 @@ namespace voxserve {
 class RowNormStep final : public Step {
  public:
   struct Options {
-    BufferSlice in, out;  // on one level, with the same channels; do not overlap
+    BufferSlice in, out;  // on one level; out has in's channels, of a reduction 1; do not overlap
     kernels::RowNorm kind = kernels::RowNorm::kSoftmax;
     float epsilon = 0;
     Weights weight, bias;  // only for a layer norm, [channels]; empty: 1 and 0

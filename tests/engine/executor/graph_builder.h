@@ -83,7 +83,14 @@ class GraphBuilder {
                GlobalPoolOp{.reduce = kernels::PoolReduce::kAverage, .exponent = exponent, .epsilon = epsilon},
                kSampleLevel, Channels(input));
   }
-  int Multiply(int a, int b) { return Add("multiply", {a, b}, MultiplyOp(), Level(a), Channels(a)); }
+  int Multiply(int a, int b) { return Elementwise(a, b, kernels::Elementwise::kMultiply); }
+  int Elementwise(int a, int b, kernels::Elementwise function, float epsilon = 0) {
+    return Add("elementwise", {a, b}, ElementwiseOp{function, epsilon}, Level(a), std::max(Channels(a), Channels(b)));
+  }
+  // `input` is on sites.
+  int SiteCoordinates(int input, const kernels::SiteCoordinatesParams& parameters) {
+    return Add("coordinates", {input}, SiteCoordinatesOp{parameters}, Level(input), graph_.dimension);
+  }
   int RowNorm(int input, kernels::RowNorm kind, float epsilon = 0, bool affine = false) {
     const int channels = Channels(input);
     return Add("row_norm", {input},
@@ -91,7 +98,7 @@ class GraphBuilder {
                          .epsilon = epsilon,
                          .weight = affine ? RandomTensor({channels}) : nullptr,
                          .bias = affine ? RandomTensor({channels}) : nullptr},
-               Level(input), channels);
+               Level(input), kernels::IsReduction(kind) ? 1 : channels);
   }
   int PRelu(int input, int num_slopes) {
     return Add("prelu", {input}, PReluOp{RandomTensor({num_slopes})}, Level(input), Channels(input));

@@ -136,9 +136,13 @@ class Interpreter {
       if (std::holds_alternative<AddOp>(node.op)) {
         const std::vector<double> other = Evaluate(node.inputs[1]).at(site);
         for (size_t c = 0; c < row.size(); ++c) row[c] += other[c];
-      } else if (std::holds_alternative<MultiplyOp>(node.op)) {
-        const std::vector<double> other = Evaluate(node.inputs[1]).at(site);
-        for (size_t c = 0; c < row.size(); ++c) row[c] *= other[c];
+      } else if (const auto* elementwise = std::get_if<ElementwiseOp>(&node.op)) {
+        row = CombineRows(*elementwise, row, Evaluate(node.inputs[1]).at(site));
+      } else if (const auto* coordinates = std::get_if<SiteCoordinatesOp>(&node.op)) {
+        row.clear();
+        for (size_t axis = 0; axis < site.size(); ++axis) {
+          row.push_back(site[axis] * double{coordinates->parameters.scale[axis]} + coordinates->parameters.shift[axis]);
+        }
       } else if (const auto* broadcast = std::get_if<BroadcastOp>(&node.op)) {
         const std::vector<double> sample = Evaluate(node.inputs[1]).begin()->second;
         if (broadcast->function == BroadcastOp::Function::kConcat) {

@@ -437,6 +437,19 @@ nodes { name: "positive" inputs: "again" activation { function: FUNCTION_SOFTPLU
 nodes { name: "mixed" inputs: "activated" linear { out_channels: 12 } }
 nodes { name: "abs" inputs: "stem" activation { function: FUNCTION_ABS } }
 nodes { name: "product" inputs: ["mixed", "abs"] multiply {} }
+nodes { name: "average" inputs: "product" row_reduce { function: FUNCTION_MEAN } }
+nodes { name: "centred" inputs: ["product", "average"] elementwise { function: FUNCTION_SUBTRACT } }
+nodes { name: "most_of_row" inputs: "centred" row_reduce { function: FUNCTION_MAX } }
+nodes { name: "least_of_row" inputs: "centred" row_reduce { function: FUNCTION_MIN } }
+nodes { name: "span" inputs: ["most_of_row", "least_of_row"] elementwise { function: FUNCTION_SUBTRACT } }
+nodes { name: "ratio" inputs: ["centred", "span"] elementwise { function: FUNCTION_DIVIDE epsilon: 0.001 } }
+nodes { name: "higher" inputs: ["ratio", "abs"] elementwise { function: FUNCTION_MAXIMUM } }
+nodes { name: "lower" inputs: ["higher", "most_of_row"] elementwise { function: FUNCTION_MINIMUM } }
+nodes { name: "length" inputs: "lower" row_reduce { function: FUNCTION_LENGTH } }
+nodes { name: "total" inputs: "lower" row_reduce { function: FUNCTION_SUM } }
+nodes { name: "lengthened" inputs: ["lower", "length"] elementwise { function: FUNCTION_ADD } }
+nodes { name: "totalled" inputs: ["total", "lengthened"] elementwise { function: FUNCTION_MULTIPLY } }
+nodes { name: "where" inputs: "product" site_coordinates { scale: [0.5, 0.25, 0.125] shift: [0, 1, -1] } }
 nodes { name: "unit" inputs: "product" l2_norm {} }
 nodes { name: "slope" inputs: "unit" prelu { } }
 nodes { name: "gem" inputs: "product" global_pool { reduce: REDUCE_GENERALISED_MEAN exponent: 2.5 epsilon: 0.001 } }
@@ -444,7 +457,7 @@ nodes { name: "descriptor" inputs: "gem" l2_norm {} }
 nodes { name: "attention" inputs: "descriptor" softmax {} }
 nodes { name: "scaled" inputs: ["descriptor", "attention"] multiply {} }
 nodes { name: "brought" inputs: ["slope", "scaled"] broadcast { function: FUNCTION_MULTIPLY } }
-nodes { name: "all" inputs: ["brought", "looked_up"] concat {} }
+nodes { name: "all" inputs: ["brought", "looked_up", "totalled", "where"] concat {} }
 nodes { name: "normed" inputs: "all" layer_norm {} }
 nodes { name: "head" inputs: "normed" linear { out_channels: 5 bias: true } })",
                              kLabelsAndScores);
@@ -458,7 +471,7 @@ nodes { name: "head" inputs: "normed" linear { out_channels: 5 bias: true } })",
       .Conv("stem", 27, 12, 12)
       .Linear("mixed", 12, 12 * static_cast<int>(std::size(kernels::kActivationNames)))
       .Weight("slope", {1}, 4)
-      .Linear("head", 5, 18)
+      .Linear("head", 5, 33)
       .Bias("head", 5);
   return model;
 }

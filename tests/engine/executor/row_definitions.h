@@ -15,8 +15,60 @@
 
 namespace voxserve {
 
-// Returns the row after softmax, L2 norm or layer norm over its channels.
+// Returns a function of two rows. One of them may have 1 channel, which counts for all channels of the other.
+inline std::vector<double> CombineRows(const ElementwiseOp& op, const std::vector<double>& a,
+                                       const std::vector<double>& b) {
+  std::vector<double> result(std::max(a.size(), b.size()));
+  for (size_t c = 0; c < result.size(); ++c) {
+    const double of_a = a[c % a.size()], of_b = b[c % b.size()];
+    switch (op.function) {
+      case kernels::Elementwise::kAdd:
+        result[c] = of_a + of_b;
+        break;
+      case kernels::Elementwise::kSubtract:
+        result[c] = of_a - of_b;
+        break;
+      case kernels::Elementwise::kMultiply:
+        result[c] = of_a * of_b;
+        break;
+      case kernels::Elementwise::kDivide:
+        result[c] = of_a / (of_b + double{op.epsilon});
+        break;
+      case kernels::Elementwise::kMaximum:
+        result[c] = std::max(of_a, of_b);
+        break;
+      case kernels::Elementwise::kMinimum:
+        result[c] = std::min(of_a, of_b);
+        break;
+    }
+  }
+  return result;
+}
+
+// Returns a row's sum, mean, largest value, smallest value or length.
+inline double ReduceRow(kernels::RowNorm kind, const std::vector<double>& row) {
+  double sum = 0, squares = 0;
+  for (const double value : row) {
+    sum += value;
+    squares += value * value;
+  }
+  switch (kind) {
+    case kernels::RowNorm::kSum:
+      return sum;
+    case kernels::RowNorm::kMean:
+      return sum / static_cast<double>(row.size());
+    case kernels::RowNorm::kMax:
+      return *std::max_element(row.begin(), row.end());
+    case kernels::RowNorm::kMin:
+      return *std::min_element(row.begin(), row.end());
+    default:
+      return std::sqrt(squares);
+  }
+}
+
+// Returns the row after softmax, L2 norm or layer norm over its channels, or the one value of their reduction.
 inline std::vector<double> NormalizeRow(const RowNormOp& norm, std::vector<double> row) {
+  if (kernels::IsReduction(norm.kind)) return {ReduceRow(norm.kind, row)};
   const auto count = static_cast<double>(row.size());
   double sum = 0, mean = 0, variance = 0;
   if (norm.kind == kernels::RowNorm::kLayerNorm) {

@@ -32,6 +32,60 @@ TEST_P(RowOperatorsTest, ProductsOfSites) {
   }
 }
 
+// Each function runs on inputs of as many channels, and on inputs of which one has 1 channel. Divisors are above 0.5.
+TEST_P(RowOperatorsTest, FunctionsOfTwo) {
+  using kernels::Elementwise;
+  uint32_t seed = 110;
+  for (const auto function : {Elementwise::kAdd, Elementwise::kSubtract, Elementwise::kMultiply, Elementwise::kDivide,
+                              Elementwise::kMaximum, Elementwise::kMinimum}) {
+    for (const int channels : {1, 7, 16}) {
+      GraphBuilder b(++seed);
+      const int stem = b.Submanifold(0, channels, true);
+      const auto positive = [&](int out) {
+        return b.Activation(b.Linear(stem, out, true), {ActivationFunction::kClamp, 0.5f, 9});
+      };
+      const int both = b.Elementwise(stem, positive(channels), function, function == Elementwise::kDivide ? 0.5f : 0);
+      const int narrow = b.Elementwise(both, positive(1), function);
+      const int wide = b.Elementwise(positive(1), positive(channels), function);
+      ExpectEqual(GetParam(), b.Finish(b.Linear(b.Concat({narrow, wide}), 3, true)), seed);
+    }
+  }
+}
+
+TEST_P(RowOperatorsTest, ReductionsOfSitesPointsAndSamples) {
+  uint32_t seed = 140;
+  for (const RowNorm kind : {RowNorm::kSum, RowNorm::kMean, RowNorm::kMax, RowNorm::kMin, RowNorm::kLength}) {
+    for (const int channels : {1, 6, 40, 130}) {
+      GraphBuilder b(++seed);
+      const int stem = b.Submanifold(0, channels, true);
+      const int sites = b.Concat({b.RowNorm(stem, kind), b.RowNorm(b.RowNorm(stem, kind), kind)});
+      const int points = b.RowNorm(b.Linear(b.PointFeatures(), channels, true), kind);
+      const int samples = b.RowNorm(b.GlobalPool(stem, kernels::PoolReduce::kAverage), kind);
+      const int gated = b.Broadcast(sites, b.Concat({samples, samples}), BroadcastOp::Function::kMultiply);
+      ExpectEqual(GetParam(), b.Finish(b.Linear(b.Concat({b.VoxelToPoint(gated), points}), 3, true)), seed);
+    }
+  }
+}
+
+TEST_P(RowOperatorsTest, CentredRowsDividedByTheirDeviation) {
+  GraphBuilder b(170);
+  const int stem = b.Submanifold(0, 12, true);
+  const int centred = b.Elementwise(stem, b.RowNorm(stem, RowNorm::kMean), kernels::Elementwise::kSubtract);
+  const int divided =
+      b.Elementwise(centred, b.RowNorm(centred, RowNorm::kLength), kernels::Elementwise::kDivide, 1e-3f);
+  ExpectEqual(GetParam(), b.Finish(b.Linear(b.Relu(divided), 3, true)), 170);
+}
+
+// The level of the second coordinates is that of a strided convolution.
+TEST_P(RowOperatorsTest, CoordinatesAsFeatures) {
+  GraphBuilder b(180);
+  const int stem = b.Submanifold(0, 8, true);
+  const int fine = b.SiteCoordinates(stem, {.scale = {0.5f, 0.25f, 1.0f}, .shift = {-1.0f, 0.5f, 0.0f}});
+  const int down = b.Down(b.Concat({stem, fine}), 8);
+  const int coarse = b.SiteCoordinates(down, {.scale = {0.125f, 0.25f, 0.5f}});
+  ExpectEqual(GetParam(), b.Finish(b.Linear(b.Up(b.Relu(b.Concat({down, coarse})), down, 6), 3, true)), 180);
+}
+
 TEST_P(RowOperatorsTest, NormsOfRows) {
   uint32_t seed = 10;
   for (const int channels : {1, 6, 40, 130}) {

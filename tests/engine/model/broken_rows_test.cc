@@ -48,6 +48,58 @@ INSTANTIATE_TEST_SUITE_P(
     CaseName);
 
 INSTANTIATE_TEST_SUITE_P(
+    FunctionsOfTwo, BrokenRowsTest,
+    ::testing::Values(
+        BrokenModel{"Function",
+                    Next("\"relu\", \"conv\"", "elementwise {}"),
+                    {"node \"next\": function must be FUNCTION_ADD, FUNCTION_SUBTRACT, FUNCTION_MULTIPLY, "
+                     "FUNCTION_DIVIDE, FUNCTION_MAXIMUM or FUNCTION_MINIMUM"}},
+        BrokenModel{"TwoAndFourChannels",
+                    Next("\"relu\", \"voxels\"", "elementwise { function: FUNCTION_DIVIDE }"),
+                    {"node \"next\": combines 4 channels of \"relu\" and 2 of \"voxels\"; both need as many, or one "
+                     "of them 1"}},
+        BrokenModel{"OtherSites",
+                    Next("\"relu\", \"down\"", "elementwise { function: FUNCTION_SUBTRACT }"),
+                    {"node \"next\": its inputs \"relu\" and \"down\" are on different sites"}},
+        BrokenModel{"EpsilonOfASum",
+                    Next("\"relu\", \"conv\"", "elementwise { function: FUNCTION_ADD epsilon: 1 }"),
+                    {"node \"next\": epsilon belongs to FUNCTION_DIVIDE alone"}},
+        BrokenModel{"EpsilonIsNan",
+                    Next("\"relu\", \"conv\"", "elementwise { function: FUNCTION_DIVIDE epsilon: nan }"),
+                    {"node \"next\": epsilon is nan; it must be finite"}},
+        BrokenModel{"OfLabels",
+                    Next("\"best\", \"relu\"", "elementwise { function: FUNCTION_ADD }"),
+                    {"node \"next\": its input \"best\" computes labels; only voxel_to_point reads those"}}),
+    CaseName);
+
+INSTANTIATE_TEST_SUITE_P(
+    Reductions, BrokenRowsTest,
+    ::testing::Values(BrokenModel{"NoFunction",
+                                  Next("\"relu\"", "row_reduce {}"),
+                                  {"node \"next\": function must be FUNCTION_SUM, FUNCTION_MEAN, FUNCTION_MAX, "
+                                   "FUNCTION_MIN or FUNCTION_LENGTH"}},
+                      BrokenModel{"LabelsReduced",
+                                  Next("\"best\"", "row_reduce { function: FUNCTION_SUM }"),
+                                  {"node \"next\": its input \"best\" computes labels; only voxel_to_point reads "
+                                   "those"}}),
+    CaseName);
+
+INSTANTIATE_TEST_SUITE_P(
+    Coordinates, BrokenRowsTest,
+    ::testing::Values(BrokenModel{"ScaleOfTwoAxes",
+                                  Next("\"relu\"", "site_coordinates { scale: [1, 2] }"),
+                                  {"node \"next\": scale has 2 values; it needs one for each of the 3 axes, or none"}},
+                      BrokenModel{"ShiftIsInfinite",
+                                  Next("\"relu\"", "site_coordinates { shift: [0, inf, 0] }"),
+                                  {"node \"next\": shift has the value inf; it must be finite"}},
+                      BrokenModel{
+                          "CoordinatesOfASample",
+                          Next("\"pooled\"", "site_coordinates {}",
+                               "nodes { name: \"pooled\" inputs: \"relu\" global_pool { reduce: REDUCE_MAX } } "),
+                          {"node \"next\": its input \"pooled\" has one row per sample; it needs sites"}}),
+    CaseName);
+
+INSTANTIATE_TEST_SUITE_P(
     Norms, BrokenRowsTest,
     ::testing::Values(
         BrokenModel{"SoftmaxOfLabels",

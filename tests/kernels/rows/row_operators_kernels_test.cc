@@ -1,4 +1,5 @@
-// Tests products, row norms, PReLU and embeddings against naive loops in double.
+// Tests functions of two rows, row norms, reductions of rows, PReLU, embeddings and coordinates of sites against naive
+// loops.
 
 #include <gtest/gtest.h>
 
@@ -6,13 +7,17 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
+#include "kernels/coordinates/coordinate_key.h"
+#include "kernels/coordinates/morton_key.h"
+#include "kernels/rows/elementwise.h"
 #include "kernels/rows/embedding.h"
-#include "kernels/rows/multiply.h"
 #include "kernels/rows/prelu.h"
 #include "kernels/rows/row_norm.h"
 #include "kernels/rows/sample_reduce.h"
+#include "kernels/rows/site_coordinates.h"
 #include "tests/kernels/core/feature_testing.h"
 
 namespace voxserve::kernels::row_operators_kernels_test {
@@ -46,7 +51,8 @@ class RowKernelTest : public testing::TestWithParam<Ground> {
   Matrix Normalize(RowNormParams params, const Matrix& in, DType out_dtype, const std::vector<float>& weight = {},
                    const std::vector<float>& bias = {}) const {
     const DeviceMatrix device_in(device(), dtype(), in);
-    const DeviceMatrix out(device(), out_dtype, Matrix(in.rows, in.channels, {.before = 4, .after = 3}, nullptr));
+    const int32_t channels = IsReduction(params.kind) ? 1 : in.channels;
+    const DeviceMatrix out(device(), out_dtype, Matrix(in.rows, channels, {.before = 4, .after = 3}, nullptr));
     const DeviceArray<float> device_weight(device(), weight), device_bias(device(), bias);
     params.in = device_in.View();
     params.out = out.View();
@@ -55,7 +61,63 @@ class RowKernelTest : public testing::TestWithParam<Ground> {
     Run(params, cpu::NormalizeRows, [](const auto&... all) { return cuda::NormalizeRows(all...); });
     return out.ToHost();
   }
+
+  Matrix Combine(CombineRowsParams params, const Matrix& a, const Matrix& b, DType out_dtype, Margins margins) const {
+    const DeviceMatrix device_a(device(), dtype(), a), device_b(device(), dtype(), b);
+    const int32_t channels = std::max(a.channels, b.channels);
+    const DeviceMatrix out(device(), out_dtype, Matrix(a.rows, channels, margins, nullptr));
+    params.a = device_a.View();
+    params.b = device_b.View();
+    params.out = out.View();
+    Run(params, cpu::CombineRows, [](const auto&... all) { return cuda::CombineRows(all...); });
+    return out.ToHost();
+  }
 };
+
+constexpr Elementwise kFunctions[] = {Elementwise::kAdd,    Elementwise::kSubtract, Elementwise::kMultiply,
+                                      Elementwise::kDivide, Elementwise::kMaximum,  Elementwise::kMinimum};
+constexpr RowNorm kReductions[] = {RowNorm::kSum, RowNorm::kMean, RowNorm::kMax, RowNorm::kMin, RowNorm::kLength};
+
+float DefinedOfTwo(const CombineRowsParams& params, float a, float b) {
+  switch (params.function) {
+    case Elementwise::kAdd:
+      return a + b;
+    case Elementwise::kSubtract:
+      return a - b;
+    case Elementwise::kMultiply:
+      return a * b;
+    case Elementwise::kDivide:
+      return a / (b + params.epsilon);
+    case Elementwise::kMaximum:
+      return std::isnan(a) || std::isnan(b) ? kNan : std::max(a, b);
+    case Elementwise::kMinimum:
+      return std::isnan(a) || std::isnan(b) ? kNan : std::min(a, b);
+  }
+  return kNan;
+}
+
+double DefinedReduction(RowNorm kind, const Matrix& in, int64_t row) {
+  double sum = 0, squares = 0, largest = in.at(row, 0), smallest = in.at(row, 0);
+  for (int64_t c = 0; c < in.channels; ++c) {
+    const double value = in.at(row, c);
+    sum += value;
+    squares += value * value;
+    largest = std::max(largest, value);
+    smallest = std::min(smallest, value);
+  }
+  switch (kind) {
+    case RowNorm::kSum:
+      return sum;
+    case RowNorm::kMean:
+      return sum / in.channels;
+    case RowNorm::kMax:
+      return largest;
+    case RowNorm::kMin:
+      return smallest;
+    default:
+      return std::sqrt(squares);
+  }
+}
 
 std::vector<double> Defined(const RowNormParams& params, const Matrix& in, int64_t row,
                             const std::vector<float>& weight, const std::vector<float>& bias) {
@@ -78,7 +140,7 @@ std::vector<double> Defined(const RowNormParams& params, const Matrix& in, int64
       case RowNorm::kL2:
         value /= std::max(std::sqrt(squares), double{params.epsilon});
         break;
-      case RowNorm::kLayerNorm:
+      default:
         value = (value - mean) / std::sqrt(variance + params.epsilon);
         if (!weight.empty()) value = value * weight[c] + bias[c];
     }
@@ -158,34 +220,130 @@ TEST_P(RowKernelTest, ARowsBytesDoNotDependOnItsPlace) {
   Random random(2);
   for (const int32_t channels : kChannels) {
     const Matrix in(37, channels, {}, &random, dtype());
-    for (const RowNorm kind : {RowNorm::kSoftmax, RowNorm::kLayerNorm, RowNorm::kL2}) {
+    for (const RowNorm kind : {RowNorm::kSoftmax, RowNorm::kLayerNorm, RowNorm::kL2, RowNorm::kSum, RowNorm::kLength}) {
       const Matrix all = Normalize({.kind = kind, .epsilon = 1e-5f}, in, dtype());
       for (const int64_t row : {0, 5, 36}) {
         Matrix alone(1, channels, {.before = 3, .after = 1}, nullptr);
         for (int64_t c = 0; c < channels; ++c) alone.at(0, c) = in.at(row, c);
         const Matrix result = Normalize({.kind = kind, .epsilon = 1e-5f}, alone, dtype());
-        for (int64_t c = 0; c < channels; ++c) ASSERT_EQ(result.at(0, c), all.at(row, c)) << row << " " << c;
+        for (int64_t c = 0; c < all.channels; ++c) ASSERT_EQ(result.at(0, c), all.at(row, c)) << row << " " << c;
       }
     }
   }
 }
 
-TEST_P(RowKernelTest, ProductsEqualTheNaiveLoop) {
+// One of the two inputs may have a single channel, which counts for all channels.
+TEST_P(RowKernelTest, FunctionsOfTwoEqualTheNaiveLoop) {
   Random random(3);
   for (const int32_t channels : kChannels) {
-    const Matrix in(130, channels, random.OneOf(kMargins), &random, dtype());
-    const Matrix factor(130, channels, random.OneOf(kMargins), &random, dtype());
-    for (const DType out_dtype : OutDTypes(dtype())) {
-      const DeviceMatrix device_in(device(), dtype(), in), device_factor(device(), dtype(), factor);
-      const DeviceMatrix device_out(device(), out_dtype, Matrix(130, channels, random.OneOf(kMargins), nullptr));
-      const MultiplyRowsParams params{.in = device_in.View(), .factor = device_factor.View(), .out = device_out.View()};
-      Run(params, cpu::MultiplyRows, [](const auto&... all) { return cuda::MultiplyRows(all...); });
-      const Matrix out = device_out.ToHost();
-      EXPECT_TRUE(out.MarginsAreUntouched());
-      for (int64_t row = 0; row < 130; ++row) {
-        for (int64_t c = 0; c < channels; ++c) {
-          ASSERT_EQ(out.at(row, c), Rounded(out_dtype, in.at(row, c) * factor.at(row, c)));
+    for (const auto& [of_a, of_b] : {std::pair(channels, channels), std::pair(channels, 1), std::pair(1, channels)}) {
+      for (const int64_t num_rows : {0, 1, 130}) {
+        const Matrix a(num_rows, of_a, random.OneOf(kMargins), &random, dtype());
+        const Matrix b(num_rows, of_b, random.OneOf(kMargins), &random, dtype());
+        for (const Elementwise function : kFunctions) {
+          const CombineRowsParams params{.function = function, .epsilon = random.Chance(0.5) ? 0.25f : 0.0f};
+          for (const DType out_dtype : OutDTypes(dtype())) {
+            const Matrix out = Combine(params, a, b, out_dtype, random.OneOf(kMargins));
+            EXPECT_TRUE(out.MarginsAreUntouched());
+            for (int64_t row = 0; row < num_rows; ++row) {
+              for (int64_t c = 0; c < channels; ++c) {
+                const float value = DefinedOfTwo(params, a.at(row, of_a == 1 ? 0 : c), b.at(row, of_b == 1 ? 0 : c));
+                ASSERT_EQ(out.at(row, c), Rounded(out_dtype, value))
+                    << "function " << static_cast<int>(function) << ", " << of_a << " and " << of_b << " channels";
+              }
+            }
+          }
         }
+      }
+    }
+  }
+}
+
+// As in PyTorch: x / 0 is infinite, 0 / 0 is NaN, and a maximum with NaN is NaN on both sides. An epsilon below the
+// smallest value of float16 keeps a divisor of 0 from making NaN.
+TEST_P(RowKernelTest, ZerosInfinitiesAndNan) {
+  Matrix a(7, 1, {}, nullptr), b(7, 1, {}, nullptr);
+  a.values = {1, 0, -1, kNan, 1, kInfinity, 1};
+  b.values = {0, 0, 0, 1, kNan, kInfinity, -0.0f};
+  const auto combined = [&](Elementwise function, float epsilon = 0) {
+    return Combine({.function = function, .epsilon = epsilon}, a, b, dtype(), {});
+  };
+  const Matrix quotient = combined(Elementwise::kDivide);
+  EXPECT_EQ(quotient.at(0, 0), kInfinity);
+  EXPECT_TRUE(std::isnan(quotient.at(1, 0)));
+  EXPECT_EQ(quotient.at(2, 0), -kInfinity);
+  EXPECT_EQ(quotient.at(6, 0), -kInfinity);
+  EXPECT_EQ(combined(Elementwise::kDivide, 1e-12f).at(1, 0), 0);
+  for (const Elementwise function : kFunctions) {
+    const Matrix out = combined(function);
+    EXPECT_TRUE(std::isnan(out.at(3, 0)) && std::isnan(out.at(4, 0))) << static_cast<int>(function);
+  }
+  EXPECT_TRUE(std::isnan(combined(Elementwise::kSubtract).at(5, 0)));
+  EXPECT_EQ(combined(Elementwise::kMaximum).at(5, 0), kInfinity);
+}
+
+TEST_P(RowKernelTest, ReductionsEqualTheNaiveLoop) {
+  Random random(7);
+  for (const int32_t channels : kChannels) {
+    for (const int64_t num_rows : {0, 1, 70, 2100}) {
+      const Matrix in(num_rows, channels, random.OneOf(kMargins), &random, dtype());
+      for (const RowNorm kind : kReductions) {
+        for (const DType out_dtype : OutDTypes(dtype())) {
+          const Matrix out = Normalize({.kind = kind}, in, out_dtype);
+          EXPECT_TRUE(out.MarginsAreUntouched());
+          for (int64_t row = 0; row < num_rows; ++row) {
+            const double value = DefinedReduction(kind, in, row);
+            const double tolerance = Tolerance(DType::kFloat32, channels) + Tolerance(out_dtype, std::abs(value));
+            ASSERT_NEAR(out.at(row, 0), value, tolerance)
+                << "reduction " << static_cast<int>(kind) << ", " << channels << " channels, row " << row;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(RowKernelTest, ReductionsOfNanAndInfinity) {
+  Matrix in(4, 3, {}, nullptr);
+  in.values = {1, 2, 3, kNan, 2, 3, 1, 2, kNan, 1, -kInfinity, kInfinity};
+  for (const RowNorm kind : kReductions) {
+    const Matrix out = Normalize({.kind = kind}, in, dtype());
+    EXPECT_TRUE(std::isfinite(out.at(0, 0)));
+    EXPECT_TRUE(std::isnan(out.at(1, 0)) && std::isnan(out.at(2, 0))) << static_cast<int>(kind);
+  }
+  EXPECT_EQ(Normalize({.kind = RowNorm::kMax}, in, dtype()).at(3, 0), kInfinity);
+  EXPECT_EQ(Normalize({.kind = RowNorm::kMin}, in, dtype()).at(3, 0), -kInfinity);
+  EXPECT_TRUE(std::isnan(Normalize({.kind = RowNorm::kSum}, in, dtype()).at(3, 0)));
+}
+
+TEST_P(RowKernelTest, CoordinatesOfSites) {
+  Random random(8);
+  for (int32_t dimension = 1; dimension <= kMaxDimension; ++dimension) {
+    const CoordinateKey layout(dimension);
+    std::vector<uint64_t> keys;
+    std::vector<Axes> sites;
+    for (const int32_t at : {0, 1, -1, 7, layout.min_coordinate(), layout.max_coordinate()}) {
+      Axes site = {0, 0, 0, 0};
+      for (int32_t axis = 0; axis < dimension; ++axis) site[axis] = axis % 2 == 0 ? at : -(at / 2);
+      sites.push_back(site);
+      const uint64_t key = layout.Pack(static_cast<int32_t>(sites.size()) % 3, site);
+      keys.push_back(device() == Device::kCuda ? ToMortonKey(layout, key) : key);
+    }
+    const auto rows = static_cast<int64_t>(sites.size());
+    const DeviceArray<uint64_t> device_keys(device(), keys);
+    const DeviceMatrix device_out(device(), dtype(), Matrix(rows, dimension, random.OneOf(kMargins), nullptr));
+    const SiteCoordinatesParams params{.keys = device_keys.data(),
+                                       .scale = {0.25f, 1.0f, -0.5f, 2.0f},
+                                       .shift = {0.5f, 0.0f, 3.0f, -1.0f},
+                                       .out = device_out.View()};
+    Run(params, cpu::SiteCoordinates, [](const auto&... all) { return cuda::SiteCoordinates(all...); });
+    const Matrix out = device_out.ToHost();
+    EXPECT_TRUE(out.MarginsAreUntouched());
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int32_t axis = 0; axis < dimension; ++axis) {
+        const double coordinate = sites[static_cast<size_t>(row)][axis];
+        const double value = coordinate * params.scale[axis] + params.shift[axis];
+        ASSERT_NEAR(out.at(row, axis), value, Tolerance(dtype(), std::abs(value))) << dimension << " axes, row " << row;
       }
     }
   }

@@ -379,10 +379,13 @@ class Node(Message):
     embedding: Embedding
     sample_rows: SampleRows
     attention: Attention
+    elementwise: Elementwise
+    row_reduce: RowReduce
+    site_coordinates: SiteCoordinates
     max_pool2d: MaxPool2d
     point_offsets: PointOffsets
     weights_of: str
-    def __init__(self, *, name: str | None = ..., inputs: Iterable[str] | None = ..., voxelize: Voxelize | None = ..., sparse_conv: SparseConv | None = ..., batch_norm: BatchNorm | None = ..., linear: Linear | None = ..., activation: Activation | None = ..., add: Add | None = ..., concat: Concat | None = ..., voxel_to_point: VoxelToPoint | None = ..., argmax: Argmax | None = ..., pool: Pool | None = ..., global_pool: GlobalPool | None = ..., broadcast: Broadcast | None = ..., instance_norm: InstanceNorm | None = ..., group_norm: GroupNorm | None = ..., farthest_point_sample: FarthestPointSampling | None = ..., to_dense: ToDense | None = ..., to_bev: ToBev | None = ..., from_dense: FromDense | None = ..., conv2d: Conv2d | None = ..., conv_transpose2d: ConvTranspose2d | None = ..., center_head_decode: CenterHeadDecode | None = ..., anchor_head_decode: AnchorHeadDecode | None = ..., nms: Nms | None = ..., crop: Crop | None = ..., prune: Prune | None = ..., point_features: PointFeatures | None = ..., point_to_voxel: PointToVoxel | None = ..., devoxelize: Devoxelize | None = ..., multiply: Multiply | None = ..., softmax: Softmax | None = ..., layer_norm: LayerNorm | None = ..., l2_norm: L2Norm | None = ..., prelu: PRelu | None = ..., embedding: Embedding | None = ..., sample_rows: SampleRows | None = ..., attention: Attention | None = ..., max_pool2d: MaxPool2d | None = ..., point_offsets: PointOffsets | None = ..., weights_of: str | None = ...) -> None: ...
+    def __init__(self, *, name: str | None = ..., inputs: Iterable[str] | None = ..., voxelize: Voxelize | None = ..., sparse_conv: SparseConv | None = ..., batch_norm: BatchNorm | None = ..., linear: Linear | None = ..., activation: Activation | None = ..., add: Add | None = ..., concat: Concat | None = ..., voxel_to_point: VoxelToPoint | None = ..., argmax: Argmax | None = ..., pool: Pool | None = ..., global_pool: GlobalPool | None = ..., broadcast: Broadcast | None = ..., instance_norm: InstanceNorm | None = ..., group_norm: GroupNorm | None = ..., farthest_point_sample: FarthestPointSampling | None = ..., to_dense: ToDense | None = ..., to_bev: ToBev | None = ..., from_dense: FromDense | None = ..., conv2d: Conv2d | None = ..., conv_transpose2d: ConvTranspose2d | None = ..., center_head_decode: CenterHeadDecode | None = ..., anchor_head_decode: AnchorHeadDecode | None = ..., nms: Nms | None = ..., crop: Crop | None = ..., prune: Prune | None = ..., point_features: PointFeatures | None = ..., point_to_voxel: PointToVoxel | None = ..., devoxelize: Devoxelize | None = ..., multiply: Multiply | None = ..., softmax: Softmax | None = ..., layer_norm: LayerNorm | None = ..., l2_norm: L2Norm | None = ..., prelu: PRelu | None = ..., embedding: Embedding | None = ..., sample_rows: SampleRows | None = ..., attention: Attention | None = ..., elementwise: Elementwise | None = ..., row_reduce: RowReduce | None = ..., site_coordinates: SiteCoordinates | None = ..., max_pool2d: MaxPool2d | None = ..., point_offsets: PointOffsets | None = ..., weights_of: str | None = ...) -> None: ...
 
 class Output(Message):
     KIND_UNSPECIFIED: ClassVar[int]
@@ -579,6 +582,28 @@ class Multiply(Message):
     sites: int
     def __init__(self, *, sites: int | None = ...) -> None: ...
 
+class Elementwise(Message):
+    FUNCTION_UNSPECIFIED: ClassVar[int]
+    FUNCTION_ADD: ClassVar[int]
+    FUNCTION_SUBTRACT: ClassVar[int]
+    FUNCTION_MULTIPLY: ClassVar[int]
+    FUNCTION_DIVIDE: ClassVar[int]
+    FUNCTION_MAXIMUM: ClassVar[int]
+    FUNCTION_MINIMUM: ClassVar[int]
+    function: int
+    epsilon: float
+    def __init__(self, *, function: int | None = ..., epsilon: float | None = ...) -> None: ...
+
+class RowReduce(Message):
+    FUNCTION_UNSPECIFIED: ClassVar[int]
+    FUNCTION_SUM: ClassVar[int]
+    FUNCTION_MEAN: ClassVar[int]
+    FUNCTION_MAX: ClassVar[int]
+    FUNCTION_MIN: ClassVar[int]
+    FUNCTION_LENGTH: ClassVar[int]
+    function: int
+    def __init__(self, *, function: int | None = ...) -> None: ...
+
 class Softmax(Message):
     def __init__(self) -> None: ...
 
@@ -606,6 +631,11 @@ class Crop(Message):
 class Prune(Message):
     threshold: float
     def __init__(self, *, threshold: float | None = ...) -> None: ...
+
+class SiteCoordinates(Message):
+    scale: RepeatedScalarFieldContainer[float]
+    shift: RepeatedScalarFieldContainer[float]
+    def __init__(self, *, scale: Iterable[float] | None = ..., shift: Iterable[float] | None = ...) -> None: ...
 
 class PointFeatures(Message):
     def __init__(self) -> None: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -32,6 +33,27 @@ class RowNodes(NodeList):
     def multiply(self, name: str, a: str, b: str) -> str:
         """Adds the element-wise product of two tensors on the same rows."""
         return self._node(name, [a, b], "multiply {}")
+
+    def elementwise(self, name: str, a: str, b: str, function: str, epsilon: float = 0.0) -> str:
+        """Adds a function of two tensors on the same rows, of as many channels or of one.
+
+        function: a name in Elementwise.Function of model.proto without FUNCTION_, such as DIVIDE.
+        epsilon: only for DIVIDE, added to b.
+        """
+        added = f" epsilon: {number(epsilon)}" if epsilon else ""
+        return self._node(name, [a, b], f"elementwise {{ function: FUNCTION_{function}{added} }}")
+
+    def row_reduce(self, name: str, source: str, function: str) -> str:
+        """Adds a reduction of each row's channels to one. function: SUM, MEAN, MAX, MIN or LENGTH."""
+        return self._node(name, [source], f"row_reduce {{ function: FUNCTION_{function} }}")
+
+    def site_coordinates(self, name: str, source: str, scale: Sequence[float] = (), shift: Sequence[float] = ()) -> str:
+        """Adds the coordinate of each site of the source: scale * coordinate + shift, in the unit of the sites' level.
+
+        scale, shift: one value per axis, or none for 1 and 0.
+        """
+        parts = [f" {key}: [{', '.join(map(number, v))}]" for key, v in (("scale", scale), ("shift", shift)) if v]
+        return self._node(name, [source], f"site_coordinates {{{''.join(parts)} }}")
 
     def softmax(self, name: str, source: str) -> str:
         """Adds a softmax over each row's channels."""

@@ -226,6 +226,23 @@ class Interpreter:
         a, b = self._on_same_sites(op, a, b)
         return replace(a, values=a.values * b.values)
 
+    def _elementwise(self, _name: str, op: Any, a: Result, b: Result) -> Result:
+        function = enum_name(op, "function").removeprefix("FUNCTION_")
+        if a.sites is not None:
+            rows = site_maths.rows_of(_sites(b), _sites(a))
+            if (rows < 0).any() or len(_sites(a)) != len(_sites(b)):
+                raise ValueError("the inputs have other sites")
+            b = replace(b, values=b.values[rows])
+        return replace(a, values=row_maths.combined(a.values, b.values, function, op.epsilon))
+
+    def _row_reduce(self, _name: str, op: Any, x: Result) -> Result:
+        function = enum_name(op, "function").removeprefix("FUNCTION_")
+        return replace(x, values=row_maths.of_each_row(x.values, function))
+
+    def _site_coordinates(self, _name: str, op: Any, x: Result) -> Result:
+        scale, shift = (self._axes(values, preset) for values, preset in ((op.scale, 1), (op.shift, 0)))
+        return replace(x, values=_sites(x)[:, 1:] * np.asarray(scale) + np.asarray(shift))
+
     def _softmax(self, _name: str, _op: Any, x: Result) -> Result:
         return replace(x, values=row_maths.softmax(x.values))
 

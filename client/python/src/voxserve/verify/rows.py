@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,28 @@ def softmax(x: Values) -> Values:
     """Returns the softmax over the channels, which are axis 1."""
     powers = np.exp(x - x.max(axis=1, keepdims=True))
     result: Values = powers / powers.sum(axis=1, keepdims=True)
+    return result
+
+
+def combined(a: Values, b: Values, function: str, epsilon: float) -> Values:
+    """Returns a function of Elementwise of two tensors. One may have 1 channel. epsilon: for DIVIDE, added to b."""
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        functions = {"ADD": np.add, "SUBTRACT": np.subtract, "MULTIPLY": np.multiply, "DIVIDE": np.divide}
+        functions |= {"MAXIMUM": np.maximum, "MINIMUM": np.minimum}
+        result: Values = functions[function](a, b + epsilon if epsilon else b)
+        return result
+
+
+def of_each_row(x: Values, function: str) -> Values:
+    """Returns the SUM, MEAN, MAX, MIN or LENGTH of the channels, which are axis 1, as 1 channel."""
+    functions: dict[str, Callable[[Values], Any]] = {
+        "SUM": lambda x: x.sum(axis=1, keepdims=True),
+        "MEAN": lambda x: x.mean(axis=1, keepdims=True),
+        "MAX": lambda x: x.max(axis=1, keepdims=True),
+        "MIN": lambda x: x.min(axis=1, keepdims=True),
+        "LENGTH": lambda x: np.sqrt((x**2).sum(axis=1, keepdims=True)),
+    }
+    result: Values = functions[function](x)
     return result
 
 
