@@ -385,9 +385,9 @@ def _ports_of(process: subprocess.Popen[bytes], log: Path) -> tuple[str, str]:
 
 @pytest.fixture
 def stand_in_libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Installs stand-ins for spconv, torchsparse and MinkowskiEngine, also for a library that is installed."""
+    """Installs the stand-ins, also for a library that is installed."""
     pytest.importorskip("torch", reason="torch is not installed")
-    hidden = ("spconv", "torchsparse", "MinkowskiEngine")
+    hidden = ("spconv", "torchsparse", "MinkowskiEngine", "torch_scatter")
     find = importlib.util.find_spec
     loaded = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in hidden}
     for name in loaded:

@@ -299,7 +299,7 @@ def crossed(y: Any) -> Any:
         (lambda y: F.layer_norm(y.view(len(y), 2, 4), (4,)), "'layer_norm' of rows laid out as"),
         (lambda y: y.view(len(y), 2, 4) + torch.ones(4), "laid out as"),
         (lambda y: y[None] + y, "tensors that are laid out in other ways|equal shapes"),
-        (lambda y: y + y[:, :1], "features .* and .*: only equal shapes are"),
+        (lambda y: y + y[:, :3], "features .* and .*: in the model format both have as many channels"),
         (lambda y: F.normalize(y[None], dim=1)[0], "'normalize' of rows laid out as"),
         (lambda y: y.T.argmax(0), "'argmax' of rows laid out as"),
         (lambda y: F.conv1d(y[:, None], torch.ones(1, 1, 4), padding=2), "along the channels with an even kernel"),

@@ -18,6 +18,9 @@ import traced_networks as networks  # noqa: E402
 from torch import nn  # noqa: E402
 from traced_networks import CHANNELS, load  # noqa: E402
 
+from voxserve.export.tracing import advice  # noqa: E402
+from voxserve.export.tracing.functions import HANDLERS  # noqa: E402
+
 TEXT = (REPOSITORY / "client" / "python" / "OPERATORS.md").read_text()
 DIMENSIONS = (1, 2, 3, 4)
 
@@ -321,3 +324,16 @@ def test_a_global_pool_reduces_as_its_mode_says(mode: str, reduce: int) -> None:
     other = Layer(pool, run=lambda pool, x: pool(x, x.C)).eval()
     with pytest.raises(ExportError, match="onto given coordinates is not in the model format"):
         from_torch(other, networks.minkowski_example(engine))
+
+
+def test_the_table_of_arithmetic_has_functions_that_are_traced_or_refused_with_advice() -> None:
+    section = TEXT[TEXT.index("## Arithmetic of rows\n") :].removeprefix("## ").partition("\n## ")[0]
+    rows = [row.strip("|").split(" | ") for row in section.splitlines() if row.startswith("| ")]
+    checked = 0
+    for first, here in rows[1:]:
+        for name in re.findall(r"`(\w+)`", first):
+            assert here.startswith(("served", "refused"))
+            assert (name in HANDLERS) == here.startswith("served"), name
+            assert here.startswith("served") or advice.on(name), name
+            checked += name != "dense"
+    assert checked > 30

@@ -140,6 +140,7 @@ def _of_scores(
         if (order < 0).any():
             raise ValueError(f"the reference's output lacks {int((order < 0).sum())} of the input's {len(sites)} sites")
         expected = expected[order]
+    expected = expected.reshape(len(expected), -1)  # a result [N] is one channel
     scores = np.zeros(expected.shape)
     for sample in np.unique(sites[:, 0]):
         at = sites[:, 0] == sample

@@ -1,4 +1,5 @@
-"""Provides stand-ins for spconv.pytorch, torchsparse and MinkowskiEngine, for machines on which they are not installed.
+"""Provides stand-ins for spconv.pytorch, torchsparse, MinkowskiEngine and torch_scatter, for machines on which they are
+not installed.
 
 They have the classes from which networks are built, with the libraries' names, shapes and storage orders of parameters.
 They compute on the CPU with simple loops over a kernel's cells. They are for tracing and comparing, not for training.
@@ -44,10 +45,16 @@ _MODULES = {
         "MinkowskiEngine.modules.resnet_block": "minkowski_blocks",
         "MinkowskiEngine.utils": "minkowski_utils",
     },
+    "torch_scatter": {"torch_scatter": "torch_scatter"},
 }
 
 LIBRARIES = tuple(_MODULES)
-_VERSIONS = {"spconv": "2.3.8", "torchsparse": "2.1.0", "MinkowskiEngine": "0.5.4"}  # the versions they replace
+_VERSIONS = {  # the versions they replace
+    "spconv": "2.3.8",
+    "torchsparse": "2.1.0",
+    "MinkowskiEngine": "0.5.4",
+    "torch_scatter": "2.1.2",
+}
 
 
 def install(replace: Collection[str] = ()) -> list[str]:
@@ -107,8 +114,21 @@ class _StandIn(ModuleType):
         return _missing(f"{self.__name__}.{name}")
 
 
+# What to write instead of names that the model format has in another way.
+_INSTEAD = {
+    "TensorField": "make a SparseTensor with a row a voxel. The server makes the voxels of points (--voxel-size, or "
+    "points of from_torch) and gives each point its voxel's result: return the sparse tensor in place of its slice",
+    "MinkowskiInterpolation": "end the network before it; Network.devoxelize interpolates at points",
+    "MinkowskiToDenseTensor": "return the sparse tensor, or use spconv's dense() with two axes or from above",
+    "MinkowskiToSparseTensor": "begin with a SparseTensor: sites that depend on values are not in the model format",
+    "SparseCrop": "end the network before it; Network.crop keeps the sites within bounds",
+}
+
+
 def _missing(full_name: str) -> type:
+    instead = _INSTEAD.get(full_name.rpartition(".")[2], "install the library itself")
+
     def refuse(*_arguments: Any, **_named: Any) -> Any:
-        raise NotImplementedError(f"voxserve's stand-in has no {full_name}: install the library itself")
+        raise NotImplementedError(f"voxserve's stand-in has no {full_name}: {instead}")
 
     return type(full_name.rpartition(".")[2], (), {"__new__": refuse})

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from voxserve.arrays import array_of
-from voxserve.export.tracing import attention, images, layouts, row_functions
+from voxserve.export.tracing import attention, images, layouts, row_arithmetic, row_functions, scatter
 from voxserve.export.tracing.graph import Graph, Place, Values, constant
 from voxserve.export.tracing.refusal import RefusalError
 
@@ -41,6 +41,8 @@ class Call:
         place = self.place_of(value)
         if place is None:
             raise RefusalError(f"'{self.name}' of features and a tensor that does not come from them")
+        if self.name not in _OF_LENGTHS:
+            place = row_arithmetic.length_of(self.graph, place)
         if any(place.padding) and self.name not in ("conv2d", "pad"):
             raise RefusalError(f"'{self.name}' of a padded image: only a convolution can follow the padding")
         if place.kind in ("scores", "weights") and self.name not in OF_LAYOUTS and self.name not in _OF_SCORES:
@@ -131,7 +133,7 @@ def affine(graph: Graph, x: Place, scale: Values, shift: Values) -> Place:
 
 
 def _per_channel(call: Call, value: Any, tensor: Any) -> Values:
-    channels = tensor.shape[1]
+    channels = _width(tensor)
     if isinstance(value, (int, float)):
         return np.full(channels, value, np.float32)
     call.graph.check_stored(value)
@@ -147,15 +149,26 @@ def _per_channel(call: Call, value: Any, tensor: Any) -> Values:
     return flat
 
 
+def _width(tensor: Any) -> int:
+    """Returns the number of channels of rows [N, C], or [N] of one channel."""
+    return tensor.shape[1] if len(tensor.shape) > 1 else 1
+
+
 def _add(call: Call) -> Place:
     a, b = call.get(0, "input"), call.get(1, "other")
     is_minus = "sub" in call.name
+    if call.get(2, "alpha", 1) != 1:
+        raise RefusalError(f"'{call.name}' with alpha is not in the model format: write a + alpha * b")
     if call.place_of(a) is not None and call.place_of(b) is not None:
-        if is_minus or call.get(2, "alpha", 1) != 1:
-            raise RefusalError(f"'{call.name}' of two traced tensors is not in the model format (a sum is)")
-        if a.shape != b.shape:
-            raise RefusalError(f"'{call.name}' of features {list(a.shape)} and {list(b.shape)}: only equal shapes are")
-        return add(call, call.source(a), call.source(b))
+        places = call.source(a), call.source(b)
+        if is_minus and "spread" in (places[0].kind, places[1].kind):
+            first, second = reversed(places) if "rsub" in call.name else places
+            ones = np.ones(_width(a), np.float32)
+            return _spread(call, first, _of_samples(second, lambda x: affine(call.graph, x, -ones, 0 * ones)), "ADD")
+        if is_minus:
+            return row_arithmetic.difference(call, *places)
+        is_of_one = places[0].kind == places[1].kind and a.shape != b.shape
+        return row_arithmetic.elementwise(call, "ADD", *places) if is_of_one else add(call, *places)
     traced, value = (a, b) if call.place_of(a) is not None else (b, a)
     x = call.source(traced)
     values = _per_channel(call, value, traced)
@@ -163,24 +176,18 @@ def _add(call: Call) -> Place:
     if is_minus:
         negated = traced is b or "rsub" in call.name
         return affine(call.graph, x, -ones if negated else ones, values if negated else -values)
-    return affine(call.graph, x, ones, values)
+    made = affine(call.graph, x, ones, values)
+    if isinstance(value, (int, float)):
+        call.graph.made_by[made.node] = ("plus", x.node, float(value))
+    return made
 
 
 def add(call: Call, a: Place, b: Place) -> Place:
     if "spread" in (a.kind, b.kind):
         return _spread(call, a, b, "ADD")
-    _check_same_rows(call, [a, b])
+    row_arithmetic.check_same_rows(call, [a, b])
     name = call.graph.node("add", [a.node, b.node], lambda network, n: network.add(n, [a.node, b.node]))
     return replace(a, node=name)
-
-
-def _check_same_rows(call: Call, places: list[Place]) -> None:
-    first = places[0]
-    for place in places[1:]:
-        if place.kind != first.kind or place.is_flat or first.is_flat:
-            raise RefusalError(f"'{call.name}' of {first.kind} and {place.kind} is not in the model format")
-        if first.kind == "sites" and not first.on_level().has_rows_of(place.on_level()):
-            raise RefusalError(f"'{call.name}' of tensors on different sites")
 
 
 def _multiply(call: Call) -> Place:
@@ -191,35 +198,42 @@ def _multiply(call: Call) -> Place:
         kinds = {places[0].kind, places[1].kind}
         if not is_division and "spread" in kinds and "sites" in kinds:
             return _spread(call, places[0], places[1], "MULTIPLY")
-        if is_division and places[1].kind == "length":
-            return row_functions.divided_by_length(call, call.source(a), call.source(b))
-        if is_division:
-            raise RefusalError(f"'{call.name}' of two traced tensors is not in the model format (a product is)")
-        return _product(call, call.source(a), call.source(b))
+        if is_division and places[0].kind == "sites" and places[1].kind == "spread":
+            inverse = _of_samples(places[1], lambda x: row_functions.activated(call, "POWER", x, exponent=-1.0))
+            return _spread(call, places[0], inverse, "MULTIPLY")
+        if is_division and row_functions.is_of_own_length(*places):
+            return row_functions.divided_by_length(call, call.source(a), places[1])
+        x, y = (row_arithmetic.length_of(call.graph, call.source(value)) for value in (a, b))
+        return row_arithmetic.quotient(call, x, y) if is_division else _product(call, x, y)
     traced, value = (a, b) if places[0] is not None else (b, a)
-    x = call.source(traced)
+    x = row_arithmetic.length_of(call.graph, call.source(traced))
     if x.kind in ("scores", "weights"):
         if is_division and (traced is b or "rdiv" in call.name):
             raise RefusalError(f"'{call.name}' by attention's {x.kind} is not in the model format")
         return attention.scaled(call, x, 1 / value if is_division else value)
+    if is_division and traced is a and (made := scatter.average(call, x, value)) is not None:
+        return made
     values = _per_channel(call, value, traced)
     if is_division:
-        if traced is b or "rdiv" in call.name or call.kwargs.get("rounding_mode"):
-            raise RefusalError(f"'{call.name}' by traced features is not in the model format")
-        values = 1 / values
-    return affine(call.graph, call.source(traced), values, np.zeros_like(values))
+        if call.kwargs.get("rounding_mode"):
+            raise RefusalError(f"'{call.name}' with a rounding_mode is not in the model format: write it without")
+        if traced is b or "rdiv" in call.name or "rtruediv" in call.name:
+            x = row_functions.activated(call, "POWER", x=x, exponent=-1.0)
+        else:
+            values = 1 / values
+    return affine(call.graph, x, values, np.zeros_like(values))
 
 
 def _product(call: Call, a: Place, b: Place) -> Place:
-    _check_same_rows(call, [a, b])
-    if call.get(0, "input").shape[1] != call.get(1, "other").shape[1]:
-        raise RefusalError(f"'{call.name}' of tensors with other channels is not in the model format")
+    if call.get(0, "input").shape != call.get(1, "other").shape:
+        return row_arithmetic.elementwise(call, "MULTIPLY", a, b)
+    row_arithmetic.check_same_rows(call, [a, b])
     name = call.graph.node("multiply", [a.node, b.node], lambda network, n: network.multiply(n, a.node, b.node))
     return replace(a, node=name)
 
 
 def _negative(call: Call) -> Place:
-    ones = np.ones(call.get(0, "input").shape[1], np.float32)
+    ones = np.ones(_width(call.get(0, "input")), np.float32)
     return affine(call.graph, call.source(), -ones, 0 * ones)
 
 
@@ -232,10 +246,17 @@ def _concat(call: Call) -> Place:
     places = [call.source(t) for t in tensors]
     if len(places) == 2 and places[1].kind == "spread":
         return _spread(call, places[0], places[1], "CONCAT")
-    _check_same_rows(call, places)
+    row_arithmetic.check_same_rows(call, places)
+    if any(place.is_flat for place in places):
+        raise RefusalError(f"'{call.name}' of tensors [N]: write x[:, None], or keepdim=True where they are made")
     nodes = [p.node for p in places]
     name = call.graph.node("concat", nodes, lambda network, n: network.concat(n, nodes))
     return replace(places[0], node=name)
+
+
+def _of_samples(x: Place, change: Callable[[Place], Place]) -> Place:
+    """Changes the rows of samples of which each site has its own, or any other rows."""
+    return replace(x, node=change(replace(x, kind="samples") if x.kind == "spread" else x).node)
 
 
 def _spread(call: Call, a: Place, b: Place, function: str) -> Place:
@@ -256,9 +277,12 @@ def _get_item(call: Call) -> Any:
     x = call.source()
     first = index[0] if isinstance(index, tuple) and index else index
     is_rows = x.kind in _ROWS and not x.is_flat
+    is_pair = isinstance(index, tuple) and len(index) == 2 and layouts.is_all(first, len(tensor))
+    if x.is_flat and is_pair and index[1] is None:
+        return replace(x, is_flat=False)
     if is_rows and isinstance(index, tuple) and any(entry is None for entry in index):
         return layouts.indexed(call, x, tensor, index)
-    if is_rows and isinstance(index, tuple) and len(index) == 2 and layouts.is_all(first, len(tensor)):
+    if is_rows and is_pair:
         index = (slice(None), index[1])
     elif x.kind in layouts.KINDS or (is_rows and layouts.is_choice(first, len(tensor))):
         return layouts.indexed(call, x, tensor, index)
@@ -349,8 +373,8 @@ _BY_HANDLER: dict[Handler, str] = {
     _matmul: "matmul mm bmm __matmul__ __rmatmul__",
     _batch_norm: "batch_norm",
     _add: "add add_ __add__ __radd__ __iadd__ sub sub_ __sub__ __rsub__ __isub__ rsub",
-    _multiply: "mul mul_ multiply __mul__ __rmul__ __imul__ div div_ true_divide __div__ __rdiv__ __truediv__ "
-    "__rtruediv__ __itruediv__",
+    _multiply: "mul mul_ multiply __mul__ __rmul__ __imul__ div div_ true_divide true_divide_ __div__ __rdiv__ "
+    "__truediv__ __rtruediv__ __itruediv__",
     _negative: "neg negative __neg__",
     _concat: "cat concat concatenate",
     _get_item: "__getitem__",
@@ -363,11 +387,16 @@ _BY_HANDLER: dict[Handler, str] = {
 # [N, C].
 _SHAPING = ("view", "reshape", "flatten", "unflatten")
 _FOLLOWED = " ".join(_BY_HANDLER[handler] for handler in (same, _cast, _matmul, _get_item, _squeeze, _concat))
-OF_LAYOUTS = frozenset((*layouts.HANDLERS, *attention.HANDLERS, *_SHAPING, *_FOLLOWED.split()))
+OF_LAYOUTS = frozenset(
+    (*layouts.HANDLERS, *attention.HANDLERS, *row_arithmetic.HANDLERS, *_SHAPING, *_FOLLOWED.split())
+)
+_OF_LENGTHS = frozenset(f"clamp clamp_ clip clip_ clamp_min clamp_min_ {_BY_HANDLER[_multiply]}".split())
 _OF_SCORES = frozenset(f"softmax {_BY_HANDLER[_dropout]} {_BY_HANDLER[_multiply]}".split())
 HANDLERS: dict[str, Handler] = {
     **{name: handler for handler, names in _BY_HANDLER.items() for name in names.split()},
     **row_functions.HANDLERS,
+    **row_arithmetic.HANDLERS,
+    **scatter.HANDLERS,
     **images.HANDLERS,
     **layouts.HANDLERS,
     **attention.HANDLERS,

@@ -103,8 +103,10 @@ def _reshape(call: Call) -> Any:
         return tensor
     if x.kind in layouts.KINDS:
         return layouts.reshaped(call, x, wanted)
-    if x.kind == "mask" or x.is_flat:
+    if x.kind == "mask":
         return x
+    if x.is_flat:
+        return replace(x, is_flat=len(wanted) == 1)
     if x.kind == "cells" and len(tensor.shape) == 5:
         batch, channels, depth, rows, columns = tensor.shape
         if wanted == (batch, channels * depth, rows, columns):

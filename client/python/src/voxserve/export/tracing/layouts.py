@@ -99,6 +99,8 @@ def _permute(call: Call) -> Place:
 
 def _unsqueeze(call: Call) -> Place:
     x, at = call.source(), axis_of(call.get(1, "dim"), len(call.args[0].shape) + 1)
+    if x.is_flat and at == 1 and x.kind in _ROW_KINDS:
+        return replace(x, is_flat=False)
     layout = layout_of(call, x)
     return laid(x, (*layout[:at], "one", *layout[at:]))
 

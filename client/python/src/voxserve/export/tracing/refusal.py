@@ -12,7 +12,7 @@ from voxserve.export.networks.tensors import ExportError
 
 _PACKAGE = str(Path(__file__).resolve().parents[2])
 # Frames of these packages are not the user's code. MinkowskiEngine's modules lie in a folder of that name.
-_LIBRARIES = ("torch", "spconv", "torchsparse", "MinkowskiEngine")
+_LIBRARIES = ("torch", "spconv", "torchsparse", "MinkowskiEngine", "torch_scatter")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from voxserve.activations import OF_TORCH
-from voxserve.export.tracing import attention
+from voxserve.export.tracing import attention, row_arithmetic
 from voxserve.export.tracing.graph import Graph, Place, constant
 from voxserve.export.tracing.refusal import RefusalError
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _ROWS = ("sites", "points", "samples")
 # The least threshold of a softplus that has no effect: for larger x, log(1 + exp(x)) and x are the same float32 value.
 _LEAST_THRESHOLD = 15.0
-_LEAST_LENGTH = 1e-12  # by which a shorter row is divided
 
 
 def activated(call: Call, function: str, x: Place | None = None, **parameters: float) -> Place:
@@ -102,13 +101,14 @@ def _clamped(call: Call, low: float | None, high: float | None) -> Place:
     x = call.source()
     if x.kind == "length" and low is not None and low > 0 and high is None:
         return replace(x, threshold=low)
+    x = row_arithmetic.length_of(call.graph, x)
     if low == 0 and high is None:
-        made = activated(call, "RELU")
+        made = activated(call, "RELU", x)
     else:
         bounds: dict[str, Any] = {key: v for key, v in (("minimum", low), ("maximum", high)) if v is not None}
         if not bounds:
             raise RefusalError(f"'{call.name}' without a bound is not in the model format")
-        made = activated(call, "CLAMP", **bounds)
+        made = activated(call, "CLAMP", x, **bounds)
     if low is not None and high is None:
         call.graph.made_by[made.node] = ("clamp", x.node, low)
     return made
@@ -198,29 +198,27 @@ def _layer_norm(call: Call) -> Place:
     return replace(x, node=name)
 
 
-def _normalize(call: Call) -> Place:
-    x = call.source()
-    if call.get(1, "p", 2.0) != 2:
-        raise RefusalError(f"'normalize' with p={call.get(1, 'p')} is not in the model format: with 2 it is")
+def _normalize(call: Call) -> Any:
+    x, p = call.source(), call.get(1, "p", 2.0)
+    if p == 1:
+        return row_arithmetic.divided_by_sums(call, float(call.get(3, "eps", 1e-12)))
+    if p != 2:
+        raise RefusalError(f"'normalize' with p={p} is not in the model format: with 1 and 2 it is")
     _check_channels(call, x, call.get(2, "dim", 1))
     epsilon = float(call.get(3, "eps", 1e-12))
     name = call.graph.node("l2_norm", [x.node], lambda network, n: network.l2_norm(n, x.node, epsilon))
     return replace(x, node=name)
 
 
-def _norm(call: Call) -> Place:
-    """Handles the length of each row, by which features may be divided."""
-    x, p, dim = call.rows(), call.get(1, "p", call.kwargs.get("ord")), call.get(2, "dim")
-    if p not in (None, 2, "fro") or not call.get(3, "keepdim", False):
-        raise RefusalError(f"'{call.name}' is in the model format as x / x.norm(dim=1, keepdim=True) alone")
-    _check_channels(call, x, dim[0] if isinstance(dim, (list, tuple)) and len(dim) == 1 else dim)
-    return replace(x, kind="length", threshold=_LEAST_LENGTH)
+def is_of_own_length(x: Place | None, length: Place | None) -> bool:
+    """Returns whether the second place has the lengths of the first one's rows, one channel each."""
+    if x is None or length is None:
+        return False
+    return length.kind == "length" and not length.is_flat and x.node == length.node and x.kind == length.rows_kind
 
 
 def divided_by_length(call: Call, x: Place, length: Place) -> Place:
     """Adds the node for x / |x|. A row of zeros stays one, where torch has NaN."""
-    if x.node != length.node or x.kind not in _ROWS:
-        raise RefusalError(f"'{call.name}' by the lengths of other rows is not in the model format")
     name = call.graph.node("l2_norm", [x.node], lambda network, n: network.l2_norm(n, x.node, length.threshold))
     return replace(x, node=name)
 
@@ -277,7 +275,6 @@ _BY_HANDLER: dict[Callable[[Call], Any], str] = {
     _softmax: "softmax",
     _layer_norm: "layer_norm",
     _normalize: "normalize",
-    _norm: "norm linalg_norm linalg_vector_norm",
     _prelu: "prelu",
     _embedding: "embedding",
     _whole: "long int",

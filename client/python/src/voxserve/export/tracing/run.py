@@ -40,7 +40,7 @@ def trace(module: Any, example: Any, axes: tuple[int, ...], cut: str, features: 
     """
     import torch
 
-    from voxserve.export.tracing import patches
+    from voxserve.export.tracing import coordinates, patches
 
     graph = Graph(axes=axes)
     graph.stored = {tensor.data_ptr() for tensor in module.state_dict(keep_vars=True).values()}
@@ -49,6 +49,7 @@ def trace(module: Any, example: Any, axes: tuple[int, ...], cut: str, features: 
         machine.prepared(module) as texts,
         _unchanged(module),
         patches.patched(graph, module, cut),
+        coordinates.Following(graph),
     ):
         try:
             arguments = _traced_example(graph, example, features)
@@ -125,6 +126,7 @@ def _traced_example(graph: Graph, example: Any, features: str) -> Any:
 
 
 def _results(graph: Graph, returned: Any) -> Trace:
+    from voxserve.export.tracing.row_arithmetic import length_of
     from voxserve.export.tracing.sparse_places import sparse_place
     from voxserve.export.tracing.traced import place_of
 
@@ -133,6 +135,7 @@ def _results(graph: Graph, returned: Any) -> Trace:
         tensor = features_of(value)
         place = place_of(tensor)
         if place is not None and place.node != INPUT:
+            place = length_of(graph, place)
             if kind_of(value) and place.kind == "sites":
                 sparse_place(value)
             results[name] = Result(place, _channels(tuple(tensor.shape), place))

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from voxserve.export.tracing import attention, functions
+from voxserve.export.tracing import advice, attention, functions, scatter
 from voxserve.export.tracing.functions import Call
 from voxserve.export.tracing.graph import Graph, Place
 from voxserve.export.tracing.refusal import RefusalError
@@ -15,6 +15,12 @@ from voxserve.export.tracing.refusal import RefusalError
 # Functions that return a tensor's shape and none of its values, or make constants of its size.
 _SHAPES = ("size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "element_size", "__len__")
 _TRAITS = ("is_contiguous", "is_floating_point", "is_complex", "is_same_size", "get_device", "data_ptr", "__hash__")
+_AS_ANOTHER = (
+    "expand_as",
+    "view_as",
+    "reshape_as",
+    "type_as",
+)  # these read nothing but the traits of the second tensor
 _TEXTS = ("__repr__", "__format__", "__str__")
 _CONSTANTS = ("zeros_like", "ones_like", "empty_like", "new_zeros", "new_ones", "new_empty", "new_tensor", "new_full")
 _ABOUT = frozenset((*_SHAPES, *_TRAITS, *_TEXTS, *_CONSTANTS, "requires_grad_"))
@@ -45,14 +51,14 @@ class Traced(torch.Tensor):
             if owner not in ("T", "mT"):
                 raise RefusalError(f"Tensor.{owner} of traced features is not in the model format")
             name = owner
-        if name in _ABOUT:
+        if name in _ABOUT or (name in _AS_ANOTHER and not isinstance(args[0], Traced)):
             return func(*plain_args, **plain_kwargs)
         graph = next(t.graph for t in _leaves((args, kwargs)) if isinstance(t, Traced))
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             functions.warn_of_half(graph)
         handler = functions.HANDLERS.get(name)
         if handler is None:
-            raise RefusalError(f"'{name}' is not in the model format")
+            raise RefusalError(f"'{name}' is not in the model format{advice.on(name)}")
         if kwargs.get("out") is not None:
             raise RefusalError(f"'{name}' with out= is not in the model format")
         if (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") or kwargs.get("inplace"):
@@ -64,7 +70,9 @@ class Traced(torch.Tensor):
             return place if _address(result) == _address(unwrapped(place)) else _copied(place)
         if isinstance(place, list):
             pairs = zip(result, place, strict=True)
-            return tuple(wrap(r, p, graph) if isinstance(r, torch.Tensor) else r for r, p in pairs)
+            wrapped = tuple(wrap(r, p, graph) if isinstance(r, torch.Tensor) else r for r, p in pairs)
+            has_names = type(result).__module__ == "torch.return_types"  # such as .values and .indices of a maximum
+            return type(result)(wrapped) if has_names else wrapped
         return wrap(result, place, graph)
 
 
@@ -81,6 +89,14 @@ def _handled(handler: Callable[[Call], Any], call: Call) -> Any:
 
 def _in_place(graph: Graph, handler: Any, name: str, func: Any, args: Any, kwargs: Any) -> Any:
     target = args[0]
+    if not isinstance(target, Traced) and name in scatter.HANDLERS:
+        place = handler(Call(graph, name, args, kwargs, place_of))
+        func(*unwrapped(args), **unwrapped(kwargs))
+        address = _address(target)
+        target.__class__ = Traced  # the module goes on with this tensor, and not with the result
+        target.place, target.graph = place, graph
+        graph.note_memory(target, address)
+        return target
     if not isinstance(target, Traced):
         raise RefusalError(f"'{name}' writes features into a tensor that is not traced")
     if graph.shares_memory(target, _address(unwrapped(target))):
