@@ -24,6 +24,7 @@
 #include "server/acceptor/acceptor.h"
 #include "server/acceptor/call_rate.h"
 #include "server/acceptor/flood_guard.h"
+#include "server/acceptor/poller_threads.h"
 #include "server/acceptor/stray_guard.h"
 #include "server/acceptor/upload_guard.h"
 #include "server/calls/connection_observer.h"
@@ -149,6 +150,7 @@ class Server final : private ConnectionObserver {
   std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<Acceptor> admin_acceptor_;
   std::unique_ptr<FloodGuard> flood_guard_;
+  PollerThreads poller_threads_;
   std::unique_ptr<StrayGuard> stray_guard_;
   std::unique_ptr<UploadGuard> upload_guard_;  // its thread uses stray_guard_
   std::unique_ptr<HttpServer> http_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <utility>
+#include <vector>
 
 namespace voxserve {
 namespace {
@@ -57,6 +58,7 @@ void StrayGuard::Look(const std::map<std::string, SocketTraffic>& traffic, absl:
     ++known;
   }
   judge_closed_before(nullptr);
+  JudgeBusyThreads(now);
 }
 
 void StrayGuard::EarnBack(absl::Duration elapsed) {
@@ -76,6 +78,7 @@ void StrayGuard::Update(const std::string& peer, const SocketTraffic& traffic, c
   const auto sent = static_cast<double>(std::max<int64_t>(0, traffic.sent - connection.traffic.sent));
   connection.traffic = traffic;
   connection.recent[turn_] = fresh;
+  if (fresh > 0) connection.brought_at = last_look_;
   const double accounted = static_cast<double>(news.calls * kCallBytes) + news.messages + sent * kShareOfSent +
                            kBytesPerSecond * absl::ToDoubleSeconds(elapsed);
   connection.stray = std::max(0.0, connection.stray + fresh - accounted);
@@ -94,7 +97,8 @@ double StrayGuard::Allowed(const std::string& peer) const {
 
 void StrayGuard::Judge(const std::string& peer, Connection& connection) {
   const double recent = std::accumulate(connection.recent.begin(), connection.recent.end(), 0.0);
-  const bool is_old = connection.stray - recent > connection.allowed;
+  connection.old = connection.stray - recent;
+  const bool is_old = connection.old > connection.allowed;
   const bool is_much = connection.stray > connection.allowed + static_cast<double>(options_.max_message_bytes);
   if (connection.is_reported || (!is_old && !is_much)) return;
   const double unforgivable = std::max(0.0, connection.stray - connection.forgivable);
@@ -103,12 +107,46 @@ void StrayGuard::Judge(const std::string& peer, Connection& connection) {
   const bool is_forgiven = unforgivable == 0 && used + connection.stray <= most;
   used = std::min(most, used + connection.stray);
   if (is_forgiven) {
-    connection.stray = 0;
+    connection.stray = connection.old = 0;
     connection.forgivable = connection.allowed;
     return;
   }
+  Report(peer, unforgivable, connection);
+}
+
+void StrayGuard::Report(const std::string& peer, double bytes, Connection& connection) const {
   connection.is_reported = true;
-  options_.on_flood(peer, static_cast<int64_t>(unforgivable));
+  options_.on_flood(peer, static_cast<int64_t>(bytes));
+}
+
+bool StrayGuard::IsSuspect(const Connection& connection) {
+  return !connection.is_reported && connection.old > kConnectionBytes;
+}
+
+void StrayGuard::JudgeBusyThreads(absl::Time now) {
+  std::vector<std::map<std::string, Connection>::iterator> suspects;
+  for (auto entry = connections_.begin(); entry != connections_.end(); ++entry) {
+    if (IsSuspect(entry->second)) suspects.push_back(entry);
+  }
+  if (suspects.empty()) {
+    quiet_since_ = absl::InfiniteFuture();
+    return;
+  }
+  const bool is_quiet = looked_at_.empty() && quiet_since_ != absl::InfiniteFuture();
+  if (is_quiet && now - quiet_since_ < kMostBusyTime) return;
+  const absl::Time quiet_since = std::exchange(quiet_since_, now);
+  const double busy_share = options_.busy_share();
+  if (!is_quiet || busy_share < kBusyShare) return;
+  bool is_found = false;
+  for (const auto& suspect : suspects) {
+    if (suspect->second.brought_at <= quiet_since) continue;
+    Report(suspect->first, suspect->second.old, suspect->second);
+    is_found = true;
+  }
+  if (is_found) return;
+  const auto largest = *std::max_element(suspects.begin(), suspects.end(),
+                                         [](const auto& a, const auto& b) { return a->second.old < b->second.old; });
+  Report(largest->first, 0, largest->second);
 }
 
 void StrayGuard::JudgeClosed(const std::string& peer, const Connection& connection) {

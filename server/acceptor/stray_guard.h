@@ -25,6 +25,12 @@
 // - The stray bytes of a connection that its client closes take from the same allowance. Who then has little of it left
 //   is reported, so that nobody gains by many short connections.
 //
+// While a client has an open upload, its useless bytes are hard to tell from those of the upload. So there is a second
+// rule: if all of gRPC's threads have been busy for kMostBusyTime, by kBusyShare of the time, and no call and no
+// message of anybody has come to be known, then the connections that brought bytes meanwhile are ended if they have
+// more than kConnectionBytes of old stray bytes. If none did, gRPC works on what it has read before (it reads a header
+// from its beginning again with each frame), and the connection with the most stray bytes is ended.
+//
 // Threads: Look is called by one thread at a time; any thread may call OnCall and OnMessage. The hooks of Options are
 // called by Look and must return soon.
 
@@ -53,6 +59,8 @@ class StrayGuard {
   static constexpr double kBytesPerSecond = 64;      // a ping over TLS every second
   static constexpr int kLooksToWait = 5;
   static constexpr double kRefillBytesPerSecond = 8 << 20;
+  static constexpr absl::Duration kMostBusyTime = absl::Milliseconds(500);
+  static constexpr double kBusyShare = 0.8;
 
   // Calls of a peer that still read their message.
   struct Reading {
@@ -68,6 +76,8 @@ class StrayGuard {
       return ClientOf(peer);
     };
     std::function<Reading(const std::string& peer)> reading;
+    // Returns how busy the least busy of gRPC's threads was since the last call, from 0 to 1 (PollerThreads).
+    std::function<double()> busy_share;
     // Called once with a peer that has too many stray bytes. bytes: those that no call can have left; 0 if all may be
     // of ended calls. The peer may have closed its connection by itself: its client has then left too many stray bytes
     // behind.
@@ -96,6 +106,8 @@ class StrayGuard {
     std::array<double, kLooksToWait> recent = {};
     double allowed = kConnectionBytes;  // the stray bytes that it may have now
     double forgivable = 0;              // the stray bytes that its calls may have left, those that have ended too
+    double old = 0;                     // the stray bytes that had been read kLooksToWait looks ago
+    absl::Time brought_at = absl::InfinitePast();  // the last look that found new bytes
     bool is_reported = false;
   };
   struct News {
@@ -112,6 +124,10 @@ class StrayGuard {
   double Allowed(const std::string& peer) const;
   void Judge(const std::string& peer, Connection& connection);
   void JudgeClosed(const std::string& peer, const Connection& connection);
+  // Reports who keeps all threads busy.
+  void JudgeBusyThreads(absl::Time now);
+  void Report(const std::string& peer, double bytes, Connection& connection) const;
+  static bool IsSuspect(const Connection& connection);
 
   const Options options_;
   // The looks alone use these.
@@ -120,6 +136,8 @@ class StrayGuard {
   absl::flat_hash_map<std::string, News> looked_at_;
   absl::Time last_look_ = absl::InfiniteFuture();
   int turn_ = 0;  // where in `recent` this look writes
+  // Since then there have been suspects, and no call and no message. The last call of busy_share was at that time.
+  absl::Time quiet_since_ = absl::InfiniteFuture();
   absl::Mutex mutex_;
   absl::flat_hash_map<std::string, News> news_ ABSL_GUARDED_BY(mutex_);  // by peer, since the last look
 };

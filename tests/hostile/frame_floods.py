@@ -59,18 +59,18 @@ def useless_bytes(
     number: int = 3,
     bytes_per_second: float = 0,
     tls: bool = False,
-    beside_call: bool = False,
+    beside: str = "",
     bytes_each: int = 0,
 ) -> Counts:
     """Sends frames of one kind over `number` connections at a time. A connection that ends is opened again.
 
     - bytes_per_second: over each connection. 0: as fast as the server takes them.
-    - beside_call: a call of the health service is open, whose request does not come.
+    - beside: the path of a call that is open, whose request does not come.
     - bytes_each: after so many bytes the attack closes the connection by itself. 0: never.
     """
     first, repeated = frames(kind)
-    if beside_call:
-        first = frame(http2.HEADERS, http2.END_HEADERS, 1, http2.header_block(CHECK)) + first
+    if beside:
+        first = frame(http2.HEADERS, http2.END_HEADERS, 1, http2.header_block(beside)) + first
     sent = [0] * number
     opened = [0] * number
     closed = [0] * number

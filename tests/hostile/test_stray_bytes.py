@@ -58,7 +58,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedServer]
         server.close()
 
 
-def check_flood(server, attack, figure, source, identity=None, **options):
+def check_flood(server, attack, figure, source, identity=None, most_growth=MOST_GROWTH, **options):
     """Runs a flood from the address `source` beside an ordinary client, and checks what the server does."""
     closed, grown = server.metrics().get(CLOSED, 0), server.rss()
     server.reset_peak()
@@ -78,7 +78,7 @@ def check_flood(server, attack, figure, source, identity=None, **options):
     assert not client.failures, client.failures[:3]
     assert len(client.seconds) > SECONDS
     assert closed >= 1
-    assert growth < MOST_GROWTH
+    assert growth < most_growth
     assert lines
     return counts
 
@@ -112,7 +112,18 @@ def test_bytes_of_no_use_over_tls(guarded, attack, figure, kind):
 def test_an_open_call_excuses_little(serve_once, attack, figure, kind):
     """An open call of the health service, whose request does not come, allows no more than such a request needs."""
     source = f"127.0.4.{list(FLOODS).index(kind) + 1}"
-    check_flood(serve_once, attack, figure, source, kind=kind, beside_call=True, **FLOODS[kind])
+    check_flood(serve_once, attack, figure, source, kind=kind, beside=CHECK, **FLOODS[kind])
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("kind", ["settings", "goaway", "headers", "header"])
+def test_an_open_upload_excuses_nobody_who_keeps_all_waiting(serve, attack, figure, kind):
+    """An open Infer call may bring a whole message, of which the useless bytes may be a part. But they end when they
+    have kept all of gRPC's threads busy for a second. Memory stays within --memory_limit.
+    """
+    server = serve("--memory_limit=2GiB")
+    options = {"kind": kind, "number": 3, "beside": http2.INFER}
+    check_flood(server, attack, figure, "127.0.4.1", most_growth=(2 << 30) - server.rss(), **options)
 
 
 def test_many_short_connections(serve, attack, figure):

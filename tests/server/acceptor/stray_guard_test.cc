@@ -37,6 +37,7 @@ class StrayGuardTest : public testing::Test {
                 .max_upload_bytes = 16 * kMessage,
                 .max_client_bytes = 16 * kMessage,
                 .reading = [this](const std::string& peer) { return reading_[peer]; },
+                .busy_share = [this] { return busy_share_; },
                 .on_flood = [this](const std::string& peer, int64_t bytes) { floods_.emplace_back(peer, bytes); }}) {}
 
   void Receive(const std::string& peer, int64_t bytes) {
@@ -64,6 +65,7 @@ class StrayGuardTest : public testing::Test {
 
   std::map<std::string, SocketTraffic> traffic_;
   std::map<std::string, StrayGuard::Reading> reading_;
+  double busy_share_ = 0;
   std::vector<std::pair<std::string, int64_t>> floods_;
   absl::Time now_ = absl::FromUnixSeconds(1'000'000);
   StrayGuard guard_;
@@ -262,6 +264,60 @@ TEST_F(StrayGuardTest, ConnectionsOfAllClientsAreJudged) {
   for (const char* peer : {kOne, kSame, kOther}) Receive(peer, 2 * kMiB);
   Settle();
   EXPECT_THAT(floods_, UnorderedElementsAre(Pair(kOne, _), Pair(kSame, _), Pair(kOther, _)));
+}
+
+TEST_F(StrayGuardTest, WhoKeepsAllThreadsBusyIsEndedBesideAnUpload) {
+  for (const char* peer : {kOne, kOther}) {
+    Call(peer);
+    reading_[peer].uploads = 1;
+    Receive(peer, 2 * kMiB);
+  }
+  Settle();
+  busy_share_ = 0.9;
+  for (int i = 0; i < 5; ++i) {
+    Receive(kOne, kMiB);  // kOther waits, as everybody else
+    Look();
+  }
+  EXPECT_THAT(floods_, IsEmpty());
+  for (int i = 0; i < 15 && floods_.empty(); ++i) {
+    Receive(kOne, kMiB);
+    Look();
+  }
+  EXPECT_THAT(floods_, ElementsAre(Pair(kOne, Ge(2 * kMiB))));
+}
+
+TEST_F(StrayGuardTest, ALongHeaderIsEndedThoughItBringsNothingMeanwhile) {
+  for (const char* peer : {kOne, kOther}) {
+    Call(peer);
+    reading_[peer].uploads = 1;
+  }
+  Receive(kOne, 3 * kMiB);
+  Receive(kOther, 2 * kMiB);
+  Settle();
+  busy_share_ = 0.9;
+  for (int i = 0; i < 18; ++i) Look();
+  EXPECT_THAT(floods_, ElementsAre(Pair(kOne, 0)));
+}
+
+TEST_F(StrayGuardTest, BusyThreadsThatTellOfCallsAreAtWork) {
+  reading_[kOne].uploads = 1;
+  busy_share_ = 0.9;
+  for (int i = 0; i < 60; ++i) {
+    Receive(kOne, kMiB);
+    Call(kOther);
+    Look();
+  }
+  EXPECT_THAT(floods_, IsEmpty());
+}
+
+TEST_F(StrayGuardTest, ThreadsThatPauseHaveTimeForAll) {
+  reading_[kOne].uploads = 1;
+  busy_share_ = 0.7;
+  for (int i = 0; i < 60; ++i) {
+    Receive(kOne, kMiB);
+    Look();
+  }
+  EXPECT_THAT(floods_, IsEmpty());
 }
 
 }  // namespace

@@ -1,0 +1,40 @@
+#pragma once
+
+// PollerThreads tells how busy the threads are with which gRPC reads connections. A thread that reads from a connection
+// goes on for as long as bytes come, and serves nobody else meanwhile.
+//
+// gRPC 1.51.1 serves its callback API by threads named "nexting_thread": half as many as the machine has cores, at
+// least 2 and at most 16. They exist from the first server's start to the end of the process. Linux tells of each
+// thread how long it has run, and how long it has waited for a processor (/proc/self/task/ID/schedstat); the rest it
+// has slept.
+//
+// Threads: one thread uses an object.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "engine/base/steady_time.h"
+
+namespace voxserve {
+
+class PollerThreads {
+ public:
+  explicit PollerThreads(std::string name = "nexting_thread", std::function<absl::Time()> now = SteadyNow)
+      : name_(std::move(name)), now_(std::move(now)) {}
+
+  // Returns the share of the time since the last call, from 0 to 1, in which the least busy of the threads did not
+  // sleep. Returns 0 at the first call, if there are no such threads, and where the system does not tell.
+  double BusyShareSinceLastCall();
+
+ private:
+  const std::string name_;
+  const std::function<absl::Time()> now_;
+  absl::Time last_call_ = absl::InfinitePast();
+  std::map<std::string, int64_t> awake_ns_;  // by the file of a thread
+};
+
+}  // namespace voxserve

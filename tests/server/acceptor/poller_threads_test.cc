@@ -1,0 +1,86 @@
+#include "server/acceptor/poller_threads.h"
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+
+namespace voxserve::poller_threads_test {
+namespace {
+
+constexpr char kName[] = "poller_test";
+
+// A thread with the name kName that computes, or sleeps, until the object's end.
+class Thread {
+ public:
+  explicit Thread(bool sleeps)
+      : thread_([this, sleeps] {
+          pthread_setname_np(pthread_self(), kName);
+          named_.Notify();
+          if (sleeps) end_.WaitForNotification();
+          while (!end_.HasBeenNotified()) {
+          }
+        }) {
+    named_.WaitForNotification();
+  }
+  ~Thread() {
+    end_.Notify();
+    thread_.join();
+  }
+
+ private:
+  absl::Notification named_;
+  absl::Notification end_;
+  std::thread thread_;
+};
+
+// Returns the share in the next 300 ms.
+double Share(PollerThreads& threads) {
+  threads.BusyShareSinceLastCall();
+  absl::SleepFor(absl::Milliseconds(300));
+  return threads.BusyShareSinceLastCall();
+}
+
+TEST(PollerThreadsTest, WithoutThreadsNoneIsBusy) {
+  PollerThreads threads("no_such_thread");
+  EXPECT_EQ(threads.BusyShareSinceLastCall(), 0);
+  EXPECT_EQ(threads.BusyShareSinceLastCall(), 0);
+}
+
+TEST(PollerThreadsTest, ThreadsThatComputeAreBusyAlsoOnABusyMachine) {
+  Thread one(/*sleeps=*/false);
+  Thread other(/*sleeps=*/false);
+  PollerThreads threads(kName);
+  EXPECT_EQ(threads.BusyShareSinceLastCall(), 0) << "nothing is known before the first call";
+  // The system adds the time that a thread waits for a processor when it gets one, so a single share may be too small.
+  double most = 0;
+  for (int i = 0; i < 30 && most < 0.8; ++i) most = std::max(most, Share(threads));
+  EXPECT_GT(most, 0.8);
+}
+
+TEST(PollerThreadsTest, OneThatSleepsHasTimeForAll) {
+  Thread one(/*sleeps=*/false);
+  Thread other(/*sleeps=*/true);
+  PollerThreads threads(kName);
+  EXPECT_LT(Share(threads), 0.2);
+}
+
+TEST(PollerThreadsTest, ThreadsThatHaveEndedAreForgotten) {
+  PollerThreads threads(kName);
+  {
+    Thread one(/*sleeps=*/true);
+    EXPECT_LT(Share(threads), 0.2);
+  }
+  EXPECT_EQ(threads.BusyShareSinceLastCall(), 0);
+  Thread next(/*sleeps=*/false);
+  double most = 0;
+  for (int i = 0; i < 30 && most < 0.8; ++i) most = std::max(most, Share(threads));
+  EXPECT_GT(most, 0.8);
+}
+
+}  // namespace
+}  // namespace voxserve::poller_threads_test
