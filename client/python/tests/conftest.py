@@ -20,6 +20,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+import scan_files
 from stream_clients import AioClient
 
 import voxserve
@@ -332,6 +333,12 @@ def client(request: pytest.FixtureRequest, server: FakeServer) -> Iterator[Any]:
 @pytest.fixture
 def points() -> np.ndarray[Any, np.dtype[np.float32]]:
     return np.random.default_rng(1).normal(size=(10, 4)).astype(np.float32)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> scan_files.Write:
+    """write(name, contents) writes a file and returns its path."""
+    return scan_files.writer(tmp_path)
 
 
 @pytest.fixture(scope="session")
