@@ -307,7 +307,7 @@ struct Emission {
         ToDenseStep::Options{.level = level,
                              .in = emitter.UseInputBuffer(index),
                              .out = emitter.UseBuffer(index),
-                             .grid = op.is_from_above ? kernels::SiteGrid::FromAbove(shape)
+                             .grid = op.is_from_above ? kernels::SiteGrid::FromAbove(shape, emitter.graph().dimension)
                                                       : kernels::SiteGrid::RowMajor(emitter.graph().dimension, shape),
                              .depth = op.is_from_above ? shape[2] : 1}));
   }

@@ -39,10 +39,10 @@ struct SiteGrid {
     }
     return grid;
   }
-  // Returns the grid of an image seen from above, for 3 axes (x, y, z). Axis 1 gives the rows of the image, axis 0 its
-  // columns. The cells of one pixel (one x and y) are neighbours, from the lowest z to the highest.
-  static constexpr SiteGrid FromAbove(const Axes& size) {
-    return {.dimension = 3, .size = size, .stride = {size[2], int64_t{size[0]} * size[2], 1, 0}};
+  // Returns the grid of an image seen from above, for 3 axes (x, y, z) or 2 (x, y). Axis 1 gives the rows of the image,
+  // axis 0 its columns. The cells of one pixel (one x and y) are neighbours, from the lowest z to the highest.
+  static constexpr SiteGrid FromAbove(const Axes& size, int32_t dimension = 3) {
+    return {.dimension = dimension, .size = size, .stride = {size[2], int64_t{size[0]} * size[2], 1, 0}};
   }
 };
 

@@ -163,8 +163,8 @@ void CheckImageConv(const std::optional<kernels::Conv2dGeometry>& geometry, bool
 // Checks a to_dense node or, with is_from_above, a to_bev node.
 void CheckCells(bool is_from_above, NodeContext& context) {
   context.node.op = ToDenseOp{.is_from_above = is_from_above};
-  if (is_from_above && context.graph.dimension != 3) {
-    context.at.Add("to_bev needs 3 axes; the network has ", context.graph.dimension);
+  if (is_from_above && context.graph.dimension != 2 && context.graph.dimension != 3) {
+    context.at.Add("to_bev needs 2 or 3 axes; the network has ", context.graph.dimension);
     return;
   }
   const GraphNode* const input = context.FeaturesInput(0);

@@ -293,8 +293,10 @@ nodes { name: "back" inputs: "up" from_dense { sites_of: "voxels" } }
   EXPECT_EQ(up.bias, nullptr);
 }
 
-TEST(GridModelTest, BevNeedsThreeAxes) {
+// The second axis becomes the rows of the image.
+TEST(GridModelTest, AnImageOfTwoAxes) {
   TestModel model = ImageModel(R"(
+outputs { kind: KIND_TENSOR node: "bev" name: "image" }
 nodes { name: "bev" inputs: "voxels" to_bev {} }
 nodes { name: "back" inputs: "voxels" batch_norm {} }
 )");
@@ -302,8 +304,25 @@ nodes { name: "back" inputs: "voxels" batch_norm {} }
     model.weights[absl::StrCat("back.", part)] = FilledTensor({2});
   }
   const absl::StatusOr<Graph> graph = Load(model);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  const auto bev =
+      std::find_if(graph->nodes.begin(), graph->nodes.end(), [](const GraphNode& node) { return node.name == "bev"; });
+  ASSERT_NE(bev, graph->nodes.end());
+  EXPECT_EQ(bev->grid, (GridShape{.dimension = 2, .size = {6, 8, 1, 1}}));
+  EXPECT_EQ(bev->channels, 2);
+}
+
+TEST(GridModelTest, BevNeedsTwoOrThreeAxes) {
+  TestModel model;
+  model.graph = R"(dimension: 1
+nodes { name: "voxels" voxelize { voxel_size: 1 rounding: ROUNDING_FLOOR origin: ORIGIN_RANGE range_min: 0 range_max: 8
+                                  reduce: REDUCE_FIRST axes: "x" features { name: "x" unit: "m" } } }
+nodes { name: "bev" inputs: "voxels" to_bev {} }
+outputs { kind: KIND_TENSOR node: "bev" name: "image" }
+)";
+  const absl::StatusOr<Graph> graph = Load(model);
   EXPECT_THAT(ProblemsOf(graph.status()),
-              ::testing::ElementsAre("node \"bev\": to_bev needs 3 axes; the network has 2"));
+              ::testing::ElementsAre("node \"bev\": to_bev needs 2 or 3 axes; the network has 1"));
 }
 
 }  // namespace

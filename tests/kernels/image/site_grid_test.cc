@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "kernels/coordinates/coordinate_key.h"
@@ -177,10 +178,11 @@ TEST_P(SiteGridTest, EveryCellHasItsSiteAndSitesGetTheirCellsBack) {
 
 TEST_P(SiteGridTest, FromAboveHeightsStandInTheChannels) {
   Random random(2);
-  for (const Axes& size : {Axes{7, 5, 2, 1}, Axes{3, 4, 1, 1}, Axes{6, 2, 5, 1}}) {
-    const SiteGrid grid = SiteGrid::FromAbove(size);
+  for (const auto& [size, dimension] :
+       {std::pair(Axes{7, 5, 2, 1}, 3), {Axes{3, 4, 1, 1}, 3}, {Axes{6, 2, 5, 1}, 3}, {Axes{7, 5, 1, 1}, 2}}) {
+    const SiteGrid grid = SiteGrid::FromAbove(size, dimension);
     const int64_t columns = size[0], rows = size[1], depth = size[2];
-    const CoordinateKey layout(3);
+    const CoordinateKey layout(dimension);
     for (const int32_t channels : {1, 3, 8, 32, 128}) {
       for (const DType out_dtype : OutDTypes(dtype())) {
         const std::vector<uint64_t> sites = RandomSites(grid, 2, 0.4, random);

@@ -34,8 +34,8 @@ class ImageNodes(NodeList):
         return self._node(name, [source], f"from_dense {{ sites_of: {quote(sites_of)} }}")
 
     def to_bev(self, name: str, source: str) -> str:
-        """Adds the view from above of sites with three axes: an image whose rows are y and whose columns are x. Its
-        channel c * depth + z holds the source's channel c at the height z.
+        """Adds the view from above of sites with two or three axes: an image whose rows are y and whose columns are x.
+        Its channel c * depth + z holds the source's channel c at the height z.
         """
         return self._node(name, [source], "to_bev {}")
 

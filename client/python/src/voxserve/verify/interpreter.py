@@ -344,13 +344,21 @@ class Interpreter:
     # Images
 
     def _to_bev(self, _name: str, _op: Any, x: Result) -> Result:
-        if len(x.shape) != 3:
-            raise ValueError("to_bev needs a spatial shape of 3 axes")
-        columns, height, depth = x.shape
+        if len(x.shape) not in (2, 3):
+            raise ValueError("to_bev needs a spatial shape of 2 or 3 axes")
+        columns, height, depth = (*x.shape, 1)[:3]
         image = np.zeros((self._num_samples, x.values.shape[1], depth, height, columns))
-        sample, at_x, at_y, at_z = _sites(x).T
+        sample, at_x, at_y, at_z = (*_sites(x).T, 0)[:4]
         image[sample, :, at_z, at_y, at_x] = x.values
         return Result(image.reshape(self._num_samples, -1, height, columns))
+
+    def _to_dense(self, _name: str, _op: Any, x: Result) -> Result:
+        if len(x.shape) != 2:
+            raise NotComputedError("cells of other than 2 axes are not computed here")
+        image = np.zeros((self._num_samples, x.values.shape[1], *x.shape))
+        sample, row, column = _sites(x).T
+        image[sample, :, row, column] = x.values
+        return Result(image)
 
     def _conv2d(self, name: str, op: Any, x: Result) -> Result:
         weight = self._tensor(name, "weight").astype(np.float64)

@@ -9,7 +9,7 @@ import numpy as np
 
 from voxserve.export.limits import LIMITS
 from voxserve.export.tracing import layouts
-from voxserve.export.tracing.graph import Place, Values, constant
+from voxserve.export.tracing.graph import Graph, Place, Values, constant
 from voxserve.export.tracing.refusal import LimitError, RefusalError
 
 if TYPE_CHECKING:
@@ -139,6 +139,15 @@ def _unflatten(call: Call) -> Any:
     known = int(np.prod([n for n in sizes if n != -1]))
     sizes = tuple(shape[at] // known if n == -1 else n for n in sizes)
     return layouts.reshaped(call, x, (*shape[:at], *sizes, *shape[at + 1 :]))
+
+
+def of_two_axes(graph: Graph, x: Place) -> Place:
+    """Adds the image of sites with two axes, whose rows are the library's first axis."""
+    if graph.axes == (0, 1):
+        name = graph.node("to_dense", [x.node], lambda network, n: network.to_dense(n, x.node))
+    else:
+        name = graph.node("to_bev", [x.node], lambda network, n: network.to_bev(n, x.node))
+    return Place("image", name)
 
 
 def from_above(call: Call, x: Place) -> Place:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from voxserve.export import kernel_order
+from voxserve.export.tracing import images
 from voxserve.export.tracing.graph import Graph, Place, check_sites, constant
 from voxserve.export.tracing.refusal import RefusalError
 from voxserve.export.tracing.sparse_places import sparse_place
@@ -192,6 +193,8 @@ def dense(graph: Graph, call: Callable[..., Any], x: Any, channels_first: bool =
     place = sparse_place(x)
     if not channels_first:
         raise RefusalError("dense(channels_first=False) is not in the model format")
+    if len(graph.axes) == 2:
+        return wrap(_run(call, x), images.of_two_axes(graph, place), graph)
     return wrap(_run(call, x), replace(place, kind="cells"), graph)
 
 
