@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import serving
 from graph_shapes import parse
 
 import voxserve
-from voxserve.export import ExportError, from_torch
+from voxserve.export import ExportError, PointFeature, Points, from_torch
 from voxserve.verify.__main__ import main as verify
+from voxserve.verify.compare import Comparison, Model
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 import traced_networks as networks  # noqa: E402
@@ -132,6 +134,76 @@ def test_sums_of_points_and_voxels_without_points_are_refused() -> None:
         from_torch(networks.randomize(Pillars("mean")), inputs, features="features")
 
 
+class Voxels(nn.Module):
+    """Makes voxels of points, a convolution of them, and gives each point its voxel's row."""
+
+    def __init__(self, reduce: Any) -> None:
+        super().__init__()
+        self.reduce = reduce
+        self.conv = load("MinkowskiEngine").MinkowskiConvolution(CHANNELS, 5, kernel_size=3, dimension=3)
+
+    def forward(self, inputs: Any) -> Any:
+        coordinates, voxel = torch.unique(inputs["coordinates"], dim=0, return_inverse=True)
+        rows = self.reduce(inputs["features"], voxel, len(coordinates))
+        y = self.conv(load("MinkowskiEngine").SparseTensor(rows, coordinates=coordinates))
+        return y.F[voxel]
+
+
+def mean_of(rows: Any, index: Any, count: int) -> Any:
+    return load("torch_scatter").scatter_mean(rows, index, dim=0, dim_size=count)
+
+
+def divided(rows: Any, index: Any, count: int) -> Any:
+    numbers = torch.zeros(count).index_add_(0, index, torch.ones(len(rows)))
+    return torch.zeros(count, rows.shape[1]).index_add_(0, index, rows) / numbers[:, None]
+
+
+def points(*, of_a_voxel: int = 1) -> dict[str, Any]:
+    """Returns an example whose points are in no order."""
+    sparse = example()
+    order = torch.randperm(len(sparse.F), generator=torch.Generator().manual_seed(2)).repeat(of_a_voxel)
+    return {"features": sparse.F[order], "coordinates": sparse.C[order]}
+
+
+@pytest.mark.parametrize("reduce", [mean_of, divided])
+def test_voxels_that_the_module_makes_are_those_of_the_server(tmp_path: Path, reduce: Any) -> None:
+    module = networks.randomize(Voxels(reduce))
+    with pytest.warns(UserWarning, match="averages the points of each voxel: .* --reduce MEAN") as told:
+        exported = from_torch(module, points(), features="features")
+    assert len(told) == 1
+    exported.write(tmp_path / "model")
+    reference = voxserve.record(module, points(), tmp_path / "reference.npz")
+    comparison = Comparison(Model.read(tmp_path / "model"), reference)
+    assert comparison.skipped == {}
+    assert comparison.outputs()["output"].is_within(networks.TOLERANCE)
+
+
+def test_a_sum_of_the_points_of_a_voxel_is_warned_of() -> None:
+    def summed(rows: Any, index: Any, count: int) -> Any:
+        return torch.zeros(count, rows.shape[1]).index_add_(0, index, rows)
+
+    with pytest.warns(UserWarning, match="sums the points of each voxel, and served voxels have their mean"):
+        from_torch(networks.randomize(Voxels(summed)), points(), features="features")
+
+
+@pytest.mark.parametrize(
+    ("reduce", "copies", "message"),
+    [
+        (mean_of, 2, "voxels of the example's .* points: take an example with one point in each voxel"),
+        (lambda rows, *rest: mean_of(rows.relu(), *rest), 1, "a mean of the features as they come"),
+        (lambda rows, *rest: divided(rows, *rest) + rows, 1, "before a sparse tensor is made|different sites"),
+        (
+            lambda rows, index, _: load("torch_scatter").scatter(rows, index, 0, reduce="max"),
+            1,
+            "a mean of the features",
+        ),
+    ],
+)
+def test_other_voxels_of_points_are_refused(reduce: Any, copies: int, message: str) -> None:
+    with pytest.raises(ExportError, match=message):
+        from_torch(networks.randomize(Voxels(reduce)), points(of_a_voxel=copies), features="features")
+
+
 def plain(y: Any) -> Any:
     return y.F.as_subclass(torch.Tensor)
 
@@ -202,3 +274,23 @@ def test_the_stand_in_for_torch_scatter_computes_what_the_library_documents() ->
 def test_what_a_stand_in_lacks_says_what_to_do(name: str, message: str) -> None:
     with pytest.raises(NotImplementedError, match=message):
         getattr(load("MinkowskiEngine"), name)(1)
+
+
+@pytest.mark.integration
+def test_points_of_one_voxel_are_averaged_by_the_server(tmp_path: Path) -> None:
+    module = networks.randomize(Voxels(mean_of))
+    names = [f"f{i}" for i in range(CHANNELS)]
+    served = Points((0.5, 0.5, 0.5), [PointFeature(name, "1") for name in names], reduce="MEAN")
+    with pytest.warns(UserWarning, match="--reduce MEAN"):
+        from_torch(module, points(), features="features", points=served).write(tmp_path / "models" / "net", classes=())
+    generator = torch.Generator().manual_seed(5)
+    places = torch.rand(400, 3, generator=generator) * 3 - 1
+    rows = torch.randn(400, CHANNELS, generator=generator)
+    voxels = torch.cat([torch.zeros(400, 1), (places / 0.5).floor()], 1).int()
+    with torch.no_grad():
+        expected = module({"features": rows, "coordinates": voxels}).numpy()
+    assert len(torch.unique(voxels, dim=0)) < 250  # so that most voxels have several points
+    cloud = dict(zip(("x", "y", "z", *names), torch.cat([places, rows], 1).numpy().T.copy(), strict=True))
+    with serving(tmp_path / "models", tmp_path / "log") as address, voxserve.Client(address) as client:
+        scores = client.infer("net", cloud, scores=True).scores
+    np.testing.assert_allclose(scores, expected, atol=1e-4 * float(np.abs(expected).max()))

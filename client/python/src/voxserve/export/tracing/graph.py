@@ -101,6 +101,7 @@ class Graph:
     # Node -> how it was made, for nodes that may be parts of a generalised mean: ("clamp", source, least), ("power",
     # source, exponent) or ("average", source).
     made_by: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    order: Any = None  # [N] which voxel each row of the example became, if the module reordered them; None: the same
     branches: list[sizes.Comparison] = field(default_factory=list)  # what the user's code compared sizes with
     truths: list[tuple[Line, bool]] = field(default_factory=list)  # where it asked whether a tensor is true
     _steps: dict[str, Step] = field(default_factory=dict)
@@ -110,6 +111,14 @@ class Graph:
     def __post_init__(self) -> None:
         self.input_level = Level(("voxels",), INPUT, (), None)
         self.levels.append(self.input_level)
+
+    def reorder_input(self, order: Values) -> Level:
+        """Begins the voxels anew in another order, before a sparse tensor is made of them. Returns their level; rows in
+        the order of the example are on no level that has sites. order: [N] the new place of each row.
+        """
+        self.order = order if self.order is None else order[self.order]
+        self.input_level = self.levels[0] = Level(("voxels",), INPUT, (), None)
+        return self.input_level
 
     def node(self, kind: str, needs: Sequence[str], emit: Callable[[Network, str], Any]) -> str:
         """Adds a node and returns its name, which is derived from the running module's path. needs: the nodes that it

@@ -12,7 +12,7 @@ import numpy as np
 
 from voxserve.arrays import array_of
 from voxserve.export.tracing import layouts
-from voxserve.export.tracing.graph import Graph, Place, Values
+from voxserve.export.tracing.graph import INPUT, Graph, Place, Values
 from voxserve.export.tracing.refusal import RefusalError
 
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ _WHAT_IS_SERVED = (
     "in the model format are sums, means and maxima of the rows of each sample (index: x.C[:, 0]) and of the points of "
     "each voxel. For coarser voxels use a pooling layer of the library whose kernel is as large as its stride"
 )
+_OF_MEANS = (
+    "the module averages the points of each voxel: to serve clouds of points, say --reduce MEAN (reduce of Points)"
+)
+_OF_SUMS = "the module sums the points of each voxel, and served voxels have their mean: send voxels of one point"
 
 
 def _scattered(call: Call) -> Place:
@@ -56,6 +60,8 @@ def _of_rows(call: Call, index: Values, count: int) -> Values:
 def _pooled(call: Call, x: Place, index: Values, count: int, reduce: str) -> Place:
     if x.kind == "points" and np.array_equal(index, x.index):
         return _of_points(call, x, count, reduce)
+    if x.kind == "sites" and x.on_level().coordinates is None:
+        return _of_rows_before_voxels(call, x, index, count, reduce)
     if x.kind == "sites":
         samples = x.on_level().sites()[:, 0]
         if np.array_equal(index, samples) and count == int(samples.max()) + 1:
@@ -63,6 +69,26 @@ def _pooled(call: Call, x: Place, index: Values, count: int, reduce: str) -> Pla
             _note(call.graph, name, reduce, x.node, index)
             return replace(x, kind="samples", node=name, level=None)
     raise RefusalError(f"'{call.name}' of {x.kind} by this index is not in the model format: {_WHAT_IS_SERVED}")
+
+
+def _of_rows_before_voxels(call: Call, x: Place, index: Values, count: int, reduce: str) -> Place:
+    """Handles a module that makes voxels of points before its first sparse tensor. Served voxels have the mean of their
+    points, so the example has a point for each voxel.
+    """
+    if x.level is not call.graph.input_level or x.node != INPUT or reduce == "MAX":
+        raise RefusalError(
+            f"'{call.name}' of points that become voxels is in the model format as a mean of the features as they "
+            "come: the server makes the voxels. Network.point_features and Network.point_to_voxel build other networks"
+        )
+    if count != len(index) or not np.array_equal(np.sort(index), np.arange(count)):
+        raise RefusalError(
+            f"'{call.name}' makes {count} voxels of the example's {len(index)} points: take an example with one point "
+            "in each voxel, since the server makes the voxels"
+        )
+    call.graph.warn(_OF_MEANS if reduce == "AVERAGE" else _OF_SUMS)
+    if reduce == "SUM":
+        call.graph.made_by[INPUT] = ("scattered", INPUT, np.ones(count, np.int64))
+    return replace(x, level=call.graph.reorder_input(index))
 
 
 def _of_points(call: Call, x: Place, count: int, reduce: str) -> Place:
@@ -100,6 +126,10 @@ def average(call: Call, x: Place, divisor: Any) -> Place | None:
     given = given[:, 0]
     if not np.array_equal(given, np.maximum(counts, 1)) and not np.array_equal(given, counts):
         return None
+    if source == INPUT:
+        call.graph.warnings.remove(_OF_SUMS)
+        call.graph.warn(_OF_MEANS)
+        return x
     name = call.graph.node("pool", [source], lambda network, n: network.global_pool(n, source, "AVERAGE"))
     call.graph.made_by[name] = ("average", source)
     return replace(x, node=name)

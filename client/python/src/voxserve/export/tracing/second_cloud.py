@@ -60,6 +60,8 @@ def check_coordinates(graph: Graph, example: Any) -> None:
     coordinates = sites[:, [1 + graph.axes.index(a) for a in range(len(graph.axes))]]
     for tensor in _tensors(example):
         values = array_of(tensor)
+        if graph.order is not None and len(values) == len(graph.order):
+            values = values[np.argsort(graph.order)]
         if values.ndim == 2 and np.array_equal(values[:, -coordinates.shape[1] :], coordinates):
             return
     graph.warn(
