@@ -3,6 +3,7 @@
 #include <grpcpp/resource_quota.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
@@ -35,6 +36,11 @@ constexpr absl::Duration kLoadPoll = absl::Milliseconds(10);
 // The files of TLS and of tokens are read again once in this time. Comparing contents, rather than file times, also
 // notices changed symbolic links and mounted Kubernetes secrets.
 constexpr absl::Duration kReloadPeriod = absl::Seconds(1);
+// The identities of open calls are looked at once in this time. So an identity that was taken back, or that has ended,
+// serves no longer than a few seconds more.
+constexpr absl::Duration kIdentityPeriod = absl::Seconds(5);
+// The time from the refusal of a connection's certificate to the connection's end, for its calls to end.
+constexpr absl::Duration kRefusedGrace = absl::Seconds(5);
 // A vehicle that drives out of coverage sends no FIN: its connection, and the tasks behind it, end after a minute.
 constexpr int kKeepaliveTimeMs = 40'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
@@ -151,6 +157,7 @@ Server::~Server() {
 absl::Status Server::ReadIdentities() {
   if (options_.tls.enabled()) {
     ASSIGN_OR_RETURN(tls_, TlsCertificates::Create(options_.tls));
+    if (tls_->asks_clients()) client_certificates_ = std::make_unique<ClientCertificates>(tls_.get());
   }
   if (!options_.auth_tokens.empty()) {
     ASSIGN_OR_RETURN(authoriser_, Authoriser::Create(options_.auth_tokens));
@@ -160,11 +167,24 @@ absl::Status Server::ReadIdentities() {
 
 void Server::StartReloading() {
   if (tls_ == nullptr && authoriser_ == nullptr) return;
-  reload_ = std::make_unique<PeriodicThread>(kReloadPeriod, [this] {
-    if (tls_ != nullptr) tls_->Refresh();
-    if (authoriser_ != nullptr) authoriser_->Refresh();
+  reload_ = std::make_unique<PeriodicThread>(absl::ZeroDuration(), [this] {
+    LookAtIdentities();
     return kReloadPeriod;
   });
+}
+
+void Server::LookAtIdentities() {
+  if (tls_ != nullptr) {
+    tls_->Refresh();
+    metrics_->SetCertificateEnd("tls_certificate", tls_->certificate_end());
+    metrics_->SetCertificateEnd("tls_client_ca", tls_->client_roots_end());
+  }
+  if (authoriser_ != nullptr) authoriser_->Refresh();
+  if (const absl::Time now = SteadyNow(); now >= next_look_) {
+    services_->LookAtIdentities();
+    next_look_ = now + kIdentityPeriod;
+  }
+  CloseRefused();
 }
 
 absl::Status Server::StartEngine(const EngineFactory& make_engine) {
@@ -184,7 +204,8 @@ Services::Options Server::ServicesOptions() {
                             .max_message_bytes = options_.max_message_bytes,
                             .shared_memory_prefix = options_.shared_memory_prefix,
                             .version = version_,
-                            .authoriser = authoriser_.get()};
+                            .authoriser = authoriser_.get(),
+                            .client_certificates = client_certificates_.get()};
   options.times.request = options_.request_timeout;
   options.times.answer = options_.answer_timeout;
   options.times.silence = options_.stream_idle_timeout;
@@ -383,11 +404,28 @@ void Server::CloseFlooding(const std::string& peer) {
   Close(peer, connection_reason::kUnfinishedCalls);
 }
 
+void Server::OnRefusedCertificate(const std::string& peer) {
+  absl::MutexLock lock(&refused_mutex_);
+  refused_.emplace(peer, SteadyNow() + kRefusedGrace);
+}
+
+void Server::CloseRefused() {
+  std::vector<std::string> due;
+  {
+    absl::MutexLock lock(&refused_mutex_);
+    const absl::Time now = SteadyNow();
+    for (auto peer = refused_.begin(); peer != refused_.end();) {
+      const bool is_due = peer->second <= now;
+      if (is_due) due.push_back(peer->first);
+      peer = is_due ? refused_.erase(peer) : std::next(peer);
+    }
+  }
+  for (const std::string& peer : due) Close(peer, connection_reason::kCertificate);
+}
+
 bool Server::Close(const std::string& peer, std::string_view reason) {
   bool is_closed = false;
-  for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) {
-    is_closed |= acceptor->Close(peer, reason);
-  }
+  for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) is_closed |= acceptor->Close(peer, reason);
   return is_closed;
 }
 

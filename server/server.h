@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -31,6 +32,7 @@
 #include "server/http/http_server.h"
 #include "server/http/readiness.h"
 #include "server/identity/authoriser.h"
+#include "server/identity/client_certificates.h"
 #include "server/identity/tls_certificates.h"
 #include "server/metrics/metrics.h"
 #include "server/options.h"
@@ -109,6 +111,11 @@ class Server final : private ConnectionObserver {
   // count less with has_work.
   void OnUselessCall(const std::string& peer) override;
   void OnCancelledCall(const std::string& peer) override;
+  // Closes the connection when its calls have had time to end.
+  void OnRefusedCertificate(const std::string& peer) override ABSL_LOCKS_EXCLUDED(refused_mutex_);
+  void CloseRefused() ABSL_LOCKS_EXCLUDED(refused_mutex_);
+  // Reads the files of TLS and of tokens again, and ends what they do not allow any more.
+  void LookAtIdentities();
   void OnRefusedCall(const std::string& peer, bool has_work) override;
   void SpendTokens(const std::string& peer, double tokens);
   // Closes the connection, since its unfinished messages take too much memory. After the first time the client may
@@ -121,7 +128,7 @@ class Server final : private ConnectionObserver {
   // Closes the connection, since it brings bytes of no use. Its client may connect again after 50 seconds, or at once
   // if `bytes` is so small that a mistake of its can be the reason.
   void OnStrayBytes(const std::string& peer, int64_t bytes);
-  // Closes the peer's connection, to either port. Returns false if there was none.
+  // Closes the peer's connection, to either port. Returns false if there was none. reason: one of connection_reason.
   bool Close(const std::string& peer, std::string_view reason);
   void StopAccepting();
   // Tells readiness_ when the models have been loaded. Returns the time until the next call.
@@ -133,8 +140,9 @@ class Server final : private ConnectionObserver {
   const absl::Time started_;
 
   // Each member may use the members above it.
-  std::unique_ptr<TlsCertificates> tls_;    // null: no TLS
-  std::unique_ptr<Authoriser> authoriser_;  // null: no tokens
+  std::unique_ptr<TlsCertificates> tls_;                     // null: no TLS
+  std::unique_ptr<ClientCertificates> client_certificates_;  // null: clients need no certificate
+  std::unique_ptr<Authoriser> authoriser_;                   // null: no tokens
   Readiness readiness_;
   MemoryBudget memory_budget_;  // for the host memory of the whole process
   std::unique_ptr<Observer> metrics_;
@@ -143,6 +151,9 @@ class Server final : private ConnectionObserver {
   CallRate penalties_{{}};  // tokens that no uploaded bytes give back
   CallRate long_penalties_{{.per_second = 10}};
   absl::Mutex earning_mutex_;
+  absl::Mutex refused_mutex_;
+  std::map<std::string, absl::Time> refused_ ABSL_GUARDED_BY(refused_mutex_);  // peers, and when to close them
+  absl::Time next_look_ = absl::InfinitePast();                                // only LookAtIdentities uses it
   ProxiedPeers proxied_peers_;
   std::unique_ptr<Services> services_;
   std::unique_ptr<grpc::Server> grpc_;

@@ -83,6 +83,7 @@ inline constexpr std::string_view kNotTls = "NOT_TLS";                    // the
 inline constexpr std::string_view kProxyHeader = "PROXY_HEADER";          // a trusted proxy sent a broken header
 inline constexpr std::string_view kUnfinishedCalls = "UNFINISHED_CALLS";  // refused by is_welcome, or passed to Close
 inline constexpr std::string_view kStrayBytes = "STRAY_BYTES";            // passed to Close
+inline constexpr std::string_view kCertificate = "CERTIFICATE_REFUSED";   // passed to Close: the client's has ended
 }  // namespace connection_reason
 
 // How far a connection came that ended without a call, and that the acceptor did not close: a small set, for metrics.

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
+#include "engine/base/status_macros.h"
 #include "engine/base/steady_time.h"
 #include "server/calls/load_report.h"
 #include "server/codec/grpc_status.h"
@@ -52,6 +53,25 @@ void Call::OnDone() {
 
 void Call::EndReading() {
   if (!environment_->calls->EndReading(shared_from_this())) environment_->connections->OnIdle(peer_);
+}
+
+absl::Status Call::CheckIdentity() const {
+  if (caller_.connection != nullptr) {
+    RETURN_IF_ERROR(environment_->client_certificates->Check(*caller_.connection));
+  }
+  if (caller_.token == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Caller now, environment_->authoriser->LookAgain(caller_));
+  return now.token == caller_.token ? absl::OkStatus() : CheckStillAllowed(now);
+}
+
+void Call::LookAtIdentity() {
+  if (is_dismissed_) return;
+  const absl::Status status = CheckIdentity();
+  if (status.ok()) return;
+  is_dismissed_ = true;
+  environment_->metrics->OnCallEndedEarly(ReasonOf(status));
+  if (ReasonOf(status) == error_reason::kCertificateRefused) environment_->connections->OnRefusedCertificate(peer_);
+  Dismiss(status);
 }
 
 void Call::SetAnswerTimer(absl::Time limit) {
@@ -200,6 +220,14 @@ void RequestCall::OnCancel() {
   }
   CountCancel();
   if (!has_ended()) OnAbandoned(why);
+}
+
+void RequestCall::Dismiss(const absl::Status& why) {
+  if (StopReading()) {
+    End(why);
+  } else if (!has_ended()) {
+    OnAbandoned(why);
+  }
 }
 
 void RequestCall::Drain() {

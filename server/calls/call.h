@@ -56,6 +56,10 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   // Tells the call that the server drains (shuts down): the call finishes and answers the work that it has accepted,
   // and accepts no more. Any thread may call this, also before Start.
   virtual void Drain() = 0;
+  // Looks at the caller's certificate and token again. If they do not allow the call any more, ends it with
+  // UNAUTHENTICATED or PERMISSION_DENIED: a stream after the answers to what it has accepted, a request at once. The
+  // server calls this regularly, on one thread, also before Start.
+  void LookAtIdentity();
 
   // Ends the call with this error, since it has been idle and another client needs its place. Any thread may call this,
   // also before Start.
@@ -96,6 +100,11 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   // Tells OpenCalls that the call reads no more of its client's messages. If no other call of the same peer reads
   // either, calls ConnectionObserver::OnIdle.
   void EndReading();
+
+  // Ends the call with this error, since its caller may not make it any more.
+  virtual void Dismiss(const absl::Status& why) = 0;
+  // Returns an error if the caller, whose token has changed to `now`, may not make this call any more.
+  virtual absl::Status CheckStillAllowed(const Caller& now) const { return now.CheckMayDoAll(caller_); }
 
   // Called by OnDone, after all other callbacks and before OpenCalls releases the call.
   virtual void OnClosed() {}
@@ -145,6 +154,7 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   void SetAnswerTimer(absl::Time limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(answer_mutex_);
   void CutUnread() ABSL_LOCKS_EXCLUDED(answer_mutex_);
   void OnOutOfMemory() const;
+  absl::Status CheckIdentity() const;
 
   const CallEnvironment* const environment_;
   grpc::CallbackServerContext* const context_;
@@ -158,6 +168,7 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   static constexpr int64_t kInUse = std::numeric_limits<int64_t>::max();
   std::atomic<int64_t> idle_since_ns_{absl::ToUnixNanos(began_)};
   std::atomic<bool> was_used_{false};
+  bool is_dismissed_ = false;  // only LookAtIdentity uses it
 
   mutable absl::Mutex answer_mutex_;
   Timers::Id answer_timer_ ABSL_GUARDED_BY(answer_mutex_) = 0;  // 0: no answer is being sent
@@ -184,8 +195,8 @@ class RequestCall : public Call {
  protected:
   // Handles the request. Called at most once. If an allocation fails in it (std::bad_alloc), the call ends.
   virtual void OnRequest(const grpc::ByteBuffer& bytes) = 0;
-  // Called if the client cancels, or its deadline passes, after the request has arrived and before the call has ended.
-  // No client waits for the answer then.
+  // Called if the client cancels, its deadline passes, or it may not make the call any more, after the request has
+  // arrived and before the call has ended. The answer is of no use then.
   virtual void OnAbandoned(const absl::Status& why) { End(why); }
   // Called once, with the status that the client gets, when the call ends. OnClosed is called later.
   virtual void OnEnded(const absl::Status& /*status*/) {}
@@ -204,6 +215,7 @@ class RequestCall : public Call {
 
  private:
   void OnIncomplete();
+  void Dismiss(const absl::Status& why) final;
   // Stops waiting for the request. Returns false if the request had arrived, or if the wait had been stopped before.
   bool StopReading() ABSL_LOCKS_EXCLUDED(mutex_);
   void Advance() ABSL_LOCKS_EXCLUDED(mutex_);

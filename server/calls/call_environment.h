@@ -17,6 +17,7 @@
 #include "server/calls/shared_memory.h"
 #include "server/calls/timers.h"
 #include "server/identity/authoriser.h"
+#include "server/identity/client_certificates.h"
 #include "server/metrics/metrics.h"
 
 namespace voxserve {
@@ -54,6 +55,7 @@ struct CallEnvironment {
   std::function<bool()> is_ready = [] { return false; };
   std::string version = {};                // the server's version
   const Authoriser* authoriser = nullptr;  // null: the server has no tokens, and everybody may do everything
+  const ClientCertificates* client_certificates = nullptr;  // null: clients need no certificate
   // The largest answer to a request or frame (a larger one becomes RESOURCE_EXHAUSTED, reason RESPONSE_TOO_LARGE), and
   // the largest input from shared memory.
   int64_t max_message_bytes = int64_t{64} << 20;

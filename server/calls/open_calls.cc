@@ -199,6 +199,18 @@ absl::Time OpenCalls::IdleSince(const std::string& peer) const {
   return since;
 }
 
+std::vector<std::shared_ptr<Call>> OpenCalls::All() const {
+  std::vector<std::shared_ptr<Call>> calls;
+  absl::MutexLock lock(&mutex_);
+  calls.reserve(calls_.size());
+  for (const auto& [call, open] : calls_) calls.push_back(call);
+  return calls;
+}
+
+void OpenCalls::LookAtIdentities() {
+  for (const std::shared_ptr<Call>& call : All()) call->LookAtIdentity();
+}
+
 void OpenCalls::StartDraining() {
   std::vector<std::shared_ptr<Call>> calls;
   {
@@ -220,11 +232,7 @@ int64_t OpenCalls::AwaitClosed(absl::Time deadline) {
 void OpenCalls::AwaitUpdated(absl::Time deadline) const {
   constexpr absl::Duration kPoll = absl::Milliseconds(1);
   const auto is_updating = [this] {
-    std::vector<std::shared_ptr<Call>> calls;
-    {
-      absl::MutexLock lock(&mutex_);
-      for (const auto& [call, open] : calls_) calls.push_back(call);
-    }
+    const std::vector<std::shared_ptr<Call>> calls = All();
     return std::any_of(calls.begin(), calls.end(), [](const auto& call) { return call->is_updating(); });
   };
   while (is_updating() && SteadyNow() < deadline) absl::SleepFor(kPoll);

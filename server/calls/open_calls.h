@@ -57,6 +57,9 @@ class OpenCalls {
   absl::Status Open(std::shared_ptr<Call> call) ABSL_LOCKS_EXCLUDED(mutex_);
   void Close(const std::shared_ptr<Call>& call) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Calls Call::LookAtIdentity of all open calls. Called by one thread at a time.
+  void LookAtIdentities() ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Refuses requests and streams from now on, and calls Drain of the open ones.
   void StartDraining() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -119,6 +122,7 @@ class OpenCalls {
   void RemovePlaces(const Call& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Counts the call for its client, which has counts already, and in all. change: 1 or -1.
   void Count(const Call& call, int64_t change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<std::shared_ptr<Call>> All() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
   mutable absl::Mutex mutex_;

@@ -40,6 +40,13 @@ absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context, cons
                                 Access access) {
   const Authoriser* const authoriser = environment.authoriser;
   Caller caller;
+  caller.access = access;
+  if (environment.client_certificates != nullptr) {
+    caller.connection = context.auth_context();
+    if (caller.connection != nullptr) {
+      RETURN_IF_ERROR(environment.client_certificates->Check(*caller.connection));
+    }
+  }
   if (authoriser != nullptr) {
     const auto [begin, end] = context.client_metadata().equal_range("authorization");
     std::optional<std::string_view> authorization;
@@ -128,6 +135,7 @@ grpc::ServerGenericBidiReactor* RpcRouter::Refuse(grpc::CallbackServerContext* c
                     .trace = TraceContextOf(context->client_metadata())},
                    *environment_)
       .Refuse(status);
+  if (ReasonOf(status) == error_reason::kCertificateRefused) environment_->connections->OnRefusedCertificate(peer);
   environment_->connections->OnRefusedCall(
       peer, ReasonOf(status) == error_reason::kDraining && environment_->calls->HasWork(peer));
   return new RefusedCall(context, status);

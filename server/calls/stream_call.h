@@ -84,6 +84,7 @@ class StreamCall : public Call {
   bool KeepAnswer(Outgoing outgoing) ABSL_LOCKS_EXCLUDED(mutex_);
   // Adds one accepted request to num_unanswered_. has_points: it is what the stream is for, so the stream is in use.
   void BeginRequest(bool has_points) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Dismiss(const absl::Status& why) override ABSL_LOCKS_EXCLUDED(mutex_) { Fail(why); }
   // Subtracts one request from num_unanswered_, since it has been answered.
   void EndRequest() ABSL_LOCKS_EXCLUDED(mutex_);
   // Starts every operation that can start now, until there is none left.

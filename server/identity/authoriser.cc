@@ -70,6 +70,24 @@ absl::Status Caller::CheckPriority(int priority, int priority_levels) const {
                 error_reason::kPriorityTooHigh);
 }
 
+absl::Status Caller::CheckMayDoAll(const Caller& before) const {
+  if (token == before.token || token == nullptr || before.token == nullptr) return absl::OkStatus();
+  for (const std::string& glob : before.token->model_globs) {
+    if (std::find(token->model_globs.begin(), token->model_globs.end(), glob) == token->model_globs.end()) {
+      return Denied(absl::StrCat("the token \"", token->name, "\" has lost the scope infer:", glob));
+    }
+  }
+  if (before.token->is_admin && !token->is_admin) {
+    return Denied(absl::StrCat("the token \"", token->name, "\" has lost the scope admin"));
+  }
+  if (highest_priority() > before.highest_priority()) {
+    return Denied(absl::StrCat("the token \"", token->name, "\" may ask for priority ", highest_priority(),
+                               " or less urgent ones by now, no longer for ", before.highest_priority()),
+                  error_reason::kPriorityTooHigh);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Caller::Narrowed(absl::Status status) const {
   if (token == nullptr || token->is_admin || ReasonOf(status) != error_reason::kModelNotFound) return status;
   return WithReason(absl::NotFoundError("there is no such model"), error_reason::kModelNotFound);
@@ -82,9 +100,17 @@ absl::StatusOr<std::unique_ptr<Authoriser>> Authoriser::Create(std::string path)
 }
 
 Authoriser::Authoriser(std::string path, std::string text, TokenList tokens)
-    : path_(std::move(path)),
-      last_text_(std::move(text)),
-      tokens_(std::make_shared<const TokenList>(std::move(tokens))) {}
+    : path_(std::move(path)), last_text_(std::move(text)) {
+  Use(std::move(tokens));
+}
+
+void Authoriser::Use(TokenList tokens) {
+  TokensByDigest by_digest;
+  for (const std::shared_ptr<const Token>& token : tokens) by_digest.emplace(token->digest, token);
+  absl::MutexLock lock(&mutex_);
+  tokens_ = std::make_shared<const TokenList>(std::move(tokens));
+  by_digest_ = std::make_shared<const TokensByDigest>(std::move(by_digest));
+}
 
 void Authoriser::Refresh() {
   absl::StatusOr<std::string> text = ReadSmallFile("auth_tokens", path_);
@@ -107,8 +133,7 @@ void Authoriser::Refresh() {
       last_text_ = *std::move(text);
       last_problem_.clear();
       Log(LogLevel::kInfo, "tokens loaded anew", {{"tokens", tokens->size()}});
-      absl::MutexLock lock(&mutex_);
-      tokens_ = std::make_shared<const TokenList>(*std::move(tokens));
+      Use(*std::move(tokens));
       return;
     }
   }
@@ -154,6 +179,31 @@ absl::StatusOr<std::shared_ptr<const Token>> Authoriser::Admit(Access access,
   ASSIGN_OR_RETURN(std::shared_ptr<const Token> token, std::move(known));
   RETURN_IF_ERROR(CheckAccess(access, *token));
   return token;
+}
+
+absl::StatusOr<Caller> Authoriser::LookAgain(Caller caller) const {
+  if (caller.token == nullptr) return caller;
+  const Token& before = *caller.token;
+  std::shared_ptr<const TokensByDigest> tokens;
+  {
+    absl::MutexLock lock(&mutex_);
+    tokens = by_digest_;
+  }
+  const auto found = tokens->find(before.digest);
+  // A name stands for a client: under another name its limits would be another client's.
+  if (found == tokens->end() || found->second->name != before.name) {
+    return Unauthenticated(absl::StrCat("the token \"", before.name, "\" was taken back while the call was open"),
+                           error_reason::kUnknownToken);
+  }
+  const Token& now = *found->second;
+  RETURN_IF_ERROR(CheckAccess(caller.access, now));
+  if (now.share < before.share) {
+    return Denied(absl::StrCat("the token \"", now.name, "\" has share=", now.share, " by now, had ", before.share,
+                               " when the call began; begin a new one"),
+                  error_reason::kShareReduced);
+  }
+  caller.token = found->second;
+  return caller;
 }
 
 }  // namespace voxserve

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "absl/strings/str_cat.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
 
@@ -62,21 +62,47 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TlsCertificates>> TlsCertificates::Create(TlsPaths paths) {
+absl::StatusOr<std::unique_ptr<TlsCertificates>> TlsCertificates::Create(TlsPaths paths,
+                                                                         std::function<absl::Time()> now) {
   ASSIGN_OR_RETURN(TlsMaterial material, ReadTlsFiles(paths));
-  RETURN_IF_ERROR(CheckTlsMaterial(paths, material, absl::Now()));
-  return std::unique_ptr<TlsCertificates>(new TlsCertificates(std::move(paths), std::move(material)));
+  RETURN_IF_ERROR(CheckTlsMaterial(paths, material, now()));
+  return std::unique_ptr<TlsCertificates>(new TlsCertificates(std::move(paths), std::move(material), std::move(now)));
 }
 
-TlsCertificates::TlsCertificates(TlsPaths paths, TlsMaterial material)
-    : paths_(std::move(paths)), material_(std::make_shared<const TlsMaterial>(std::move(material))) {}
+TlsCertificates::TlsCertificates(TlsPaths paths, TlsMaterial material, std::function<absl::Time()> now)
+    : paths_(std::move(paths)),
+      now_(std::move(now)),
+      certificate_({.end = CertificateEnd(material)}),
+      client_roots_({.end = ClientRootsEnd(material)}),
+      material_(std::make_shared<const TlsMaterial>(std::move(material))) {}
 
 std::shared_ptr<const TlsMaterial> TlsCertificates::material() const {
   absl::MutexLock lock(&mutex_);
   return material_;
 }
 
+void TlsCertificates::TellEnd(const std::string& what, const std::string& effect, const std::string& path,
+                              Ending* ending) const {
+  constexpr absl::Duration kPause = absl::Hours(24);
+  const absl::Time now = now_();
+  if (now < ending->end - kWarnBefore) return;
+  const bool is_over = now >= ending->end;
+  // A clock that was set back must not silence the lines.
+  const bool is_due = now >= ending->told + kPause || now < ending->told;
+  if (!is_due && is_over == ending->told_as_over) return;
+  ending->told = now;
+  ending->told_as_over = is_over;
+  Log(is_over ? LogLevel::kError : LogLevel::kWarning,
+      is_over ? absl::StrCat(what, " has ended: ", effect)
+              : absl::StrCat(what, " ends soon: replace its file, which is read again by itself"),
+      {{"file", path},
+       {"end", absl::FormatTime(absl::RFC3339_sec, ending->end, absl::UTCTimeZone())},
+       {"days", absl::ToInt64Hours(ending->end - now) / 24}});
+}
+
 void TlsCertificates::Refresh() {
+  TellEnd("the TLS certificate", "clients refuse this server", paths_.certificate, &certificate_);
+  TellEnd("the last root of clients' certificates", "no client can connect", paths_.client_ca, &client_roots_);
   absl::StatusOr<TlsMaterial> material = ReadTlsFiles(paths_);
   absl::Status status = material.status();
   if (status.ok()) {
@@ -84,7 +110,7 @@ void TlsCertificates::Refresh() {
       last_problem_.clear();
       return;
     }
-    status = CheckTlsMaterial(paths_, *material, absl::Now());
+    status = CheckTlsMaterial(paths_, *material, now_());
   }
   if (!status.ok()) {
     const std::string problem(status.message());
@@ -95,6 +121,8 @@ void TlsCertificates::Refresh() {
     return;
   }
   last_problem_.clear();
+  certificate_ = {.end = CertificateEnd(*material)};
+  client_roots_ = {.end = ClientRootsEnd(*material)};
   Log(LogLevel::kInfo, "TLS certificate loaded anew", {{"certificate", DescribeCertificate(*material)}});
   {
     absl::MutexLock lock(&mutex_);

@@ -4,6 +4,7 @@
 // refused with a clear error before gRPC or the HTTP library sees it. Any thread may call them.
 
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -41,5 +42,16 @@ absl::Status CheckTlsMaterial(const TlsPaths& paths, const TlsMaterial& material
 // Returns "SUBJECT, valid until TIME" of the server's certificate, for the log. CheckTlsMaterial must have accepted the
 // material.
 std::string DescribeCertificate(const TlsMaterial& material);
+
+// Return when the server's certificate ends, and when the last of the client roots does. InfiniteFuture without client
+// roots. CheckTlsMaterial must have accepted the material.
+absl::Time CertificateEnd(const TlsMaterial& material);
+absl::Time ClientRootsEnd(const TlsMaterial& material);
+
+// Checks a client's certificate as a handshake at the time `now` would: it and what vouches for it must be valid then,
+// up to one of the roots. Returns the time until which this stays so, or UNAUTHENTICATED (CERTIFICATE_REFUSED).
+// certificate, chain: the client's own, and the intermediate ones that it has sent; all in PEM form.
+absl::StatusOr<absl::Time> CheckClientCertificate(const std::string& client_ca, std::string_view certificate,
+                                                  std::string_view chain, absl::Time now);
 
 }  // namespace voxserve

@@ -271,6 +271,11 @@ void Metrics::SetHostMemory(const MemoryBudget& budget) {
   memory_limit_bytes_.With({}).Set(static_cast<double>(budget.limit_bytes()));
 }
 
+void Metrics::SetCertificateEnd(std::string_view flag, absl::Time end) {
+  if (end == absl::InfiniteFuture() || end == absl::InfinitePast()) return;
+  certificate_ends_.With({flag}).Set(static_cast<double>(absl::ToUnixSeconds(end)));
+}
+
 std::string Metrics::Text() const {
   std::ostringstream text;
   prometheus::TextSerializer().Serialize(text, registry_.Collect());

@@ -103,6 +103,9 @@ class Metrics : public EngineObserver {
 
   // Sets the gauges of reserved host memory, by use, and of its limit, from the budget.
   void SetHostMemory(const MemoryBudget& budget);
+  // Sets when the certificate or the roots that the flag names end. There is no series before the first call, nor for
+  // a time that is infinite.
+  void SetCertificateEnd(std::string_view flag, absl::Time end);
 
   // Returns all metrics in Prometheus' text exposition format (text/plain; version=0.0.4).
   std::string Text() const;
@@ -280,6 +283,10 @@ class Metrics : public EngineObserver {
                                          "Seconds that a device's stream was busy",
                                          {"device", "stream"}};
   Gauges connections_ = {&registry_, "voxserve_connections", "Open gRPC connections", {}};
+  Gauges certificate_ends_ = {&registry_,
+                              "voxserve_tls_not_after_timestamp_seconds",
+                              "When the server's certificate, and the last of the roots for clients, end, by flag",
+                              {"flag"}};
   Gauges device_memory_bytes_ = {&registry_,
                                  "voxserve_device_memory_bytes",
                                  "Device memory that the server's contexts hold, in bytes, by kind",

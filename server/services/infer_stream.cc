@@ -88,6 +88,22 @@ class InferStreamCall final : public StreamCall {
     if (session != nullptr) session->ExpireDue();
   }
 
+  // A change of the token that does not concern this stream's model and priority does not end it.
+  absl::Status CheckStillAllowed(const Caller& now) const override {
+    std::string model;
+    int64_t version = 0;
+    int priority = 0;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (session_ == nullptr) return StreamCall::CheckStillAllowed(now);
+      model = model_;
+      version = version_;
+      priority = priority_;
+    }
+    const absl::Status allowed = CheckMayInfer(now, *environment().engine, model, version, priority);
+    return absl::IsPermissionDenied(allowed) ? allowed : absl::OkStatus();  // the model may be gone for the moment
+  }
+
   void OnFailed(const absl::Status& status) override { TelemetryOf("").Fail(status); }
 
   void OnStreamClosed() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -180,6 +196,7 @@ class InferStreamCall final : public StreamCall {
     }
     if (!status.ok()) return Fail(status);
 
+    const int priority = config->priority;
     config->client = client();
     config->client_share = caller().share();
     session_of_reader_ = StreamSession::Create(
@@ -192,6 +209,7 @@ class InferStreamCall final : public StreamCall {
     {
       absl::MutexLock lock(&mutex_);
       session_ = session_of_reader_;
+      priority_ = priority;
       is_draining = draining_;
     }
     if (is_draining) session_of_reader_->StartDraining();
@@ -316,6 +334,7 @@ class InferStreamCall final : public StreamCall {
   std::shared_ptr<StreamSession> session_ ABSL_GUARDED_BY(mutex_);  // null before the config
   std::string model_ ABSL_GUARDED_BY(mutex_);                       // model_ and version_ come from the config
   int64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
+  int priority_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_frames_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_ok_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -121,6 +121,11 @@ class ReflectionCall final : public Call {
     if (!has_message_) CountUseless();
   }
 
+  // Does nothing while an answer is sent. The call then ends when it reads no further request in time.
+  void Dismiss(const absl::Status& why) override {
+    if (StopReading()) End(why);
+  }
+
   // Replaces the request in message_ by its answer.
   absl::Status TakeAnswer() {
     ServerReflectionRequest request;

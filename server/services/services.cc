@@ -34,6 +34,7 @@ Services::Services(const Options& options, Engine* engine, Metrics* metrics, Con
                     .is_ready = [this] { return health_.IsServing(""); },
                     .version = options.version,
                     .authoriser = options.authoriser,
+                    .client_certificates = options.client_certificates,
                     .max_message_bytes = options.max_message_bytes,
                     .times = options.times}),
       health_(&environment_),

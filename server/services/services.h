@@ -44,6 +44,7 @@ class Services {
     std::string shared_memory_prefix;        // the prefix that SharedMemory's constructor takes
     std::string version;                     // the server's version
     const Authoriser* authoriser = nullptr;  // must outlive the services; null: everybody may do everything
+    const ClientCertificates* client_certificates = nullptr;  // likewise; null: clients need no certificate
   };
 
   Services(const Options& options, Engine* engine, Metrics* metrics, ConnectionObserver* connections);
@@ -54,7 +55,9 @@ class Services {
 
   // Refuses new requests and streams from now on with UNAVAILABLE, reason DRAINING. Open requests are still answered.
   void StartDraining() { calls_.StartDraining(); }
-  // These three return the same as the functions of this name in OpenCalls.
+  // Ends the calls whose caller may not make them any more (Call::LookAtIdentity). Called by one thread at a time.
+  void LookAtIdentities() { calls_.LookAtIdentities(); }
+  // These four return the same as the functions of this name in OpenCalls.
   bool HasWork(const std::string& peer) const { return calls_.HasWork(peer); }
   absl::Time IdleSince(const std::string& peer) const { return calls_.IdleSince(peer); }
   int64_t NumReading(const std::string& peer) const { return calls_.NumReading(peer); }

@@ -101,6 +101,10 @@ CASES = {
         rate_of("voxserve_calls_ended_early_total", 120, 'instance="a",reason="CLIENT_LIMIT"'),
         rate_of("voxserve_calls_ended_early_total", 30, 'instance="a",reason="CLIENT_LIMIT"'),
     ),
+    "VoxserveCertificateEnds": Case(
+        {'voxserve_tls_not_after_timestamp_seconds{instance="a",flag="tls_certificate"}': "1209000x60"},
+        {'voxserve_tls_not_after_timestamp_seconds{instance="a",flag="tls_certificate"}': "1299600x60"},
+    ),
     "VoxserveNotFinite": Case(
         rate_of("voxserve_points_not_finite_total", 9), rate_of("voxserve_points_not_finite_total", 0)
     ),

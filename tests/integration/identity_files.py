@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import time
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -21,8 +22,12 @@ def run(*arguments: str) -> None:
 class Authority:
     """A certificate authority that issues the tests' certificates. All files lie in one folder."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, issuer: Authority | None = None) -> None:
+        """issuer: the authority that vouches for this one. None: this one is a root."""
         self._folder = folder
+        if issuer is not None:
+            self.certificate, self._key = issuer.issue(name, "clientAuth", is_authority=True)
+            return
         self.certificate = folder / f"{name}.pem"
         self._key = folder / f"{name}.key"
         run(
@@ -30,22 +35,34 @@ class Authority:
             *("-subj", f"/CN={name}", "-keyout", str(self._key), "-out", str(self.certificate), "-days", "30"),
         )
 
-    def issue(self, name: str, usage: str, days: int = 30, key_type: str = "ec") -> tuple[Path, Path]:
+    def issue(
+        self, name: str, usage: str, days: float = 30, key_type: str = "ec", is_authority: bool = False
+    ) -> tuple[Path, Path]:
         """Returns the files of a new certificate for this machine and of its key. usage: "serverAuth" or
-        "clientAuth"; key_type: "ec" or "rsa".
+        "clientAuth"; key_type: "ec" or "rsa". days: from now to its end, rounded to seconds.
         """
         certificate, key, request = (self._folder / f"{name}.{end}" for end in ("crt", "key", "csr"))
         extensions = self._folder / f"{name}.ext"
         names = "DNS:localhost,IP:127.0.0.1" if usage == "serverAuth" else f"DNS:{name}"
-        extensions.write_text(f"subjectAltName={names}\nextendedKeyUsage={usage}\n")
+        constraints = "basicConstraints=critical,CA:TRUE\n" if is_authority else ""
+        extensions.write_text(f"subjectAltName={names}\nextendedKeyUsage={usage}\n{constraints}")
         kind = "ec_paramgen_curve:P-256" if key_type == "ec" else "rsa_keygen_bits:2048"
         run(
             *("openssl", "req", "-newkey", key_type, "-pkeyopt", kind, "-nodes"),
             *("-subj", f"/CN={name}", "-keyout", str(key), "-out", str(request)),
         )
+        configuration, database = self._folder / "ca.conf", self._folder / "ca.txt"
+        database.write_text("")
+        configuration.write_text(
+            f"[ca]\ndefault_ca=d\n[d]\ndatabase={database}\nnew_certs_dir={self._folder}\nrand_serial=yes\n"
+            "default_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n"
+        )
+        now = datetime.now(timezone.utc)
+        begin, end = (f"{time:%Y%m%d%H%M%SZ}" for time in (now - timedelta(hours=1), now + timedelta(days=days)))
         run(
-            *("openssl", "x509", "-req", "-in", str(request), "-CA", str(self.certificate), "-CAkey", str(self._key)),
-            *("-CAcreateserial", "-out", str(certificate), "-days", str(days), "-extfile", str(extensions)),
+            *("openssl", "ca", "-batch", "-notext", "-config", str(configuration), "-in", str(request)),
+            *("-cert", str(self.certificate), "-keyfile", str(self._key), "-out", str(certificate)),
+            *("-startdate", begin, "-enddate", end, "-extfile", str(extensions)),
         )
         return certificate, key
 

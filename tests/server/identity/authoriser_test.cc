@@ -57,6 +57,65 @@ class AuthoriserTest : public testing::Test {
   std::unique_ptr<Authoriser> authoriser_;
 };
 
+// A call that was begun with the truck's token, and what its token is now worth after the file has changed.
+class LookAgainTest : public AuthoriserTest {
+ protected:
+  void SetUp() override {
+    AuthoriserTest::SetUp();
+    caller_ = {.client = "token:truck",
+               .token = *authoriser_->Admit(Access::kInfer, absl::StrCat("Bearer ", kTruck)),
+               .access = Access::kInfer};
+  }
+  // Returns the reason for which the call must end, or "" if it may go on.
+  std::string After(const std::string& rights, const std::string& name = "truck") {
+    Write(absl::StrCat(name, " ", *HashToken(rights.empty() ? kOperator : kTruck), " ",
+                       rights.empty() ? "infer:*" : rights, "\n"));
+    authoriser_->Refresh();
+    authoriser_->Refresh();
+    const absl::StatusOr<Caller> now = authoriser_->LookAgain(caller_);
+    const absl::Status status = now.ok() ? now->CheckMayDoAll(caller_) : now.status();
+    EXPECT_EQ(absl::IsUnauthenticated(status), ReasonOf(status) == "UNKNOWN_TOKEN") << status;
+    EXPECT_TRUE(status.ok() || absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status)) << status;
+    return ReasonOf(status);
+  }
+
+  Caller caller_;
+};
+
+TEST_F(LookAgainTest, AFileThatDoesNotChangeChangesNothing) {
+  authoriser_->Refresh();
+  authoriser_->Refresh();
+  EXPECT_EQ(authoriser_->LookAgain(caller_)->token, caller_.token);
+  EXPECT_EQ(authoriser_->LookAgain({.client = "1.2.3.4", .token = nullptr})->token, nullptr);
+}
+
+TEST_F(LookAgainTest, WhoMayDoMoreOrAsMuchGoesOn) {
+  EXPECT_EQ(After("infer:mink* priority=1 share=3"), "");
+  EXPECT_EQ(After("infer:*,infer:mink*,admin priority=0 share=4"), "");
+}
+
+TEST_F(LookAgainTest, WhoMayDoLessDoesNot) {
+  EXPECT_EQ(After(""), "UNKNOWN_TOKEN");
+  EXPECT_EQ(After("infer:mink* priority=1 share=3", "lorry"), "UNKNOWN_TOKEN") << "limits count by name";
+  EXPECT_EQ(After("infer:minkunet priority=1 share=3"), "SCOPE_TOO_SMALL");
+  EXPECT_EQ(After("admin,metrics priority=1 share=3"), "SCOPE_TOO_SMALL");
+  EXPECT_EQ(After("infer:mink* priority=2 share=3"), "PRIORITY_TOO_HIGH");
+  EXPECT_EQ(After("infer:mink* priority=1 share=2.9"), "SHARE_REDUCED");
+  EXPECT_EQ(After("infer:mink* priority=1 share=3"), "") << "as before";
+}
+
+TEST_F(LookAgainTest, AnOperatorMustStayOne) {
+  caller_ = {.client = "token:operator",
+             .token = *authoriser_->Admit(Access::kAdmin, absl::StrCat("Bearer ", kOperator)),
+             .access = Access::kAdmin};
+  Write(absl::StrCat("operator ", *HashToken(kOperator), " infer:*\n"));
+  authoriser_->Refresh();
+  authoriser_->Refresh();
+  EXPECT_EQ(ReasonOf(authoriser_->LookAgain(caller_).status()), "SCOPE_TOO_SMALL");
+  caller_.access = Access::kOpen;
+  EXPECT_EQ(ReasonOf(authoriser_->LookAgain(caller_)->CheckMayDoAll(caller_)), "SCOPE_TOO_SMALL") << "sees all models";
+}
+
 TEST_F(AuthoriserTest, KnowsATokenByItsWholeText) {
   EXPECT_EQ(NameOf(absl::StrCat("Bearer ", kTruck)), "truck");
   EXPECT_EQ(NameOf(absl::StrCat("bEARER ", kOperator)), "operator");
