@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/cpp/io/field_spec.h"
 #include "engine/base/flags.h"
+#include "engine/base/numbers.h"
 #include "engine/base/status_macros.h"
 
 namespace voxserve::tune {
@@ -50,7 +50,7 @@ absl::Status SetModel(const std::string& model, Options& options) {
   const size_t colon = model.rfind(':');
   if (colon == std::string::npos || model.find('/', colon) != std::string::npos) return absl::OkStatus();
   int64_t version = 0;
-  if (colon == 0 || !absl::SimpleAtoi(model.substr(colon + 1), &version) || version < 1) {
+  if (colon == 0 || !ParseInteger(model.substr(colon + 1), &version) || version < 1) {
     return FlagError("model", model, "a model's folder, or FOLDER:VERSION with a version such as 1");
   }
   options.model_folder = model.substr(0, colon);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "engine/base/numbers.h"
 
 namespace voxserve {
 namespace {
@@ -35,7 +36,7 @@ Flag MakeIntFlag(std::string name, std::string value_name, std::string help, int
           .value_name = std::move(value_name),
           .help = std::move(help),
           .must_be = Range("a number", min, max, [](int64_t number) { return absl::StrCat(number); }),
-          .parse = [=](absl::string_view text) { return absl::SimpleAtoi(text, value); },
+          .parse = [=](absl::string_view text) { return ParseInteger(text, value); },
           .is_in_range = [=] { return *value >= min && *value <= max; },
           .value = [=] { return absl::StrCat(*value); }};
 }
@@ -58,7 +59,7 @@ bool ParseBytes(absl::string_view text, int64_t* bytes) {
   for (const auto& [suffix, size] : kUnits) {
     if (absl::ConsumeSuffix(&text, suffix)) unit = size;
   }
-  if (!absl::SimpleAtoi(text, &count) || count < 0 || count > std::numeric_limits<int64_t>::max() / unit) return false;
+  if (!ParseInteger(text, &count) || count < 0 || count > std::numeric_limits<int64_t>::max() / unit) return false;
   *bytes = count * unit;
   return true;
 }
@@ -134,7 +135,7 @@ Flag NumberFlag(std::string name, std::string value_name, std::string help, doub
           .value_name = std::move(value_name),
           .help = std::move(help),
           .must_be = absl::StrCat("a number from ", FormatNumber(min), " to ", FormatNumber(max)),
-          .parse = [=](absl::string_view text) { return absl::SimpleAtod(text, value); },
+          .parse = [=](absl::string_view text) { return ParseReal(text, value); },
           .is_in_range = [=] { return *value >= min && *value <= max; },  // so NaN is out of range
           .value = [=] { return FormatNumber(*value); }};
 }
@@ -150,15 +151,16 @@ Flag BytesFlag(std::string name, std::string help, int64_t min, int64_t max, int
 }
 
 Flag DurationFlag(std::string name, std::string help, absl::Duration* value, absl::Duration min) {
-  return {.name = std::move(name),
-          .value_name = "TIME",
-          .help = std::move(help),
-          .must_be = min == kAboveZero
-                         ? "a time such as 10s or 500ms"
-                         : absl::StrCat("a time such as 10s or 500ms, of at least ", absl::FormatDuration(min)),
-          .parse = [=](absl::string_view text) { return absl::ParseDuration(text, value); },
-          .is_in_range = [=] { return *value >= min; },
-          .value = [=] { return absl::FormatDuration(*value); }};
+  return {
+      .name = std::move(name),
+      .value_name = "TIME",
+      .help = std::move(help),
+      .must_be = min == kAboveZero
+                     ? "a time such as 10s or 500ms"
+                     : absl::StrCat("a time such as 10s or 500ms, of at least ", absl::FormatDuration(min)),
+      .parse = [=](absl::string_view text) { return !absl::StartsWith(text, "+") && absl::ParseDuration(text, value); },
+      .is_in_range = [=] { return *value >= min; },
+      .value = [=] { return absl::FormatDuration(*value); }};
 }
 
 Flag BoolFlag(std::string name, std::string help, bool* value) {

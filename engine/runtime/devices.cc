@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/logging.h"
+#include "engine/base/numbers.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/cuda_devices.h"
 #include "kernels/core/device_code.h"
@@ -40,8 +40,8 @@ absl::StatusOr<std::vector<CudaDevice>> Select(std::string_view wanted, const st
   for (const absl::string_view piece : absl::StrSplit(absl::string_view(wanted.data(), wanted.size()), ',')) {
     const std::string id(piece);
     int ordinal = 0;
-    if (id.rfind("cuda:", 0) != 0 || !absl::SimpleAtoi(id.substr(5), &ordinal) ||
-        id != absl::StrCat("cuda:", ordinal) || ordinal < 0) {
+    if (id.rfind("cuda:", 0) != 0 || !ParseInteger(id.substr(5), &ordinal) || id != absl::StrCat("cuda:", ordinal) ||
+        ordinal < 0) {
       return absl::InvalidArgumentError(absl::StrCat("device \"", id, "\" is neither cpu nor cuda:<number>"));
     }
     const auto is_wanted = [&](const CudaDevice& gpu) { return gpu.id() == id; };

@@ -9,11 +9,11 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "engine/base/error_reason.h"
+#include "engine/base/numbers.h"
 #include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
 #include "engine/tensor/box.h"
@@ -258,7 +258,10 @@ class ResponseWriter {
 absl::StatusOr<int64_t> ParseModelVersion(std::string_view text) {
   if (text.empty()) return 0;
   int64_t version = 0;
-  if (absl::SimpleAtoi(absl::string_view(text.data(), text.size()), &version) && version > 0) return version;
+  // "01" is no name of a version's folder either.
+  if (ParseInteger(absl::string_view(text.data(), text.size()), &version) && version > 0 && text[0] != '0') {
+    return version;
+  }
   return Refuse(
       absl::StrCat("the model's version is ", Quoted(std::string(text)), ", must be a whole number from 1, or empty"),
       error_reason::kBadParameter);

@@ -8,11 +8,11 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "engine/base/numbers.h"
 #include "engine/base/status_macros.h"
 
 namespace voxserve {
@@ -84,7 +84,7 @@ absl::Status ParseScopes(absl::string_view text, Token* token) {
 
 absl::Status ParseSetting(absl::string_view text, Token* token) {
   if (absl::ConsumePrefix(&text, "priority=")) {
-    if (absl::SimpleAtoi(text, &token->highest_priority) && token->highest_priority >= 0 &&
+    if (ParseInteger(text, &token->highest_priority) && token->highest_priority >= 0 &&
         token->highest_priority <= kMaxPriority) {
       return absl::OkStatus();
     }
@@ -92,7 +92,7 @@ absl::Status ParseSetting(absl::string_view text, Token* token) {
   }
   if (absl::ConsumePrefix(&text, "share=")) {
     // The condition also refuses NaN.
-    if (absl::SimpleAtod(text, &token->share) && token->share >= kMinShare && token->share <= kMaxShare) {
+    if (ParseReal(text, &token->share) && token->share >= kMinShare && token->share <= kMaxShare) {
       return absl::OkStatus();
     }
     return Bad(absl::StrCat("share=", Shown(text), " must be a number from ", kMinShare, " to ", kMaxShare));

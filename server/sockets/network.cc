@@ -9,9 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "engine/base/numbers.h"
 
 namespace voxserve {
 namespace {
@@ -55,7 +55,7 @@ absl::StatusOr<Network> Network::Parse(std::string_view text) {
   const int most_bits = network.is_ipv4_ ? 32 : 128;
   int num_bits = most_bits;
   if (slash != std::string_view::npos &&
-      (!absl::SimpleAtoi(std::string(text.substr(slash + 1)), &num_bits) || num_bits < 0 || num_bits > most_bits)) {
+      (!ParseInteger(std::string(text.substr(slash + 1)), &num_bits) || num_bits < 0 || num_bits > most_bits)) {
     return wrong(absl::StrCat("must have 0 to ", most_bits, " bits after the slash"));
   }
   network.num_bits_ = num_bits + (network.is_ipv4_ ? kMappedBits : 0);

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "engine/base/numbers.h"
 #include "server/sockets/peer.h"
 
 namespace voxserve {
@@ -61,7 +61,7 @@ ProxyHeader ParseText(std::string_view received) {
   in6_addr address = {};  // holds an IPv4 address as well
   uint32_t port = 0;
   if (family == AF_UNSPEC || words.size() != 6 || inet_pton(family, words[2].c_str(), &address) != 1 ||
-      !absl::SimpleAtoi(words[4], &port) || port > 65535) {
+      !ParseInteger(words[4], &port) || port > 65535) {
     return {.state = State::kBroken};
   }
   header.peer = PeerOf(Address(family, &address, static_cast<uint16_t>(port)));

@@ -192,3 +192,16 @@ def test_18_infinite_stamps(serve, figure):
         assert answer.is_ok or (answer.code is grpc.StatusCode.INVALID_ARGUMENT and answer.reason == "BAD_STAMP")
     assert ages
     assert all(math.isfinite(value) and abs(value) < 1e9 for value in ages)
+
+
+@pytest.mark.parametrize("version", ["+1", " 1", "1 ", "1\n", "1_000", "01", "１", "1.0", "0x1", "-1"])  # noqa: RUF001
+def test_a_version_is_a_number_alone(serve_once, version):
+    """A version of KServe's protocol is a text. Only the name of a version's folder is one."""
+    fields = [
+        b"\x0a" + bytes([len(MODEL)]) + MODEL.encode(),
+        b"\x12" + bytes([len(version.encode())]) + version.encode(),
+    ]
+    for method in ("ModelReady", "ModelMetadata", "ModelInfer"):
+        answer = call(serve_once.address, b"".join(fields), 30, f"/inference.GRPCInferenceService/{method}")
+        assert answer.code is grpc.StatusCode.INVALID_ARGUMENT, (method, answer)
+        assert answer.reason == "BAD_PARAMETER"

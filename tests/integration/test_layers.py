@@ -59,7 +59,7 @@ ROOMS["engine/model"].append("engine/model/checks")
 
 ROOMS.update(
     {
-        "server/sockets": [],
+        "server/sockets": ["engine/base"],
         "server/identity": ["server/sockets", "engine/base"],
         "server/acceptor": ["server/sockets", "engine/base"],
         "server/codec": ["engine", "voxserve/v1", "google/rpc"],

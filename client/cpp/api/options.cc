@@ -7,9 +7,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/cpp/api/service_config.h"
+#include "engine/base/numbers.h"
 
 namespace voxserve::client {
 namespace {
@@ -39,7 +39,7 @@ std::string Options::AdminAddress() const {
   const size_t colon = address.rfind(':');
   int port = 0;
   if (absl::StartsWith(address, "unix:") || NamesServers(address) || colon == std::string::npos ||
-      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 1 || port >= kMaxPort) {
+      !ParseInteger(address.substr(colon + 1), &port) || port < 1 || port >= kMaxPort) {
     return "";
   }
   return absl::StrCat(address.substr(0, colon + 1), port + 1);

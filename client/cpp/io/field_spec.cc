@@ -7,10 +7,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "engine/base/numbers.h"
 
 namespace voxserve::client {
 namespace {
@@ -34,7 +34,7 @@ absl::Status TakeUnit(absl::string_view entry, absl::string_view* rest, std::opt
                       std::optional<double>* shift) {
   if (const size_t plus = FindShift(*rest); plus != absl::string_view::npos) {
     double value = 0;
-    if (!absl::SimpleAtod(rest->substr(plus + 1), &value) || !std::isfinite(value)) {
+    if (!ParseReal(rest->substr(plus + 1), &value) || !std::isfinite(value)) {
       return BadEntry(entry, "the shift is not a finite number");
     }
     *shift = value;
@@ -42,7 +42,7 @@ absl::Status TakeUnit(absl::string_view entry, absl::string_view* rest, std::opt
   }
   if (const size_t star = rest->find('*'); star != absl::string_view::npos) {
     double value = 0;
-    if (!absl::SimpleAtod(rest->substr(star + 1), &value) || !std::isfinite(value) || value == 0) {
+    if (!ParseReal(rest->substr(star + 1), &value) || !std::isfinite(value) || value == 0) {
       return BadEntry(entry, "the scale is not a finite number other than 0");
     }
     *scale = value;

@@ -6,10 +6,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cpp/io/text.h"
+#include "engine/base/numbers.h"
 
 namespace voxserve::client {
 namespace {
@@ -46,7 +46,7 @@ class Literals {
     size_t end = 0;
     while (end < text_.size() && absl::ascii_isdigit(static_cast<unsigned char>(text_[end]))) ++end;
     uint64_t value = 0;
-    if (!absl::SimpleAtoi(text_.substr(0, end), &value)) return std::nullopt;
+    if (!ParseInteger(text_.substr(0, end), &value)) return std::nullopt;
     text_.remove_prefix(end);
     return value;
   }
@@ -107,7 +107,7 @@ struct ByteOrder {
 absl::Status AddField(absl::string_view name, absl::string_view dtype, uint64_t count, ByteOrder* order,
                       NpyHeader* header) {
   uint64_t bytes = 0;
-  if (dtype.size() < 3 || !absl::StrContains("<>|=", dtype[0]) || !absl::SimpleAtoi(dtype.substr(2), &bytes) ||
+  if (dtype.size() < 3 || !absl::StrContains("<>|=", dtype[0]) || !ParseInteger(dtype.substr(2), &bytes) ||
       bytes > kMaxItemBytes || count > kMaxItemBytes || dtype[1] == 'O') {
     return BadNpyHeader(absl::StrCat("dtype '", Shown(dtype), "' is not one of plain numbers"));
   }

@@ -12,11 +12,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/cpp/io/columns.h"
 #include "client/cpp/io/text.h"
+#include "engine/base/numbers.h"
 
 namespace voxserve::client {
 namespace {
@@ -68,7 +68,7 @@ absl::StatusOr<std::optional<uint64_t>> ReadCount(const PcdHeader& header, const
   const auto entry = header.entries.find(keyword);
   uint64_t value = 0;
   if (entry == header.entries.end()) return std::nullopt;
-  if (entry->second.size() != 1 || !absl::SimpleAtoi(entry->second[0], &value)) {
+  if (entry->second.size() != 1 || !ParseInteger(entry->second[0], &value)) {
     return BadPcd(absl::StrCat(keyword, " needs one whole number"));
   }
   return value;
@@ -139,13 +139,13 @@ absl::StatusOr<Layout> ReadLayout(const PcdHeader& header) {
   for (size_t i = 0; i < names.size(); ++i) {
     uint64_t size = 0, count = 0;
     const char kind = types[i].size() == 1 ? absl::ascii_toupper(static_cast<unsigned char>(types[i][0])) : '?';
-    if (!absl::SimpleAtoi(sizes[i], &size) || (size != 1 && size != 2 && size != 4 && size != 8) ||
+    if (!ParseInteger(sizes[i], &size) || (size != 1 && size != 2 && size != 4 && size != 8) ||
         (kind != 'F' && kind != 'I' && kind != 'U' && kind != 'B') || (kind == 'F' && size < 4) ||
         (kind == 'B' && size != 1)) {
       return BadPcd(absl::StrCat("field '", names[i], "' has TYPE ", types[i], " SIZE ", sizes[i],
                                  "; there are F 4 and 8, I and U 1, 2, 4 and 8, B 1"));
     }
-    if (!absl::SimpleAtoi(counts[i], &count) || count > kMaxPointBytes) {
+    if (!ParseInteger(counts[i], &count) || count > kMaxPointBytes) {
       return BadPcd(absl::StrCat("field '", names[i], "' has COUNT ", counts[i], ", must be 1 to ", kMaxPointBytes,
                                  ", or 0 for none"));
     }

@@ -10,10 +10,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/cpp/io/text.h"
+#include "engine/base/numbers.h"
 
 namespace voxserve::client {
 namespace {
@@ -113,7 +113,7 @@ absl::StatusOr<PlyHeader> ReadPlyHeader(LineReader* lines) {
       header.format = std::string(words[1]);
     } else if (words[0] == "element") {
       Element& element = elements.emplace_back();
-      if (words.size() != 3 || !absl::SimpleAtoi(words[2], &element.count)) {
+      if (words.size() != 3 || !ParseInteger(words[2], &element.count)) {
         return BadPly("an element line is not 'element NAME COUNT'");
       }
       element.name = std::string(words[1]);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "engine/base/cut_text.h"
+#include "engine/base/numbers.h"
 
 namespace voxserve::client {
 namespace {
@@ -60,7 +61,7 @@ absl::Status SplitPoint(absl::string_view line, const std::vector<AsciiColumn>& 
       --to_drop;
       continue;
     }
-    if (words->size() < columns.size() && columns[words->size()].is_list && !absl::SimpleAtoi(word, &to_drop)) {
+    if (words->size() < columns.size() && columns[words->size()].is_list && !ParseInteger(word, &to_drop)) {
       return absl::InvalidArgumentError(absl::StrCat("'", Shown(word), "' is not a list's number of values"));
     }
     words->push_back(word);

@@ -358,7 +358,7 @@ TEST(ClientOptionsTest, TheAdminAddressIsThePortAbove) {
   EXPECT_EQ(Options().AdminAddress(), "localhost:8501");
   EXPECT_EQ(Options({.address = "[::1]:9000"}).AdminAddress(), "[::1]:9001");
   EXPECT_EQ(Options({.address = "a:1", .admin_address = "b:2"}).AdminAddress(), "b:2");
-  for (const std::string address : {"unix:/tmp/x", "host", "host:65535", "dns:///name"}) {
+  for (const std::string address : {"unix:/tmp/x", "host", "host:65535", "dns:///name", "host:+8500", "host: 8500"}) {
     EXPECT_EQ(Options({.address = address}).AdminAddress(), "");
     const auto client = *Client::Create({.address = address});
     EXPECT_THAT(Message(client->LoadModel("m").status()), HasSubstr("admin_address is needed"));

@@ -231,6 +231,7 @@ TEST(PcdReaderTest, RefusesHugeCountsWithoutAllocatingForThem) {
   EXPECT_THAT(MessageOf(fields + "WIDTH 4000000000\nHEIGHT 1\nDATA ascii\n1\n"), HasSubstr("only 2 bytes"));
   EXPECT_THAT(MessageOf(fields + "WIDTH 18446744073709551615\nHEIGHT 2\nDATA binary\n"),
               HasSubstr("not a scan's size"));
+  EXPECT_THAT(MessageOf(fields + "COUNT 1\nWIDTH +1\nHEIGHT 1\nDATA ascii\n1\n"), HasSubstr("WIDTH needs one whole"));
   EXPECT_THAT(MessageOf(fields + "COUNT 4000000000\nWIDTH 1\nHEIGHT 1\nDATA ascii\n"), HasSubstr("COUNT"));
   const std::string compressed = fields + "WIDTH 1000000000\nHEIGHT 1\nDATA binary_compressed\n";
   EXPECT_THAT(MessageOf(compressed + Compressed("ab", 4000000000u)), HasSubstr("2 compressed bytes cannot hold"));

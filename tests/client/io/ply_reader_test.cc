@@ -125,6 +125,7 @@ TEST(PlyReaderTest, SaysWhatIsWrong) {
   EXPECT_THAT(MessageOf("ply\nformat ascii 1.0\nend_header\n"), HasSubstr("no element 'vertex'"));
   EXPECT_THAT(MessageOf("ply\nhello\nend_header\n"), HasSubstr("'hello'"));
   EXPECT_THAT(MessageOf("ply\nelement vertex many\nend_header\n"), HasSubstr("element NAME COUNT"));
+  EXPECT_THAT(MessageOf("ply\nelement vertex +1\nend_header\n"), HasSubstr("element NAME COUNT"));
   EXPECT_THAT(MessageOf("ply\nelement vertex 1\nproperty vector x\nend_header\n"), HasSubstr("property TYPE NAME"));
   EXPECT_THAT(MessageOf("ply\nelement vertex 1\nproperty float x\nproperty float x\nend_header\n"), HasSubstr("twice"));
   EXPECT_THAT(MessageOf("ply\nformat ascii 1.0\nelement vertex 1\nproperty list uchar int x\nend_header\n"),

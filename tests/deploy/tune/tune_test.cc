@@ -225,6 +225,8 @@ TEST_F(TuneTest, SaysWhatIsWrongWithTheCommandLine) {
   EXPECT_THAT(err_.str(), HasSubstr("no scan given"));
   EXPECT_EQ(Tune({"--model", "m:0", "s.bin"}), kExitUsage);
   EXPECT_THAT(err_.str(), HasSubstr("--model is 'm:0'"));
+  EXPECT_EQ(Tune({"--model", "m:+1", "s.bin"}), kExitUsage);
+  EXPECT_THAT(err_.str(), HasSubstr("--model is 'm:+1'"));
   EXPECT_EQ(Tune({"--model", "m", "--time_limit", "0s", "s.bin"}), kExitUsage);
   EXPECT_EQ(Tune({"--model", "m", "--fields", "x", "s.bin"}), kExitUsage);
   EXPECT_EQ(Tune({"--modle", "m", "s.bin"}), kExitUsage);

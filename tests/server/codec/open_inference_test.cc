@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
+#include "engine/base/quoted.h"
 #include "server/codec/codec.h"
 #include "tests/server/codec/wire_bytes.h"
 #include "tests/support/named_outputs.h"
@@ -324,11 +325,12 @@ TEST(OpenInferenceParametersTest, RefusesOthers) {
 TEST(OpenInferenceParametersTest, VersionsAreWholeNumbers) {
   EXPECT_EQ(*ParseModelVersion(""), 0);
   EXPECT_EQ(*ParseModelVersion("12"), 12);
-  for (const char* text : {"0", "-1", "v1", "1.0", "99999999999999999999"}) {
+  for (const char* text :
+       {"0", "-1", "v1", "1.0", "99999999999999999999", "+1", " 1", "1 ", "1\n", "1_000", "01", "１", "0x1"}) {
     const absl::Status status = ParseModelVersion(text).status();
     EXPECT_EQ(ReasonOf(status), error_reason::kBadParameter) << text;
     EXPECT_EQ(status.message(),
-              absl::StrCat("the model's version is \"", text, "\", must be a whole number from 1, or empty"));
+              absl::StrCat("the model's version is ", Quoted(text), ", must be a whole number from 1, or empty"));
   }
 }
 
@@ -391,9 +393,10 @@ TEST(OpenInferenceResponseTest, WarningsAreAParameter) {
                      {.feature = "age", .range = {.low = 0, .high = 0.5f}, .smallest = -1, .largest = 0}};
   ModelInferResponse response;
   EncodeOpenInference(result, {}, &response);
-  EXPECT_EQ(response.parameters().at("warnings").string_param(),
-            "intensity is 0 to 255, but the model was trained on 0 to 1; age is -1 to 0, but the model was trained on 0 "
-            "to 0.5");
+  EXPECT_EQ(
+      response.parameters().at("warnings").string_param(),
+      "intensity is 0 to 255, but the model was trained on 0 to 1; age is -1 to 0, but the model was trained on 0 "
+      "to 0.5");
 }
 
 TEST(OpenInferenceResponseTest, CountsOfPointsAreParameters) {

@@ -46,6 +46,8 @@ TEST(NetworkTest, SaysWhatIsWrong) {
   EXPECT_THAT(WhyNot(""), HasSubstr("has no address"));
   EXPECT_THAT(WhyNot("10.0.0.0/33"), HasSubstr("must have 0 to 32 bits after the slash"));
   EXPECT_THAT(WhyNot("10.0.0.0/-1"), HasSubstr("must have 0 to 32 bits"));
+  EXPECT_THAT(WhyNot("10.0.0.0/+8"), HasSubstr("must have 0 to 32 bits"));
+  EXPECT_THAT(WhyNot("10.0.0.0/ 8"), HasSubstr("must have 0 to 32 bits"));
   EXPECT_THAT(WhyNot("10.0.0.0/"), HasSubstr("must have 0 to 32 bits"));
   EXPECT_THAT(WhyNot("2001:db8::/129"), HasSubstr("must have 0 to 128 bits"));
   EXPECT_THAT(WhyNot("10.0.0.1/8"), HasSubstr("has bits set behind the first 8"));

@@ -60,6 +60,8 @@ TEST(ProxyHeaderTest, RefusesBrokenLines) {
   EXPECT_EQ(StateOf("PROXY TCP4 2001:db8::1 2001:db8::2 1 2\r\n"), State::kBroken) << "of the other family";
   EXPECT_EQ(StateOf("PROXY TCP4 192.0.2.1 198.51.100.1 65536 2\r\n"), State::kBroken);
   EXPECT_EQ(StateOf("PROXY TCP4 192.0.2.1 198.51.100.1 -1 2\r\n"), State::kBroken);
+  EXPECT_EQ(StateOf("PROXY TCP4 192.0.2.1 198.51.100.1 +1 2\r\n"), State::kBroken);
+  EXPECT_EQ(StateOf("PROXY TCP4 192.0.2.1 198.51.100.1 \t1 2\r\n"), State::kBroken);
   EXPECT_EQ(StateOf("PROXY TCP4 192.0.2.1 198.51.100.1 1 2 3\r\n"), State::kBroken);
   EXPECT_EQ(StateOf("PROXY " + std::string(101, 'x')), State::kBroken) << "no line is so long";
 }

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 WIRE_TYPES = {"i8": 1, "u8": 2, "i16": 3, "u16": 4, "i32": 5, "u32": 6, "f32": 7, "f64": 8, "f16": 9}
 NUMPY_CODES = {"i8": "i1", "u8": "u1", "i16": "i2", "u16": "u2", "i32": "i4", "u32": "u4", "f32": "f4", "f64": "f8",
                "f16": "f2"}  # fmt: skip
-_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_NUMBER = r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _UNIT = rf"(?:\*({_NUMBER}))?(?:\+({_NUMBER}))?"  # a scale and a shift
 _ENTRY = re.compile(rf"([^:=]+):(\w+){_UNIT}")
 _RENAME = re.compile(rf"([^:=]+)=([^:=*+]+){_UNIT}")

@@ -28,6 +28,7 @@ from voxserve.cli.intensity_warning import IntensityWarning
 from voxserve.cli.progress import Progress
 from voxserve.client import Client
 from voxserve.feature_warning import told_on_stderr
+from voxserve.numbers import real
 from voxserve.printable import printable
 from voxserve.results import ModelState, ModelVersion
 
@@ -249,7 +250,7 @@ def _without_first(raws: Iterator[Raw], number: int) -> Iterator[Raw]:
 def _scale(text: str) -> tuple[str, float]:
     name, _, value = text.partition("=")
     try:
-        factor = float(value)
+        factor = real(value)
     except ValueError:
         factor = 0.0
     if not name or not np.isfinite(factor) or factor == 0:

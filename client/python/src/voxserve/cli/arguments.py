@@ -9,6 +9,7 @@ from typing import Any
 
 from voxserve import field_spec
 from voxserve.cli.connection import add_identity_flags
+from voxserve.numbers import real
 
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -41,7 +42,7 @@ def add_connection(parser: argparse.ArgumentParser, timeout: float) -> None:
 
 def duration(text: str) -> float:
     """Returns the seconds of a time such as 10s or 500ms."""
-    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)(ms|s|m|h)", text)
+    match = re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ms|s|m|h)", text)
     seconds = float(match[1]) * _SECONDS[match[2]] if match else 0
     if seconds <= 0:
         raise argparse.ArgumentTypeError(f"is '{text}', must be a time such as 10s or 500ms")
@@ -62,7 +63,7 @@ def count(low: int, high: int = (1 << 63) - 1) -> Callable[[str], int]:
 def positive(text: str, what: str) -> float:
     """Returns the positive number that the text is. what: what it must be, for the error."""
     try:
-        value = float(text)
+        value = real(text)
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):

@@ -58,7 +58,7 @@ def match(
             if plain(model_name) not in by_name:
                 raise ValueError(f"--classes names '{model_name}'; the model has {_listed(c.name for c in classes)}")
             for name in dataset_names:
-                is_number = has_numbers and plain(name).isdecimal()
+                is_number = has_numbers and _is_number(plain(name))
                 if not is_number and not is_open and plain(name) not in plain_names:
                     numbers = ", or labels by their numbers" if has_numbers else ""
                     raise ValueError(f"--classes names '{name}'; the data set has {_listed(known_names)}{numbers}")
@@ -94,7 +94,7 @@ def without(
     other = {plain(name) for name in others} - {plain(name) for name in names}
 
     def is_other(name: str) -> bool:
-        return plain(name) in other or (drops_numbers and plain(name).isdecimal())
+        return plain(name) in other or (drops_numbers and _is_number(plain(name)))
 
     return {model_name: [name for name in listed if not is_other(name)] for model_name, listed in chosen.items()}
 
@@ -119,6 +119,10 @@ def _without_repetitions(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({name for name, _ in pairs}) < len(pairs):
         raise ValueError(f"a name stands twice among {', '.join(name for name, _ in pairs)}")
     return dict(pairs)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -33,6 +33,7 @@ from voxserve.evaluate.layouts import LAYOUTS, open_dataset
 from voxserve.evaluate.report import format_report
 from voxserve.evaluate.truth import Dataset, DatasetError, Frame, Scan
 from voxserve.new_file import new_file
+from voxserve.numbers import real
 from voxserve.point_cloud import as_cloud
 from voxserve.results import Answer, Detections, ModelState, ModelVersion, Segmentation
 
@@ -99,7 +100,7 @@ def choose_frames(dataset: Dataset, wanted: str) -> list[Frame]:
     frames = list(dataset.frames)
     if not wanted:
         return frames
-    if re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", wanted) and not _names(frames, wanted.split(",")):
+    if re.fullmatch(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*", wanted) and not _names(frames, wanted.split(",")):
         ends = [part.partition("-") for part in wanted.split(",")]
         ranges = [(int(low), int(high or low)) for low, _, high in ends]
         found = [f for f in frames if f.number is not None and any(low <= f.number <= high for low, high in ranges)]
@@ -371,7 +372,7 @@ def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
 
 def _edges(text: str) -> tuple[float, ...]:
     try:
-        edges = tuple(float(part) for part in text.split(",") if part)
+        edges = tuple(real(part) for part in text.split(",") if part)
     except ValueError:
         edges = (-1.0,)
     if any(low >= high for low, high in zip((0.0, *edges), edges, strict=False)):

@@ -33,6 +33,7 @@ from voxserve.export.networks import (
 from voxserve.export.networks.roots import ROOTS
 from voxserve.export.networks.tensors import ExportError
 from voxserve.export.weights import Weights
+from voxserve.numbers import integer, real
 from voxserve.printable import printable_lines
 
 _State = Weights | None  # None: random weights
@@ -276,10 +277,10 @@ def _add(networks: Any, name: str, make: Callable[..., _Made], text: str) -> arg
     )
     add_folder(command)
     add_weights(command)
-    command.add_argument("--seed", type=int, help="makes random weights from this seed (default 0)")
+    command.add_argument("--seed", type=integer, help="makes random weights from this seed (default 0)")
     command.add_argument(
         "--max-voxels",
-        type=int,
+        type=integer,
         metavar="N",
         help="limits the voxels of a request; 0 is no limit (default: the network's own limit)",
     )
@@ -317,9 +318,9 @@ def _add_points(
         help="the columns of the input (default x:m,y:m,z:m,intensity:1@0..1); the server warns of clouds with many "
         "values outside of LOW..HIGH, the range of the training data",
     )
-    command.add_argument("--width", type=float, help="makes random weights with this channel multiplier (default 1)")
+    command.add_argument("--width", type=real, help="makes random weights with this channel multiplier (default 1)")
     command.add_argument(
-        "--num-classes", type=int, metavar="N", help="makes random weights with N classes (default 19)"
+        "--num-classes", type=integer, metavar="N", help="makes random weights with N classes (default 19)"
     )
 
 

@@ -8,6 +8,7 @@ import math
 from voxserve.export.class_lists import CLASS_LISTS
 from voxserve.export.model_folder import PointFeature
 from voxserve.export.spconv_order import ORDERS
+from voxserve.numbers import integer, real
 
 
 def add_folder(command: argparse.ArgumentParser) -> None:
@@ -15,7 +16,7 @@ def add_folder(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--output", required=True, metavar="FOLDER", help="the folder to write; its name is the model's name"
     )
-    command.add_argument("--version", type=int, default=1, help="the model's version (default 1)")
+    command.add_argument("--version", type=integer, default=1, help="the model's version (default 1)")
     command.add_argument(
         "--classes",
         metavar="JSON",
@@ -46,7 +47,7 @@ def add_weights(command: argparse.ArgumentParser) -> None:
 
 
 def voxel_size(text: str) -> tuple[float, ...]:
-    values = tuple(float(value) for value in text.split(","))
+    values = tuple(real(value) for value in text.split(","))
     return values * 3 if len(values) == 1 else values
 
 
@@ -62,8 +63,8 @@ def point_features(text: str) -> tuple[PointFeature, ...]:
         name, _, rest = description.partition(":")
         unit, _, default = rest.partition("=")
         try:
-            low, high = map(float, bounds.split("..", 1)) if at else (0.0, 1.0)
-            value = float(default) if default else None
+            low, high = map(real, bounds.split("..", 1)) if at else (0.0, 1.0)
+            value = real(default) if default else None
         except ValueError:
             name = ""
         if not name or not unit or not -math.inf < low < high < math.inf:

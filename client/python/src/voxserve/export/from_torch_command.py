@@ -18,6 +18,7 @@ from voxserve.export.model_folder import config_textproto
 from voxserve.export.networks.tensors import ExportError
 from voxserve.export.tracing.from_torch import from_torch
 from voxserve.export.tracing.input_points import Points
+from voxserve.numbers import integer, real
 from voxserve.printable import printable_lines
 from voxserve.verify import machine
 
@@ -82,7 +83,7 @@ def add_parser(networks: Any) -> None:
         help="the range in metres: the lowest value of each axis, then the highest",
     )
     points.add_argument(
-        "--max-points-per-voxel", type=int, default=0, metavar="N", help="MEAN uses only the first N points of a voxel"
+        "--max-points-per-voxel", type=integer, default=0, metavar="N", help="MEAN uses only the first N points of a voxel"
     )
     points.add_argument(
         "--point-axes", type=names, default=(), metavar="NAME,...", help="the names of the axes' fields (default x,y,z)"
@@ -205,7 +206,7 @@ def _points(options: argparse.Namespace) -> Points | None:
 
 
 def _numbers(text: str) -> tuple[float, ...]:
-    values = tuple(float(value) for value in text.split(","))
+    values = tuple(real(value) for value in text.split(","))
     if len(values) % 2:
         raise argparse.ArgumentTypeError(f"{len(values)} numbers, not two of each axis")
     return values

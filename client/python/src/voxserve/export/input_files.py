@@ -37,15 +37,24 @@ def read_classes(path: str) -> tuple[tuple[ClassEntry, ...], int | None]:
     except ValueError as error:
         raise ValueError(f"{path}: not JSON: {error}") from None
     try:
-        classes = tuple(ClassEntry(int(c["id"]), str(c["name"]), _rgb(c["color"])) for c in card["classes"])
+        classes = tuple(ClassEntry(_whole(c["id"]), str(c["name"]), _rgb(c["color"])) for c in card["classes"])
     except (KeyError, TypeError, ValueError):
         raise ValueError(f"{path}: classes must be a list of {{id, name, color: [r, g, b]}}") from None
     ignore_label = card.get("ignore_label")
-    return classes, None if ignore_label is None else int(ignore_label)
+    try:
+        return classes, None if ignore_label is None else _whole(ignore_label)
+    except ValueError:
+        raise ValueError(f"{path}: ignore_label is {ignore_label!r}, must be a whole number") from None
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise ValueError(value)
+    return value
 
 
 def _rgb(values: Sequence[int]) -> tuple[int, int, int]:
-    red, green, blue = (int(v) for v in values)
+    red, green, blue = (_whole(v) for v in values)
     if not all(0 <= v <= 255 for v in (red, green, blue)):
         raise ValueError(values)
     return red, green, blue

@@ -22,7 +22,7 @@ _MAGIC = b"\x93NUMPY"
 _MAX_HEADER_BYTES = 1 << 20
 _MAX_COLUMNS = 65536
 _MAX_ITEM_BYTES = 1 << 20
-_PLAIN = re.compile(r"[<>|=][biufcmMSUV]\d{1,9}")
+_PLAIN = re.compile(r"[<>|=][biufcmMSUV][0-9]{1,9}")
 
 
 def read(contents: bytes, spec: FieldSpec | None) -> PointCloud:

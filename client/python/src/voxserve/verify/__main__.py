@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from voxserve.errors import InferenceError
+from voxserve.numbers import real
 from voxserve.printable import printable_lines
 from voxserve.verify import reference, served
 from voxserve.verify.compare import Comparison, Model
@@ -61,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("reference", help="the .npz file of the reference")
     parser.add_argument(
         "--tolerance",
-        type=float,
+        type=real,
         default=1e-4,
         help="the largest error, relative to a result's largest value (default 1e-4)",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from voxserve.verify.interpreter import Interpreter, Result
 from voxserve.verify.reference import Reference, Rows, part_name
 
 Values = npt.NDArray[Any]
+_VERSION = re.compile("[1-9][0-9]*")
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Model:
     def read(folder: str | Path) -> Model:
         """Reads a version's folder, or the newest version in a model's folder. Raises OSError or ValueError."""
         folder = Path(folder)
-        versions = sorted((p for p in folder.glob("*") if p.name.isdigit()), key=lambda p: int(p.name))
+        versions = sorted((p for p in folder.glob("*") if _VERSION.fullmatch(p.name)), key=lambda p: int(p.name))
         folder = folder if (folder / "model.textproto").exists() or not versions else versions[-1]
         network = text_format.Parse(input_file.read_text(folder / "model.textproto"), wire.Model())
         names: dict[str, Any] = {}

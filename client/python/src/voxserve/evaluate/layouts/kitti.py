@@ -19,6 +19,7 @@ from voxserve import input_file, readers
 from voxserve.evaluate.classes import plain
 from voxserve.evaluate.truth import Array, Dataset, DatasetError, Frame, Scan, TrueBoxes
 from voxserve.point_cloud import PointCloud
+from voxserve.readers.text import number_of
 
 NAMES = ("Car", "Van", "Truck", "Pedestrian", "Person_sitting", "Cyclist", "Tram", "Misc")
 _ALIASES = {"Pedestrian": ("person",), "Cyclist": ("bicyclist", "bicycle", "two-wheeler")}
@@ -112,7 +113,7 @@ def read_calibration(path: Path) -> Calibration:
 def _numbers(path: Path, lines: Mapping[str, str], names: Sequence[str], size: int) -> Array:
     name = next((name for name in names if name in lines), "")
     try:
-        numbers = np.array([float(number) for number in lines.get(name, "").split()])
+        numbers = np.array([number_of(number) for number in lines.get(name, "").split()])
     except ValueError:
         raise DatasetError(f"{path}: the line {name} holds something else than numbers") from None
     if numbers.size != size or not np.isfinite(numbers).all():
@@ -186,7 +187,7 @@ def read_boxes(path: Path, calibration: Calibration) -> TrueBoxes:
         if not words or plain(words[0]) == _DONT_CARE:
             continue
         try:
-            values = [float(word) for word in words[1:15]]
+            values = [number_of(word) for word in words[1:15]]
         except ValueError:
             values = []
         if len(values) != 14:

@@ -25,6 +25,7 @@ import numpy as np
 from voxserve import field_spec, input_file, readers
 from voxserve.evaluate.classes import plain
 from voxserve.evaluate.truth import Array, Dataset, DatasetError, Frame, Scan, TrueBoxes
+from voxserve.numbers import integer
 from voxserve.point_cloud import PointCloud
 from voxserve.pose import Pose
 
@@ -159,8 +160,8 @@ def _by_index(version: Path, categories: Iterable[dict[str, Any]]) -> dict[int, 
         if "index" not in row:
             continue
         try:
-            index = int(row["index"])
-        except (TypeError, ValueError):
+            index = integer(str(row["index"]))
+        except ValueError:
             raise DatasetError(f"{version / 'category.json'}: the index {row['index']!r} is no number") from None
         name = str(row["name"])
         if names.setdefault(index, name) != name:

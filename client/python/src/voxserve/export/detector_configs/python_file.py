@@ -11,6 +11,7 @@ import ast
 import copy
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{f.__name__: f for f in (dict, list, tuple, sum, len, min, max, abs, round, int, float, str, bool, sorted)},
     "deepcopy": lambda value: value,
 }
+_ITEM = re.compile("[0-9]{1,9}")  # the number of a list's item
 _NUMBERS = {"pi": math.pi, "inf": math.inf, "nan": math.nan}
 
 # Loads the merged settings of a base file, for `from .base import *` of mmengine's newer form.
@@ -334,7 +336,9 @@ def merge_into(base: dict[Any, Any], other: Mapping[Any, Any]) -> None:
             base[key] = copied({k: v for k, v in value.items() if k != "_delete_"})
         elif isinstance(value, dict) and isinstance(old, dict):
             merge_into(old, value)
-        elif isinstance(value, dict) and isinstance(old, list) and value and all(str(k).isdigit() for k in value):
+        elif (
+            isinstance(value, dict) and isinstance(old, list) and value and all(_ITEM.fullmatch(str(k)) for k in value)
+        ):
             for index, item in value.items():
                 if int(index) >= len(old):
                     raise ValueError(f"'{key}' has {len(old)} items, and a base file's number {index} is changed")
