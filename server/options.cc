@@ -110,7 +110,7 @@ std::vector<Flag> Options::Flags() {
        MaybeEmptyFlag("trusted_proxies", "NETWORKS",
                       "The networks of proxies, separated by commas (10.0.0.0/8,2001:db8::7), that connect to --port "
                       "and name the client by the PROXY protocol, version 1 or 2. Limits and logs then use the "
-                      "client's address. Without this flag no proxy is trusted.",
+                      "client's address. Without this flag no proxy is trusted. A proxy must pass TCP (L4) through.",
                       &trusted_proxies),
        StringFlag("admin_host", "ADDRESS",
                   "The port of AdminService, which loads, unloads and tunes models, listens on this address.",
