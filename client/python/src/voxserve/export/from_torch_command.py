@@ -83,7 +83,11 @@ def add_parser(networks: Any) -> None:
         help="the range in metres: the lowest value of each axis, then the highest",
     )
     points.add_argument(
-        "--max-points-per-voxel", type=integer, default=0, metavar="N", help="MEAN uses only the first N points of a voxel"
+        "--max-points-per-voxel",
+        type=integer,
+        default=0,
+        metavar="N",
+        help="MEAN uses only the first N points of a voxel",
     )
     points.add_argument(
         "--point-axes", type=names, default=(), metavar="NAME,...", help="the names of the axes' fields (default x,y,z)"
