@@ -396,7 +396,7 @@ void Server::OnStrayBytes(const std::string& peer, int64_t bytes) {
   } else {
     penalties_.Spend(client, kLargeUploadTokens);
   }
-  if (!Close(peer, connection_reason::kStrayBytes)) metrics_->OnCallEndedEarly(connection_reason::kStrayBytes);
+  if (!Close(peer, connection_reason::kStrayBytes)) acceptor_->Report(peer, connection_reason::kStrayBytes);
 }
 
 void Server::CloseFlooding(const std::string& peer) {

@@ -167,6 +167,9 @@ class Acceptor {
   // peer: from grpc::ServerContext::peer(). Returns false if the peer has no open connection, or an earlier Close has
   // ended it.
   bool Close(const std::string& peer, std::string_view reason);
+  // Counts and logs a connection of this peer that is closed for this reason, as Close does. For one that its client has
+  // closed before Close could.
+  void Report(std::string_view peer, std::string_view reason);
 
   // Tells that the peer's connection has carried a call.
   void OnCall(const std::string& peer);
@@ -232,7 +235,6 @@ class Acceptor {
   void Remove(Id id);
 
   static bool End(Connection& connection);
-  void Report(std::string_view peer, std::string_view reason);
   void WakeUp();
 
   const Options options_;  // with all limits set
