@@ -67,7 +67,12 @@ absl::Status CatchExceptions(const std::function<absl::Status()>& work) {
   }
 }
 
-void LogFailure(const absl::Status& status) {
+// Logs an exception of `work` and goes on: the next poll or call tries again.
+void LogExceptions(const std::function<void()>& work) {
+  const absl::Status status = CatchExceptions([&] {
+    work();
+    return absl::OkStatus();
+  });
   if (status.ok()) return;
   Log(LogLevel::kError, "the model repository was not brought into service",
       {{"error", std::string(status.message())}});
@@ -90,13 +95,12 @@ ModelManager::ModelManager(Options options, RepositoryListing listing)
       models_(*options_.models),
       weight_bytes_(builder_.devices().size()) {
   for (const ModelFolder& folder : listing.models) {
-    LogFailure(CatchExceptions([&] {
+    LogExceptions([&] {
       for (const int64_t version : Choose(folder).wanted) {
         models_.AddLoading(folder.name, version);
         ObserveState(folder.name, version, false);
       }
-      return absl::OkStatus();
-    }));
+    });
   }
   thread_ = std::thread([this, listing = std::move(listing)] { Loop(listing); });
 }
@@ -164,7 +168,7 @@ void ModelManager::Enqueue(Job job) {
 }
 
 void ModelManager::Loop(const RepositoryListing& listing) {
-  LogFailure(CatchExceptions([&] { return Reconcile(listing); }));
+  LogExceptions([&] { Reconcile(listing); });
   {
     absl::MutexLock lock(&mutex_);
     loaded_ = true;
@@ -189,7 +193,7 @@ void ModelManager::Loop(const RepositoryListing& listing) {
     ReleaseRetired();
     if (job.has_value()) Run(*job);
     if (polls_now || SteadyNow() >= next_poll) {
-      LogFailure(CatchExceptions([this] { return Poll(); }));
+      LogExceptions([this] { Poll(); });
       if (polls) next_poll = SteadyNow() + options_.poll_interval;
     }
   }
@@ -254,14 +258,11 @@ absl::StatusOr<std::vector<int64_t>> ModelManager::RunUnload(const std::string& 
   return versions;
 }
 
-absl::Status ModelManager::Poll() {
+void ModelManager::Poll() {
   const absl::StatusOr<RepositoryListing> listing = ScanRepository(options_.repository);
   // If the repository cannot be read (a network share may be away for a moment), nothing is taken out of service.
-  if (!listing.ok()) {
-    LogNewWarnings({std::string(listing.status().message())});
-    return absl::OkStatus();
-  }
-  return Reconcile(*listing);
+  if (!listing.ok()) return LogNewWarnings({std::string(listing.status().message())});
+  Reconcile(*listing);
 }
 
 void ModelManager::LogNewWarnings(const std::vector<std::string>& warnings) {
@@ -271,7 +272,7 @@ void ModelManager::LogNewWarnings(const std::vector<std::string>& warnings) {
   warnings_ = {warnings.begin(), warnings.end()};
 }
 
-absl::Status ModelManager::Reconcile(const RepositoryListing& listing) {
+void ModelManager::Reconcile(const RepositoryListing& listing) {
   LogNewWarnings(listing.warnings);
   std::set<std::string> present(listing.unreadable.begin(), listing.unreadable.end());
   for (const ModelFolder& folder : listing.models) present.insert(folder.name);
@@ -280,13 +281,10 @@ absl::Status ModelManager::Reconcile(const RepositoryListing& listing) {
     for (const int64_t version : models_.Versions(name)) Remove(name, version, false);
   }
   for (const ModelFolder& folder : listing.models) {
-    if (stopping_.stop_requested()) break;
-    LogFailure(CatchExceptions([&] {
-      ReconcileModel(folder, false).IgnoreError();  // its problems are already in the log and in the table
-      return absl::OkStatus();
-    }));
+    if (stopping_.stop_requested()) return;
+    // Problems are already in the log and in the table.
+    LogExceptions([&] { ReconcileModel(folder, false).IgnoreError(); });
   }
-  return absl::OkStatus();
 }
 
 ModelManager::Choice ModelManager::Choose(const ModelFolder& folder) {
@@ -348,10 +346,10 @@ absl::Status ModelManager::LoadVersion(const std::string& name, int64_t version,
   } else if (attempt.status.ok() || !(retries || SteadyNow() >= attempt.next_try)) {
     return attempt.status;
   }
-  attempt.fingerprint = std::move(fingerprint);
   const bool is_ready = Contains(models_.ReadyVersions(name), version);
   models_.AddLoading(name, version);
   if (!is_ready) ObserveState(name, version, false);
+  attempt.fingerprint = std::move(fingerprint);
   attempt.status = CatchExceptions([&] { return Replace(name, version, attempt); });
   if (absl::IsResourceExhausted(attempt.status)) {
     attempt.wait = std::max(options_.poll_interval, std::min(2 * attempt.wait, kLongestWait));

@@ -121,8 +121,8 @@ class ModelManager {
 
   // Scans the repository. A broken version is tried again only after its files have changed. A version that found no
   // memory, which may be free by now, is also tried again after a wait that doubles each time.
-  absl::Status Poll();
-  absl::Status Reconcile(const RepositoryListing& listing);
+  void Poll();
+  void Reconcile(const RepositoryListing& listing);
   void LogNewWarnings(const std::vector<std::string>& warnings);
   // Brings one model to the state that its folder and the calls ask for. retries: tries broken versions again even if
   // their files have not changed. Returns FAILED_PRECONDITION (BAD_MODEL) with every problem of every broken version.

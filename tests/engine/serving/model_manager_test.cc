@@ -3,6 +3,7 @@
 #include "engine/serving/models/model_manager.h"
 
 #include <atomic>
+#include <stdexcept>
 #include <thread>
 
 #include "absl/synchronization/notification.h"
@@ -324,6 +325,21 @@ TEST_P(ModelManagerTest, AnExceptionIsAProblemOfItsVersion) {
   EXPECT_THAT(InfoOf("a", 2).problems, SizeIs(1));
   EXPECT_THAT(Answer("a"), Pair(1, 0));
   EXPECT_THAT(Load("a").value(), ElementsAre(1, 2));
+}
+
+TEST_P(ModelManagerTest, AnExceptionBesideALoadIsSurvived) {
+  const auto fail = [] { throw std::length_error("odd"); };
+  Write("a", 1, ModelOf(0));
+  observer_.CallAtNextState(fail);  // in the constructor
+  Start();
+  EXPECT_THAT(Answer("a"), Pair(1, 0));
+  Write("b", 1, ModelOf(1));
+  observer_.CallAtNextState(fail);
+  const absl::Status status = Load("b").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(MessageOf(status), HasSubstr("odd"));
+  EXPECT_THAT(Load("b").value(), ElementsAre(1));
+  EXPECT_THAT(Answer("b"), Pair(1, 1));
 }
 
 TEST_P(ModelManagerTest, OfManyBrokenVersionsTheErrorNamesTheFirst) {
