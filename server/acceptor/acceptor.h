@@ -167,8 +167,8 @@ class Acceptor {
   // peer: from grpc::ServerContext::peer(). Returns false if the peer has no open connection, or an earlier Close has
   // ended it.
   bool Close(const std::string& peer, std::string_view reason);
-  // Counts and logs a connection of this peer that is closed for this reason, as Close does. For one that its client has
-  // closed before Close could.
+  // Counts and logs a connection of this peer that is closed for this reason, as Close does. For one that its client
+  // has closed before Close could.
   void Report(std::string_view peer, std::string_view reason);
 
   // Tells that the peer's connection has carried a call.
