@@ -306,7 +306,7 @@ def crossed(y: Any) -> Any:
         (lambda y: F.conv1d(y[:, None], torch.ones(1, 1, 3), padding=2), "'conv1d' is in the model format with a k"),
         (lambda y: F.conv1d(y[:, None], torch.ones(1, 1, 3), padding=1, stride=2), "'conv1d' is in the model"),
         (lambda y: F.conv1d(y.T[None], torch.ones(8, 8, 3), padding=1), "'conv1d' is in the model format with a k"),
-        (lambda y: torch.stack([y, y]), "'stack' of 2 tensors"),
+        (lambda y: torch.stack([y, y], 2).flatten(1), "'flatten' of rows laid out as"),
         (lambda y: F.scaled_dot_product_attention(y, y, y, is_causal=True), "with a mask or grouped heads"),
         (lambda y: F.scaled_dot_product_attention(y, y, y, torch.ones(len(y), len(y))), "with a mask"),
         (lambda y: F.scaled_dot_product_attention(y, y, y, dropout_p=0.5), "with a dropout is training"),

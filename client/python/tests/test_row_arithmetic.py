@@ -102,6 +102,11 @@ ARITHMETIC: dict[str, tuple[Any, ...]] = {
     "heads_averaged": (lambda y: heads(y).mean(1),),
     "heads_largest": (lambda y: heads(y).amax(1) - heads(y).min(dim=1)[0],),
     "heads_lengths": (lambda y: heads(y).norm(dim=-1),),
+    "stacked_sum": (lambda y: torch.stack([y.F, y.F.sigmoid(), y.F.exp()]).sum(0),),
+    "stacked_mean": (lambda y: torch.stack((y.F, y.F.sigmoid()), dim=1).mean(dim=1),),
+    "stacked_largest": (lambda y: torch.stack([y.F, y.F.sigmoid(), -y.F], -1).max(-1)[0],),
+    "stacked_channels": (lambda y: torch.stack([y.F.sum(1), y.F.amax(1)], dim=1),),
+    "stacked_reshaped": (lambda y: torch.stack([y.F, 2 * y.F], dim=1).flatten(1),),
     "minkowski": (lambda y, a, b: a(y).F + b(y).F, ),
 }  # fmt: skip
 
@@ -172,6 +177,7 @@ def test_a_reduction_of_all_rows_is_a_pool_of_each_cloud(tmp_path: Path, functio
         (lambda y: torch.einsum("nc,nd->cd", y.F, y.F), "'einsum' of 'nc,nd->cd' is not|not in the model format"),
         (lambda y: torch.einsum("...c,dc->...d", y.F, torch.ones(3, 6)), "without '...'"),
         (lambda y: torch.cat([y.F.sum(1), y.F.sum(1)], 0), "along dimension 0"),
+        (lambda y: torch.stack([y.F.sum(1), y.F.sum(1)]), "along 1 it is"),
         (lambda y: y.F.max(0)[0], "of all rows, along dimension 0"),
         (lambda y: y.F.max(1, keepdim=True)[1] + 1, "indices that nothing can read"),
     ],

@@ -18,7 +18,7 @@ import torch
 
 from voxserve.activations import OF_TORCH
 from voxserve.export.limits import LIMITS
-from voxserve.export.tracing import layouts
+from voxserve.export.tracing import layouts, row_arithmetic
 from voxserve.export.tracing.graph import Graph, Place, Values, constant
 from voxserve.export.tracing.layouts import Layout, base, laid, layout_of, without_ones
 from voxserve.export.tracing.refusal import LimitError, RefusalError
@@ -286,7 +286,7 @@ def _banded(call: Call, kernel: Values) -> Values:
 def _stack(call: Call) -> Place:
     tensors, dim = call.get(0, "tensors"), call.get(1, "dim", 0)
     if len(tensors) != 1:
-        raise RefusalError(f"'{call.name}' of {len(tensors)} tensors is not in the model format")
+        return row_arithmetic.stacked(call, tensors, dim)
     x = call.source(tensors[0])
     layout = layout_of(call, x)
     at = layouts.axis_of(dim, len(layout) + 1)

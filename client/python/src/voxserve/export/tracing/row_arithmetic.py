@@ -85,6 +85,24 @@ def length_of(graph: Graph, x: Place) -> Place:
     return replace(x, kind=x.rows_kind, node=name, threshold=0.0, rows_kind="")
 
 
+def stacked(call: Call, tensors: Sequence[Any], dim: int) -> Place:
+    """Adds a node for rows [N, C] that are stacked along a new dimension, or [N] that become channels."""
+    places = [call.source(tensor) for tensor in tensors]
+    check_same_rows(call, places)
+    first, shapes = places[0], {tuple(tensor.shape) for tensor in tensors}
+    at = layouts.axis_of(dim, len(tensors[0].shape) + 1)
+    if first.kind not in _ROWS or len(shapes) != 1 or len({place.is_flat for place in places}) != 1:
+        raise RefusalError(f"'{call.name}' of {first.kind} {sorted(map(list, shapes))} is not in the model format")
+    if first.is_flat and at == 0:
+        raise RefusalError(f"'{call.name}' of tensors [N] along dimension 0 is not in the model format: along 1 it is")
+    nodes = [place.node for place in places]
+    name = call.graph.node("concat", nodes, lambda network, n: network.concat(n, nodes))
+    made = replace(first, node=name, is_flat=False)
+    # The channels of the first tensor come first: part 0 counts the tensors, part 1 their channels.
+    of_rows: dict[int, layouts.Layout] = {0: (0, "rows", 1), 1: ("rows", 0, 1), 2: ("rows", 1, 0)}
+    return made if first.is_flat else layouts.laid(made, of_rows[at])
+
+
 # Reductions
 
 _FUNCTIONS = {"sum": "SUM", "mean": "MEAN", "amax": "MAX", "amin": "MIN", "max": "MAX", "min": "MIN"}
