@@ -35,12 +35,12 @@
 #include "kernels/coordinates/conv_geometry.h"
 #include "kernels/core/epilogue.h"
 #include "kernels/image/conv2d.h"
+#include "kernels/image/site_coordinates.h"
 #include "kernels/points/voxel_features.h"
 #include "kernels/points/voxelize.h"
 #include "kernels/rows/elementwise.h"
 #include "kernels/rows/pool.h"
 #include "kernels/rows/row_norm.h"
-#include "kernels/rows/site_coordinates.h"
 
 namespace voxserve {
 

@@ -1,5 +1,4 @@
-// Tests functions of two rows, row norms, reductions of rows, PReLU, embeddings and coordinates of sites against naive
-// loops.
+// Tests functions of two rows, row norms, reductions of rows, PReLU and embeddings against naive loops.
 
 #include <gtest/gtest.h>
 
@@ -10,14 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/coordinates/coordinate_key.h"
-#include "kernels/coordinates/morton_key.h"
 #include "kernels/rows/elementwise.h"
 #include "kernels/rows/embedding.h"
 #include "kernels/rows/prelu.h"
 #include "kernels/rows/row_norm.h"
 #include "kernels/rows/sample_reduce.h"
-#include "kernels/rows/site_coordinates.h"
 #include "tests/kernels/core/feature_testing.h"
 
 namespace voxserve::kernels::row_operators_kernels_test {
@@ -314,39 +310,6 @@ TEST_P(RowKernelTest, ReductionsOfNanAndInfinity) {
   EXPECT_EQ(Normalize({.kind = RowNorm::kMax}, in, dtype()).at(3, 0), kInfinity);
   EXPECT_EQ(Normalize({.kind = RowNorm::kMin}, in, dtype()).at(3, 0), -kInfinity);
   EXPECT_TRUE(std::isnan(Normalize({.kind = RowNorm::kSum}, in, dtype()).at(3, 0)));
-}
-
-TEST_P(RowKernelTest, CoordinatesOfSites) {
-  Random random(8);
-  for (int32_t dimension = 1; dimension <= kMaxDimension; ++dimension) {
-    const CoordinateKey layout(dimension);
-    std::vector<uint64_t> keys;
-    std::vector<Axes> sites;
-    for (const int32_t at : {0, 1, -1, 7, layout.min_coordinate(), layout.max_coordinate()}) {
-      Axes site = {0, 0, 0, 0};
-      for (int32_t axis = 0; axis < dimension; ++axis) site[axis] = axis % 2 == 0 ? at : -(at / 2);
-      sites.push_back(site);
-      const uint64_t key = layout.Pack(static_cast<int32_t>(sites.size()) % 3, site);
-      keys.push_back(device() == Device::kCuda ? ToMortonKey(layout, key) : key);
-    }
-    const auto rows = static_cast<int64_t>(sites.size());
-    const DeviceArray<uint64_t> device_keys(device(), keys);
-    const DeviceMatrix device_out(device(), dtype(), Matrix(rows, dimension, random.OneOf(kMargins), nullptr));
-    const SiteCoordinatesParams params{.keys = device_keys.data(),
-                                       .scale = {0.25f, 1.0f, -0.5f, 2.0f},
-                                       .shift = {0.5f, 0.0f, 3.0f, -1.0f},
-                                       .out = device_out.View()};
-    Run(params, cpu::SiteCoordinates, [](const auto&... all) { return cuda::SiteCoordinates(all...); });
-    const Matrix out = device_out.ToHost();
-    EXPECT_TRUE(out.MarginsAreUntouched());
-    for (int64_t row = 0; row < rows; ++row) {
-      for (int32_t axis = 0; axis < dimension; ++axis) {
-        const double coordinate = sites[static_cast<size_t>(row)][axis];
-        const double value = coordinate * params.scale[axis] + params.shift[axis];
-        ASSERT_NEAR(out.at(row, axis), value, Tolerance(dtype(), std::abs(value))) << dimension << " axes, row " << row;
-      }
-    }
-  }
 }
 
 TEST_P(RowKernelTest, SlopesEqualTheNaiveLoop) {
