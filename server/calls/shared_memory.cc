@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -36,15 +38,35 @@ absl::Status Refuse(const std::string& why) {
 //   that process, 45 seconds by default.
 // - RESOLVE_NO_XDEV: open fails (EXDEV) where another file system is mounted on the name. If a process serves that file
 //   system (FUSE), it would wait for that process without limit.
+// - RESOLVE_CACHED: only the kernel's cache of names is asked, which has every file of a tmpfs. A look into the folder
+//   would wait for a process that holds the folder's lock, as one does that removes a file whose own lock another
+//   holds.
 // name: without a slash. Returns a negative number and sets errno on failure.
 int OpenAtOnce(const std::string& name) {
   constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  constexpr int kTries = 3;  // a change elsewhere in the cache may fail one (EAGAIN)
   const Descriptor folder(open(kFolder, O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!folder) return -1;
-  const open_how how = {.flags = kFlags, .mode = 0, .resolve = RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS};
-  const auto opened = static_cast<int>(syscall(SYS_openat2, folder.get(), name.c_str(), &how, sizeof(how)));
-  if (opened >= 0 || (errno != ENOSYS && errno != EPERM)) return opened;
-  // Linux before 5.6 has no openat2, and some containers do not allow it.
+  const auto open_cached = [&](int flags, uint64_t resolve) {
+    const open_how how = {
+        .flags = static_cast<uint64_t>(flags), .mode = 0, .resolve = resolve | RESOLVE_NO_SYMLINKS | RESOLVE_CACHED};
+    int opened = -1;
+    for (int i = 0; i < kTries && opened < 0 && (i == 0 || errno == EAGAIN); ++i) {
+      opened = static_cast<int>(syscall(SYS_openat2, folder.get(), name.c_str(), &how, sizeof(how)));
+    }
+    return opened;
+  };
+  // O_PATH does not heed leases, so EAGAIN has another meaning for it: the name is not in the cache, or a mount is.
+  constexpr int kNameAlone = O_PATH | O_CLOEXEC | O_NOFOLLOW;
+  const Descriptor found(open_cached(kNameAlone, RESOLVE_NO_XDEV));
+  if (found) return open_cached(kFlags, RESOLVE_NO_XDEV);
+  if (errno == EAGAIN) {
+    const Descriptor mounted(open_cached(kNameAlone, 0));
+    errno = mounted ? EXDEV : ENOENT;
+    return -1;
+  }
+  if (errno != ENOSYS && errno != EPERM && errno != EINVAL) return -1;
+  // Linux before 5.12 has no such openat2, and some containers do not allow it.
   return openat(folder.get(), name.c_str(), kFlags);
 }
 
@@ -58,6 +80,31 @@ std::string WhyNotOpened(int error) {
       return std::strerror(error);
   }
 }
+
+// A mapping of a file for one write.
+// - pwrite would wait for a process that holds the file's lock. A process holds it as long as it likes if it writes to
+//   the file from memory whose pages another process has to bring (userfaultfd, FUSE).
+// - A store to the mapping would end the server by SIGBUS if the file has become shorter. process_vm_writev to the
+//   server's own memory returns EFAULT then.
+class Mapping {
+ public:
+  // offset: a multiple of the page's size.
+  Mapping(int file, int64_t offset, int64_t num_bytes)
+      : num_bytes_(static_cast<size_t>(num_bytes)),
+        begin_(mmap(nullptr, num_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, offset)) {}
+  ~Mapping() {
+    if (begin_ != MAP_FAILED) munmap(begin_, num_bytes_);
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  // Null: the system does not map the file; errno says why.
+  char* begin() const { return begin_ == MAP_FAILED ? nullptr : static_cast<char*>(begin_); }
+
+ private:
+  const size_t num_bytes_;
+  void* const begin_;
+};
 
 // A file system on a disk or a network may wait for a device or for another machine. Memory does not.
 bool IsInMemory(const Descriptor& object) {
@@ -87,12 +134,20 @@ absl::Status SharedMemoryPart::Write(std::string_view bytes) const {
     return Refuse(absl::StrCat("an output takes ", num_bytes, " bytes, its part of region ", Quoted(region_), " has ",
                                num_bytes_));
   }
+  if (num_bytes == 0) return absl::OkStatus();
+  const auto cannot = [this](const char* why) {
+    return Refuse(absl::StrCat("region ", Quoted(region_), " cannot be written: ", why));
+  };
+  const int64_t in_page = begin_ % sysconf(_SC_PAGESIZE);
+  const Mapping mapping(object_->get(), begin_ - in_page, in_page + num_bytes);
+  if (mapping.begin() == nullptr) return cannot(std::strerror(errno));
   for (int64_t done = 0; done < num_bytes;) {
-    const ssize_t count =
-        pwrite(object_->get(), bytes.data() + done, static_cast<size_t>(num_bytes - done), begin_ + done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0)
-      return Refuse(absl::StrCat("region ", Quoted(region_), " cannot be written: ", std::strerror(errno)));
+    const iovec from = {.iov_base = const_cast<char*>(bytes.data()) + done,
+                        .iov_len = static_cast<size_t>(num_bytes - done)};
+    const iovec to = {.iov_base = mapping.begin() + in_page + done, .iov_len = from.iov_len};
+    const ssize_t count = process_vm_writev(getpid(), &from, 1, &to, 1, 0);
+    if (count < 0 && errno == EFAULT) return cannot("its object became shorter, or has no room left");
+    if (count <= 0) return cannot(std::strerror(errno));
     done += count;
   }
   return absl::OkStatus();

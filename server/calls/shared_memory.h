@@ -11,13 +11,13 @@
 //   while (Services::OnConnectionGone).
 // - Limits: if all regions are taken, one that has not been used for a while gives way to another client
 //   (SharedPlaces).
-// - Access: the server reads and writes only inside regions, by pread and pwrite. It does not map the objects, since a
-//   client that shortens a mapped object would end the server by SIGBUS.
+// - Access: the server reads and writes only inside regions. A client that shortens an object gets an error, not the
+//   server SIGBUS: bytes are read by pread, and written by process_vm_writev into a mapping (shared_memory.cc).
 // - Errors: INVALID_ARGUMENT (BAD_PARAMETER) if a name, key, offset or size is wrong, or if the system cannot open,
 //   read or write the object; RESOURCE_EXHAUSTED (CLIENT_LIMIT) if too many regions are registered.
 // - Objects: regular files of /dev/shm, which must be a tmpfs. Register refuses a file that another process has leased,
 //   and one on which another file system is mounted, since opening it could wait for another process.
-// - Threads: thread-safe. Reads and writes copy memory.
+// - Threads: thread-safe. Reads and writes copy memory, and wait for no other process.
 
 #include <cstdint>
 #include <functional>

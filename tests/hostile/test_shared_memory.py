@@ -6,7 +6,10 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import platform
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,21 +17,50 @@ from pathlib import Path
 
 import pytest
 
-from calls import Answer, OrdinaryClient, answer_of, channel, start_call
+from calls import MODEL, Answer, OrdinaryClient, answer_of, channel, scan, start_call
 from server import Server
 
 PREFIX = "/voxserve-hostile-"
 REGISTER = "/inference.GRPCInferenceService/SystemSharedMemoryRegister"
 FOLDER = Path("/dev/shm")
+INFER = "/inference.GRPCInferenceService/ModelInfer"
 NUM_OBJECTS = 12  # More than gRPC has threads here.
 AT_ONCE_SECONDS = 5
 OBJECT_BYTES = 4096
 
 
+def field(number: int, value: bytes | int) -> bytes:
+    """Returns a field of a protobuf message."""
+
+    def varint(number: int) -> bytes:
+        return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + varint(number >> 7)
+
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def infer_request(region: str, num_bytes: int) -> bytes:
+    """Returns a ModelInferRequest whose labels are to be written into the region."""
+
+    def parameter(name: bytes, value: bytes) -> bytes:
+        return field(2, field(1, name) + field(2, value))
+
+    points = scan(1000)
+    shape = field(3, len(points)) + field(3, points.shape[1])
+    output = parameter(b"shared_memory_region", field(3, region.encode()))
+    output += parameter(b"shared_memory_byte_size", field(2, num_bytes))
+    return (
+        field(1, MODEL.encode())
+        + field(5, field(1, b"points") + field(2, b"FP32") + shape)
+        + field(6, field(1, b"labels") + output)
+        + field(7, points.tobytes())
+    )
+
+
 def register_request(name: str, key: str, num_bytes: int = OBJECT_BYTES) -> bytes:
     """Returns a SystemSharedMemoryRegisterRequest."""
-    texts = b"".join(bytes([tag, len(text)]) + text.encode() for tag, text in ((0x0A, name), (0x12, key)))
-    return texts + bytes([0x20, num_bytes & 0x7F | 0x80, num_bytes >> 7])
+    return field(1, name.encode()) + field(2, key.encode()) + field(4, num_bytes)
 
 
 @contextlib.contextmanager
@@ -136,6 +168,51 @@ def test_what_is_no_file_of_memory_is_refused(serve_shared, tmp_path: Path):
             names[kind].unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             names["folder"].rmdir()
+
+
+@contextlib.contextmanager
+def held_lock(key: str, *more: str) -> Iterator[None]:
+    """Holds the lock of an object (lock_holder.py)."""
+    if platform.machine() != "x86_64":
+        pytest.skip("lock_holder.py knows the number of userfaultfd on x86-64 alone")
+    program = Path(__file__).with_name("lock_holder.py")
+    arguments = [sys.executable, str(program), str(FOLDER / key[1:]), *more]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        try:
+            if holder.stdout.readline() != b"held\n":
+                pytest.skip("the system gives no userfaultfd; root has it")
+            yield
+        finally:
+            holder.kill()
+
+
+def test_a_lock_of_an_object_holds_nobody_up(serve, figure):
+    """A client writes to an object, and its write does not end. So it holds the lock of the object's file, and by
+    removing the object that of the folder.
+    """
+    server = serve(f"--shared_memory_prefix={PREFIX}", "--threads=1")
+    with ExitStack() as stack:
+        (locked, _), (free, _) = (stack.enter_context(made_object(name)) for name in ("locked", "free"))
+        [answer], _ = registered(server, [locked])
+        assert answer.is_ok, answer
+        with held_lock(locked, "remove"), channel(server.address) as to:
+            keys = [f"{PREFIX}none-{i}" for i in range(NUM_OBJECTS)]
+            unknown, seconds = registered(server, keys)
+            written = [answer_of(start_call(to, infer_request("r0", OBJECT_BYTES), 30, INFER).result) for _ in range(2)]
+            # The region r0 is there, so this one gets another name.
+            request = register_request("other", free)
+            found = answer_of(start_call(to, request, AT_ONCE_SECONDS, REGISTER).result)
+            others = OrdinaryClient(server.address, timeout=10).ask(3)
+            end, status = server.terminate(20)
+    figure(unknown=f"{unknown[0]} after {seconds:.1f} s", found=found, written=written[0], others=others.figures(),
+           end=f"{end:.1f} s, exit {status}")  # fmt: skip
+    for answer in unknown:
+        assert (answer.code.name, answer.reason) == ("INVALID_ARGUMENT", "BAD_PARAMETER")
+        assert "cannot be opened: No such file or directory" in answer.message
+    assert all(answer.is_ok for answer in [found, *written]), [str(answer) for answer in written]
+    assert not others.failures
+    assert status == 0
+    assert end < 10
 
 
 @pytest.fixture

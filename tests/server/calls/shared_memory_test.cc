@@ -1,18 +1,27 @@
 #include "server/calls/shared_memory.h"
 
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 #include "gmock/gmock.h"
+#include "tests/support/await_true.h"
 
 namespace voxserve::shared_memory_test {
 namespace {
@@ -40,7 +49,7 @@ class Object {
 
   const std::string& key() const { return key_; }
   int descriptor() const { return descriptor_; }
-  void Shorten(int64_t num_bytes) { EXPECT_EQ(ftruncate(descriptor_, num_bytes), 0); }
+  void Shorten(int64_t num_bytes) const { EXPECT_EQ(ftruncate(descriptor_, num_bytes), 0); }
   std::string text() const {
     std::string text(64, '\0');
     text.resize(static_cast<size_t>(pread(descriptor_, text.data(), text.size(), 0)));
@@ -110,6 +119,58 @@ TEST_F(SharedMemoryTest, AnObjectThatBecameShorterIsAnError) {
   ASSERT_TRUE(part.ok());
   object_.Shorten(8);
   EXPECT_THAT(Message(Read(*part).status()), HasSubstr("became shorter"));
+}
+
+TEST_F(SharedMemoryTest, WritingToAnObjectThatBecameShorterIsAnError) {
+  const std::string text(3 * 4096, 'x');
+  const Object object(text, "voxserve-short");
+  const SharedMemoryRegion region = {.name = "s", .key = object.key(), .offset = 100, .num_bytes = 3 * 4096 - 100};
+  ASSERT_TRUE(memory_.Register(kClient, region).ok());
+  const auto part = memory_.Find(kClient, "s", 0, 3 * 4096 - 100);
+  ASSERT_TRUE(part.ok());
+  object.Shorten(4096);
+  EXPECT_THAT(Message(part->Write(std::string(3 * 4096 - 100, 'y'))), HasSubstr("its object became shorter"));
+  EXPECT_TRUE(part->Write(std::string(3900, 'z')).ok());
+  EXPECT_TRUE(part->Write("").ok());
+  EXPECT_EQ(object.text(), std::string(64, 'x')) << "before the region";
+  object.Shorten(0);
+  EXPECT_THAT(Message(part->Write("y")), HasSubstr("its object became shorter"));
+}
+
+// A process that writes to an object from memory that does not come holds the lock of the object's file.
+TEST_F(SharedMemoryTest, WritingDoesNotWaitForAnotherWriter) {
+  const auto faults = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK));
+  if (faults < 0) GTEST_SKIP() << "userfaultfd: " << std::strerror(errno);
+  uffdio_api api = {.api = UFFD_API, .features = 0, .ioctls = 0};
+  ASSERT_EQ(ioctl(faults, UFFDIO_API, &api), 0);
+  constexpr size_t kPage = 4096;
+  void* const absent = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(absent, MAP_FAILED);
+  uffdio_register range = {.range = {.start = reinterpret_cast<uint64_t>(absent), .len = kPage},
+                           .mode = UFFDIO_REGISTER_MODE_MISSING,
+                           .ioctls = 0};
+  ASSERT_EQ(ioctl(faults, UFFDIO_REGISTER, &range), 0);
+  ASSERT_TRUE(Register("r", 0, 16).ok());
+  std::thread other([&] { EXPECT_EQ(pwrite(object_.descriptor(), absent, 4, 0), 4); });
+  pollfd fault = {.fd = faults, .events = POLLIN, .revents = 0};
+  ASSERT_EQ(poll(&fault, 1, 60'000), 1) << "the other writer waits for its page";
+
+  std::atomic<bool> is_written{false};
+  absl::Status status;
+  std::thread writer([&] {
+    status = memory_.Find(kClient, "r", 8, 8)->Write("ABCDEFGH");
+    is_written = true;
+  });
+  EXPECT_TRUE(support::AwaitTrue([&] { return is_written.load(); }));
+  EXPECT_EQ(*Read(*memory_.Find(kClient, "r", 8, 8)), is_written ? "ABCDEFGH" : "89abcdef");
+
+  uffdio_zeropage zeros = {.range = range.range, .mode = 0, .zeropage = 0};  // the page comes
+  EXPECT_EQ(ioctl(faults, UFFDIO_ZEROPAGE, &zeros), 0);
+  other.join();
+  writer.join();
+  EXPECT_TRUE(status.ok()) << status;
+  munmap(absent, kPage);
+  close(faults);
 }
 
 TEST(SharedMemoryPartTest, LargePartsComeInPieces) {
