@@ -18,10 +18,11 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from identity_calls import LIST, OTHER, SCRAPER, TRUCK, StartServer, few_points, health_request
+from identity_calls import LIST, OPERATOR, OTHER, SCRAPER, TRUCK, StartServer, few_points, health_request
 from identity_files import REPOSITORY, Authority, Server, token_line
 
 import voxserve
+from voxserve import wire
 
 END_SECONDS = 60  # The promise is a minute at the latest.
 LOOK_SECONDS = 6  # After this time the server has looked at least once.
@@ -34,14 +35,19 @@ GOOD = "infer:mink* priority=1 share=2"
 
 
 class OpenCall:
-    """A call that stays open, of a method with one request and many answers, or of ModelStreamInfer."""
+    """A call that stays open, of a method with one request and many answers, or of ModelStreamInfer. answers: false if
+    the first answer does not come soon.
+    """
 
-    def __init__(self, channel: grpc.Channel, method: str, request: bytes = b"", token: str = "") -> None:
+    def __init__(
+        self, channel: grpc.Channel, method: str, request: bytes = b"", token: str = "", answers: bool = True
+    ) -> None:
         metadata = (("authorization", f"Bearer {token}"),) if token else None
         requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._call = channel.stream_stream(method)(iter(requests.get, None), timeout=120, metadata=metadata)
         if method != OPEN_STREAM:
             requests.put(request)
+        if method != OPEN_STREAM and answers:
             next(self._call)
         # gRPC tells the end of a call when all its answers were read.
         threading.Thread(target=self._read, daemon=True).start()
@@ -228,6 +234,22 @@ def test_other_calls_that_last_end_too(server: Server, authority: Authority, tok
         tokens.write("")
         assert [call.end() for call in of_truck] == [grpc.StatusCode.UNAUTHENTICATED] * 3
         assert all(call.is_open() for call in [*of_other, without])
+
+
+def test_an_operators_search_ends_with_its_token(
+    start: StartServer, tls_flags: list[str], authority: Authority, tmp_path: Path
+) -> None:
+    file = tmp_path / "operators"
+    file.write_text(token_line("operator", OPERATOR, "admin") + SCRAPE)
+    server = start(*tls_flags, f"--auth_tokens={file}")
+    request = bytes(wire.TunePlanRequest(model="minkunet", max_wait_seconds=100).SerializeToString())
+    credentials = grpc.ssl_channel_credentials(authority.certificate.read_bytes())
+    with grpc.secure_channel(server.admin_address, credentials) as channel:
+        search = OpenCall(channel, "/voxserve.v1.AdminService/TunePlan", request, OPERATOR, answers=False)
+        server.await_line("asked for a tuned plan", 20)
+        file.write_text(SCRAPE)
+        assert search.end() is grpc.StatusCode.UNAUTHENTICATED
+    server.await_line(r"audit action=TunePlan who=token:operator .*code=UNAUTHENTICATED reason=UNKNOWN_TOKEN", 20)
 
 
 # ---- certificates of clients
