@@ -7,7 +7,9 @@ from __future__ import annotations
 import contextlib
 import queue
 import shutil
+import socket
 import ssl
+import sys
 import threading
 import time
 import urllib.request
@@ -23,6 +25,9 @@ from identity_files import REPOSITORY, Authority, Server, token_line
 
 import voxserve
 from voxserve import wire
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "hostile"))
+import http2
 
 END_SECONDS = 60  # The promise is a minute at the latest.
 LOOK_SECONDS = 6  # After this time the server has looked at least once.
@@ -288,6 +293,42 @@ def test_what_was_begun_with_a_certificate_ends_with_it(
         # Three calls, and three connections that the server has closed.
         await_true(lambda: metrics_of(server, authority, lasting)[closed] >= 6, server.log()[-2000:])
         assert drives[1].goes_on()
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=lambda version: version.name)
+def test_a_session_that_is_resumed_outlives_no_certificate(
+    start: StartServer, tls_flags: list[str], authority: Authority, version: ssl.TLSVersion
+) -> None:
+    """A TLS session that is resumed has no handshake that looks at the certificate."""
+    server = start(*tls_flags, f"--tls_client_ca={authority.certificate}")
+    pair = authority.issue(f"resuming-{version.name}", "clientAuth", CERTIFICATE_DAYS)
+    ended = time.monotonic() + CERTIFICATE_DAYS * 86_400 + 1
+    context = ssl.create_default_context(cafile=str(authority.certificate))
+    context.load_cert_chain(*pair)
+    context.set_alpn_protocols(["h2"])
+    context.minimum_version = context.maximum_version = version
+
+    def listed(session: ssl.SSLSession | None) -> tuple[ssl.SSLSession, bool, bytes]:
+        """Asks for the models. Returns the session, whether it was resumed, and what the server sent."""
+        plain = socket.create_connection(("127.0.0.1", server.port), 20)
+        with context.wrap_socket(plain, server_hostname="localhost", session=session) as connection:
+            settings = http2.frame(http2.SETTINGS, 0, 0)
+            connection.sendall(http2.PREFACE + settings + http2.call_frames(1, http2.header_block(LIST), b""))
+            sent = b""
+            while b"grpc-status" not in sent:
+                part = connection.recv(65536)
+                assert part, sent
+                sent += part
+            return connection.session, bool(connection.session_reused), sent
+
+    session, is_resumed, sent = listed(None)
+    assert not is_resumed
+    assert b"minkunet" in sent
+    time.sleep(max(0, ended - time.monotonic()))
+    _, is_resumed, sent = listed(session)
+    assert is_resumed
+    assert b"it expired on 2" in sent
+    assert b"minkunet" not in sent
 
 
 def test_a_root_that_is_taken_out_ends_its_clients_streams(
