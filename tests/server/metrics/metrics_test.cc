@@ -392,6 +392,16 @@ TEST_F(MetricsTest, DevicesSumUp) {
   EXPECT_THAT(devices[1].memory_bytes, ElementsAre(Pair("arena", 20), Pair("weights", 10)));
 }
 
+TEST_F(MetricsTest, EndsOfCertificatesAreSecondsSince1970) {
+  metrics_.SetCertificateEnd("tls_client_ca", absl::InfiniteFuture());  // a server without client roots
+  EXPECT_THAT(metrics_.Text(), Not(HasSubstr("tls_not_after")));
+  for (const int64_t seconds : {int64_t{1'800'000'000}, int64_t{4'102'444'800}}) {
+    metrics_.SetCertificateEnd("tls_certificate", absl::FromUnixSeconds(seconds));
+    EXPECT_THAT(metrics_.Text(), HasSubstr(absl::StrCat(
+                                     "voxserve_tls_not_after_timestamp_seconds{flag=\"tls_certificate\"} ", seconds)));
+  }
+}
+
 TEST_F(MetricsTest, ThreadsLoseNothing) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
