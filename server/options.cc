@@ -206,8 +206,8 @@ std::vector<Flag> Options::Flags() {
                     &stream_idle_timeout)});
   add("the process",
       {DurationFlag("drain_timeout",
-                    "After SIGTERM or SIGINT the server takes up to this time to answer the requests that it has "
-                    "accepted. Requests that still wait in queues after a fifth of this time get UNAVAILABLE. A "
+                    "After SIGTERM, SIGINT or SIGQUIT the server takes up to this time to answer the requests that it "
+                    "has accepted. Requests that still wait in queues after a fifth of this time get UNAVAILABLE. A "
                     "second signal ends the process at once.",
                     &drain_timeout, absl::ZeroDuration()),
        DurationFlag("stuck_batch_time",
@@ -351,9 +351,9 @@ std::string HelpText() {
                   "  voxserve --model_repository /models --host 0.0.0.0 --max_queue_requests 32 --drain_timeout 10s\n"
                   "      Serves the network, refuses requests early instead of queueing many, and ends quickly.\n"},
              AllFlags(defaults)) +
-         "\nExit status: 0 after SIGTERM or SIGINT with every accepted request answered; 1 when serving cannot\n"
-         "start, when the drain timed out or when a GPU failed; 2 for a bad command line; 3 after a batch\n"
-         "that was stuck.\n";
+         "\nExit status: 0 after SIGTERM, SIGINT or SIGQUIT with every accepted request answered; 1 when serving\n"
+         "cannot start, when the drain timed out or when a GPU failed; 2 for a bad command line; 3 after a\n"
+         "batch that was stuck.\n";
 }
 
 }  // namespace voxserve

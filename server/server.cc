@@ -132,6 +132,7 @@ Server::Server(const Options& options, std::string version)
 
 Server::~Server() {
   load_watch_.reset();
+  identity_watch_.reset();
   reload_.reset();
   readiness_.SetDraining();
   http_.reset();
@@ -168,18 +169,26 @@ absl::Status Server::ReadIdentities() {
 void Server::StartReloading() {
   if (tls_ == nullptr && authoriser_ == nullptr) return;
   reload_ = std::make_unique<PeriodicThread>(absl::ZeroDuration(), [this] {
+    ReadIdentitiesAgain();
+    return kReloadPeriod;
+  });
+  // A file system that does not answer holds up the thread above alone.
+  identity_watch_ = std::make_unique<PeriodicThread>(kReloadPeriod, [this] {
     LookAtIdentities();
     return kReloadPeriod;
   });
 }
 
-void Server::LookAtIdentities() {
+void Server::ReadIdentitiesAgain() {
   if (tls_ != nullptr) {
     tls_->Refresh();
     metrics_->SetCertificateEnd("tls_certificate", tls_->certificate_end());
     metrics_->SetCertificateEnd("tls_client_ca", tls_->client_roots_end());
   }
   if (authoriser_ != nullptr) authoriser_->Refresh();
+}
+
+void Server::LookAtIdentities() {
   if (const absl::Time now = SteadyNow(); now >= next_look_) {
     services_->LookAtIdentities();
     next_look_ = now + kIdentityPeriod;

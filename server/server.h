@@ -114,7 +114,9 @@ class Server final : private ConnectionObserver {
   // Closes the connection when its calls have had time to end.
   void OnRefusedCertificate(const std::string& peer) override ABSL_LOCKS_EXCLUDED(refused_mutex_);
   void CloseRefused() ABSL_LOCKS_EXCLUDED(refused_mutex_);
-  // Reads the files of TLS and of tokens again, and ends what they do not allow any more.
+  // Reads the files of TLS and of tokens again.
+  void ReadIdentitiesAgain();
+  // Ends the calls and connections whose identity is refused by now.
   void LookAtIdentities();
   void OnRefusedCall(const std::string& peer, bool has_work) override;
   void SpendTokens(const std::string& peer, double tokens);
@@ -166,7 +168,8 @@ class Server final : private ConnectionObserver {
   std::unique_ptr<UploadGuard> upload_guard_;  // its thread uses stray_guard_
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<PeriodicThread> load_watch_;  // waits until the models have been loaded, and then tells readiness_
-  std::unique_ptr<PeriodicThread> reload_;      // reads the files of TLS and of tokens again; null: there are none
+  std::unique_ptr<PeriodicThread> identity_watch_;  // looks at the identities of open calls; null: there are none
+  std::unique_ptr<PeriodicThread> reload_;          // reads the files of TLS and of tokens again; null: there are none
 };
 
 }  // namespace voxserve
