@@ -214,6 +214,7 @@ int Serve(const Options& options) {
                                          {{"error", std::string(status.message())}});
                                      ending.Fail(kExitFailed);
                                    },
+                               .max_request_time = options.max_request_time,
                                .stuck_batch_time = options.stuck_batch_time,
                                .stuck_batch_factor = options.stuck_batch_factor,
                                .on_batch_stuck = [&ending] { ending.Fail(kExitStuckBatch); }});

@@ -163,6 +163,11 @@ std::vector<Flag> Options::Flags() {
                  "The point clouds of a model's waiting requests may take this much memory. A request beyond it gets "
                  "RESOURCE_EXHAUSTED, reason QUEUE_FULL. 0 takes a quarter of --memory_limit, at most 1GiB.",
                  0, kNoLimit, &max_queue_bytes),
+       DurationFlag("max_request_time",
+                    "A request whose points are predicted to take longer than this to compute, alone, gets "
+                    "INVALID_ARGUMENT, reason TOO_MANY_POINTS. One a minute runs nevertheless, so that predictions "
+                    "that are too high get corrected.",
+                    &max_request_time, absl::Milliseconds(1)),
        BytesFlag("grpc_memory_bytes",
                  "gRPC may hold this much memory for messages on the wire, and as much for answers that clients have "
                  "not read yet. It is at least twice --max_message_bytes. When incomplete requests hold two thirds of "

@@ -56,6 +56,7 @@ struct Options {
   absl::Duration answer_timeout = absl::Seconds(10);
   absl::Duration stream_idle_timeout = absl::Seconds(60);
   absl::Duration drain_timeout = absl::Seconds(30);
+  absl::Duration max_request_time = absl::Seconds(30);
   absl::Duration stuck_batch_time = absl::Minutes(1);
   double stuck_batch_factor = 50;
   LogLevel log_level = LogLevel::kInfo;

@@ -25,19 +25,31 @@ bool RanOutOfMemory(const BatchReport& output) { return IsOutOfMemory(output.sta
 
 }  // namespace
 
+BatchReport DeviceArbiter::TryBesideOthers(const RunOptions& options, const RunBatch& run, bool may_make_maps_on_cpu,
+                                           bool* was_beside) {
+  const bool began_beside = num_side_by_side_.fetch_add(1) > 0;
+  BatchReport output = Try(run, options, may_make_maps_on_cpu);
+  *was_beside = num_side_by_side_.fetch_sub(1) > 1 || began_beside;
+  return output;
+}
+
 BatchReport DeviceArbiter::RunWithRetry(const RunOptions& options, const RunBatch& run) {
+  const bool is_on_cpu = num_contexts() == 0;
   {
     absl::ReaderMutexLock lock(&running_);
-    BatchReport output = Try(run, options, num_contexts() <= 1);
-    if (num_contexts() == 0 || !RanOutOfMemory(output)) return output;
+    bool was_beside = false;
+    BatchReport output = TryBesideOthers(options, run, num_contexts() <= 1, &was_beside);
+    const bool may_fit_alone = is_on_cpu ? output.host_is_full && was_beside : RanOutOfMemory(output);
+    if (!may_fit_alone) return output;
   }
   absl::WriterMutexLock lock(&running_);
-  return RunWithEverything(options, run);
+  return is_on_cpu ? Try(run, options, true) : RunWithEverything(options, run);
 }
 
 BatchReport DeviceArbiter::TryOnce(const RunOptions& options, const RunBatch& run) {
   absl::ReaderMutexLock lock(&running_);
-  return Try(run, options, false);
+  bool was_beside = false;
+  return TryBesideOthers(options, run, false, &was_beside);
 }
 
 BatchReport DeviceArbiter::RunExclusive(const RunOptions& options, const RunBatch& run) {

@@ -9,6 +9,7 @@
 // - Threads: thread-safe. Calls block while another batch runs alone. A std::bad_alloc from a batch becomes
 //   RESOURCE_EXHAUSTED.
 
+#include <atomic>
 #include <functional>
 #include <vector>
 
@@ -26,7 +27,7 @@ class DeviceArbiter {
   using RunBatch = std::function<BatchReport(const RunOptions&)>;
 
   // Runs the batch. If an attempt runs out of the GPU's memory, makes the next attempt, up to three. A batch on the CPU
-  // runs once.
+  // runs once, and once more alone if another batch ran beside it and the host's memory was full.
   //   1. beside other batches;
   //   2. alone, after every context has released its GPU memory; if the maps (levels and rulebooks) still do not fit
   //      the GPU, they are made on the CPU;
@@ -45,10 +46,14 @@ class DeviceArbiter {
   void Remove(CudaContext* context);
 
  private:
+  // Runs the batch beside others. Sets was_beside if another one ran when it began or when it ended.
+  BatchReport TryBesideOthers(const RunOptions& options, const RunBatch& run, bool may_make_maps_on_cpu,
+                              bool* was_beside) ABSL_SHARED_LOCKS_REQUIRED(running_);
   BatchReport RunWithEverything(const RunOptions& options, const RunBatch& run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_);
   size_t num_contexts() const;
 
-  absl::Mutex running_;        // shared by the batches that run
+  absl::Mutex running_;                   // shared by the batches that run
+  std::atomic<int> num_side_by_side_{0};  // batches in the first attempt of RunWithRetry, or in TryOnce
   mutable absl::Mutex mutex_;  // not held while a batch runs, so that contexts can be added and removed meanwhile
   std::vector<CudaContext*> contexts_ ABSL_GUARDED_BY(mutex_);
 };

@@ -1,16 +1,20 @@
 #include "engine/serving/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
+#include "engine/base/steady_time.h"
 #include "engine/executor/point_reader.h"
 #include "engine/runtime/available_memory.h"
 #include "engine/runtime/devices.h"
@@ -24,6 +28,7 @@
 #include "engine/serving/models/model_repository.h"
 #include "engine/serving/models/model_table.h"
 #include "engine/serving/models/plan_tuner.h"
+#include "engine/serving/short_sizes.h"
 #include "engine/serving/worker.h"
 #include "engine/tuner/plan_store.h"
 #include "kernels/core/thread_pool.h"
@@ -37,6 +42,31 @@ std::vector<int> NumWorkers(const std::vector<Device>& devices, int streams_per_
   for (const Device& device : devices) num_workers.push_back(device.is_cuda() ? streams_per_device : 1);
   return num_workers;
 }
+
+// On a CPU, requests that may take longer than this have a worker of their own, so that the short ones of others run
+// beside them and need not wait for their ends. No batch of several requests is longer either.
+constexpr absl::Duration kLongRequest = absl::Milliseconds(500);
+// How often a request runs that is predicted to take longer than Options::max_request_time.
+constexpr absl::Duration kTooLongPeriod = absl::Minutes(1);
+
+// Adds up the waiting tasks of the two batchers, by model. Thread-safe.
+class QueueDepths {
+ public:
+  explicit QueueDepths(EngineObserver* observer) : observer_(observer) {}
+
+  void Set(const std::string& model, size_t batcher, int64_t tasks) {
+    if (observer_ == nullptr) return;
+    absl::MutexLock lock(&mutex_);
+    std::array<int64_t, 2>& depths = depths_[model];
+    depths[batcher] = tasks;
+    observer_->OnQueueDepth(model, depths[0] + depths[1]);
+  }
+
+ private:
+  EngineObserver* const observer_;
+  absl::Mutex mutex_;
+  absl::flat_hash_map<std::string, std::array<int64_t, 2>> depths_ ABSL_GUARDED_BY(mutex_);
+};
 
 // Page-locked memory for clouds may take 1 / kPinnedShare of the process's memory limit, but at most kMaxPinnedBytes.
 constexpr int64_t kPinnedShare = 16;
@@ -68,11 +98,9 @@ class EngineImpl final : public Engine {
         pool_(options_.ResolvedThreads()),
         batch_bytes_(devices_.size()),
         plan_store_(options_.plan_dir),
-        batcher_({.max_queue_requests = options_.max_queue_requests,
-                  .max_queue_bytes = options_.max_queue_bytes,
-                  .num_workers = NumWorkers(devices_, options_.streams_per_device),
-                  .max_batch_bytes = [this](size_t device) { return MaxBatchBytes(device); },
-                  .observer = options_.observer}) {
+        queue_depths_(options_.observer),
+        batcher_(BatcherOptions(0)) {
+    if (!devices_.front().is_cuda()) long_batcher_ = std::make_unique<Batcher>(BatcherOptions(1));
     for (size_t i = 0; i < devices_.size(); ++i) arbiters_.push_back(std::make_unique<DeviceArbiter>());
     tuner_ = std::make_unique<PlanTuner>(PlanTuner::Options{.devices = &devices_,
                                                             .arbiters = &arbiters_,
@@ -96,20 +124,28 @@ class EngineImpl final : public Engine {
         contexts.emplace_back(device, std::move(context));
       }
     }
+    const size_t num_short = contexts.size();
+    if (long_batcher_ != nullptr) {
+      ASSIGN_OR_RETURN(ExecutionContext context, MakeContext(devices_.front(), &pool_));
+      contexts.emplace_back(0, std::move(context));
+    }
     for (auto& [device, context] : contexts) arbiters_[device]->Add(context.cuda.get());
     num_working_workers_ = static_cast<int>(contexts.size());
     std::vector<int> num_streams(devices_.size());
     for (auto& [device, context] : contexts) {
+      const bool is_for_long = workers_.size() >= num_short;
       workers_.push_back(
           std::make_unique<Worker>(Worker::Options{.stream = num_streams[device]++,
                                                    .device = device,
-                                                   .batcher = &batcher_,
+                                                   .batcher = is_for_long ? long_batcher_.get() : &batcher_,
+                                                   .is_for_long = is_for_long,
                                                    .observer = options_.observer,
                                                    .watchdog = watchdog_.get(),
                                                    .num_working_workers = &num_working_workers_,
                                                    .batch_bytes = &batch_bytes_[device],
                                                    .max_batch_bytes = [this](size_t of) { return MaxBatchBytes(of); },
                                                    .arbiter = arbiters_[device].get(),
+                                                   .short_sizes = &short_sizes_,
                                                    .captures = options_.captured_batches,
                                                    .on_device_failed = options_.on_device_failed},
                                    std::move(context)));
@@ -153,7 +189,9 @@ class EngineImpl final : public Engine {
     return ticket;
   }
 
-  bool Cancel(uint64_t ticket, DropReason reason) override { return batcher_.Cancel(ticket, reason); }
+  bool Cancel(uint64_t ticket, DropReason reason) override {
+    return batcher_.Cancel(ticket, reason) || (long_batcher_ != nullptr && long_batcher_->Cancel(ticket, reason));
+  }
 
   uint64_t Tune(TuneTask task) override {
     const uint64_t ticket = next_ticket_.fetch_add(1);
@@ -178,18 +216,66 @@ class EngineImpl final : public Engine {
 
   void Drain() override {
     tuner_->Stop();
-    batcher_.Stop();
-    batcher_.WaitUntilIdle();
+    for (Batcher* batcher : Batchers()) batcher->Stop();
+    for (Batcher* batcher : Batchers()) batcher->WaitUntilIdle();
     if (manager_ != nullptr) manager_->Stop();  // null if the workers did not start
   }
 
   void StopLoading() override { manager_->RequestStop(); }
 
-  void RefuseQueued() override { batcher_.StopAndRefuse(); }
+  void RefuseQueued() override {
+    for (Batcher* batcher : Batchers()) batcher->StopAndRefuse();
+  }
 
   std::string devices() const override { return JoinIds(devices_); }
 
  private:
+  // index: of the batcher, for queue_depths_.
+  Batcher::Options BatcherOptions(size_t index) {
+    return {.max_queue_requests = options_.max_queue_requests,
+            .max_queue_bytes = options_.max_queue_bytes,
+            .num_workers = NumWorkers(devices_, options_.streams_per_device),
+            .max_batch_bytes = [this](size_t device) { return MaxBatchBytes(device); },
+            .max_batch_time = kLongRequest,
+            .observer = options_.observer,
+            .on_queue_depth = [this, index](const std::string& model,
+                                            int64_t tasks) { queue_depths_.Set(model, index, tasks); }};
+  }
+
+  std::vector<Batcher*> Batchers() {
+    std::vector<Batcher*> batchers = {&batcher_};
+    if (long_batcher_ != nullptr) batchers.push_back(long_batcher_.get());
+    return batchers;
+  }
+
+  // Returns the batcher for the task by its predicted time, or why it takes too long.
+  absl::StatusOr<Batcher*> BatcherFor(const QueuedTask& queued) {
+    const ServedModel& model = *queued.model;
+    const WorkSize load = WorkSize::Of(queued.task);
+    absl::Duration predicted = absl::InfiniteDuration();  // on the fastest device
+    for (size_t i = 0; i < devices_.size(); ++i)
+      predicted = std::min(predicted, LatencyModel::Expected(model, i, load));
+    const bool is_short =
+        short_sizes_.IsShown(model.info.name, load.points, /*is_predicted=*/predicted <= kLongRequest, SteadyNow());
+    if (!is_short && predicted > options_.max_request_time && !MayRunTooLong()) {
+      return WithReason(
+          absl::InvalidArgumentError(absl::StrCat(
+              "the request's ", queued.task.num_points(), " points are predicted to take ",
+              absl::FormatDuration(absl::Trunc(predicted, absl::Milliseconds(1))), " of computing; the server allows ",
+              absl::FormatDuration(options_.max_request_time), " (--max_request_time). Send fewer points")),
+          error_reason::kTooManyPoints);
+    }
+    return is_short || long_batcher_ == nullptr ? &batcher_ : long_batcher_.get();
+  }
+
+  bool MayRunTooLong() {
+    const absl::Time now = SteadyNow();
+    absl::MutexLock lock(&too_long_mutex_);
+    if (now < next_too_long_) return false;
+    next_too_long_ = now + kTooLongPeriod;
+    return true;
+  }
+
   // Queues the task, or returns why it is refused.
   absl::Status Admit(QueuedTask& queued) {
     const InferTask& task = queued.task;
@@ -212,7 +298,8 @@ class EngineImpl final : public Engine {
     InferTask scan;  // shares the clouds' bytes
     if (tuner_->is_collecting()) scan = {.cloud = task.cloud, .sweeps = task.sweeps, .age_feature = task.age_feature};
     const ModelHandle handle = queued.model;
-    RETURN_IF_ERROR(batcher_.Push(queued));
+    ASSIGN_OR_RETURN(Batcher * batcher, BatcherFor(queued));
+    RETURN_IF_ERROR(batcher->Push(queued));
     tuner_->Offer(*handle, scan);
     return absl::OkStatus();
   }
@@ -220,7 +307,7 @@ class EngineImpl final : public Engine {
   absl::Status WarmUpWorkers(size_t device, const ServedModel& model) {
     absl::Status status;
     for (const std::unique_ptr<Worker>& worker : workers_) {
-      if (worker->device() == device) status.Update(worker->WarmUp(model));
+      if (worker->device() == device && !worker->is_for_long()) status.Update(worker->WarmUp(model));
     }
     return status;
   }
@@ -279,7 +366,12 @@ class EngineImpl final : public Engine {
   // Declared before its users, so it is destroyed after them.
   std::unique_ptr<ModelManager> manager_;
   std::unique_ptr<PlanTuner> tuner_;
+  QueueDepths queue_depths_;
+  ShortSizes short_sizes_{kLongRequest};
   Batcher batcher_;
+  std::unique_ptr<Batcher> long_batcher_;  // for requests longer than kLongRequest; null where GPUs serve
+  absl::Mutex too_long_mutex_;
+  absl::Time next_too_long_ ABSL_GUARDED_BY(too_long_mutex_) = SteadyNow() + kTooLongPeriod;
   std::unique_ptr<BatchWatchdog> watchdog_;  // null: batches are not watched
   std::vector<std::unique_ptr<Worker>> workers_;
   std::unique_ptr<MemoryTrimmer> memory_trimmer_;
@@ -300,6 +392,9 @@ absl::Status Engine::Options::Validate() const {
   }
   if (max_answer_bytes < 0) return absl::InvalidArgumentError(absl::StrCat("max_answer_bytes is ", max_answer_bytes));
   if (max_grid_bytes < 0) return absl::InvalidArgumentError(absl::StrCat("max_grid_bytes is ", max_grid_bytes));
+  if (max_request_time <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat("max_request_time is ", absl::FormatDuration(max_request_time)));
+  }
   if (streams_per_device < 1 || streams_per_device > kMaxStreamsPerDevice) {
     return absl::InvalidArgumentError(
         absl::StrCat("streams_per_device is ", streams_per_device, "; it must be 1 to ", kMaxStreamsPerDevice));

@@ -65,6 +65,9 @@ class Engine {
     // Called when a GPU is broken and will not work again: the process should drain and end. Called on one of the
     // engine's threads; must not block. May be empty.
     std::function<void(const absl::Status&)> on_device_failed;
+    // A request that is predicted to take more device time than this, run alone, is refused (TOO_MANY_POINTS). One in a
+    // minute runs nevertheless, so that predictions that are too high get corrected. Infinite: no limit.
+    absl::Duration max_request_time = absl::Seconds(30);
     // A batch that runs for longer than stuck_batch_time and longer than stuck_batch_factor (0 or more) times its
     // prediction is stuck (BatchWatchdog). A batch without a prediction may take 10 times stuck_batch_time. A request's
     // default timeout is a minute, so after that time usually no client waits any more. Model loads and searches of

@@ -177,9 +177,14 @@ BatchReport Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, 
                                                          .points = load.points,
                                                          .predicted = predicted});
     DelayAt(FaultSite::kSlowBatch);
+    const absl::Time began = SteadyNow();
     BatchReport output = executor_->Run(on_device.program, tasks, model.limits, options);
     last_run_ = SteadyNow();
+    if (options_.short_sizes != nullptr && tasks.size() == 1 && output.status.ok()) {
+      options_.short_sizes->Observe(model.info.name, load.points, last_run_ - began, last_run_);
+    }
     needed_bytes_ = std::max(needed_bytes_, output.bytes.total());
+    if (options_.is_for_long) ReleaseHostMemory(last_run_);
     SettleMemory();
     return output;
   };

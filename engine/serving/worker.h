@@ -1,8 +1,8 @@
 #pragma once
 
 // Worker is one thread with one execution context (on a GPU, one stream and its memory): it takes batches from the
-// batcher, runs them and answers their tasks. The engine owns the workers: one for the CPU, or streams_per_device for
-// each GPU.
+// batcher, runs them and answers their tasks. The engine owns the workers: two for the CPU, one of them for long
+// requests, or streams_per_device for each GPU.
 //
 // - Lifetime: the thread ends when the batcher has stopped and no task waits. The destructor waits for the thread, so
 //   the batcher must be stopped first.
@@ -33,6 +33,7 @@
 #include "engine/serving/admission/batcher.h"
 #include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/batch_watchdog.h"
+#include "engine/serving/short_sizes.h"
 #include "engine/tensor/infer_task.h"
 
 namespace voxserve {
@@ -40,15 +41,18 @@ namespace voxserve {
 class Worker {
  public:
   struct Options {
-    int stream = 0;                                   // index of the context among those of its device
-    size_t device = 0;                                // index of the context's device in the engine's list
-    Batcher* batcher = nullptr;                       // outlives the worker
+    int stream = 0;              // index of the context among those of its device
+    size_t device = 0;           // index of the context's device in the engine's list
+    Batcher* batcher = nullptr;  // outlives the worker
+    // True: the batcher's tasks take long. The context then keeps no memory between batches, and is not warmed up.
+    bool is_for_long = false;
     EngineObserver* observer = nullptr;               // outlives the worker; may be null
     BatchWatchdog* watchdog = nullptr;                // outlives the worker; null: its batches are not watched
     std::atomic<int>* num_working_workers = nullptr;  // of all devices; this worker included
     std::atomic<int64_t>* batch_bytes = nullptr;      // memory that all contexts of the device keep for batches
     MaxBatchBytes max_batch_bytes = UnlimitedBytes;
     DeviceArbiter* arbiter = nullptr;                           // the arbiter of the context's device
+    ShortSizes* short_sizes = nullptr;                          // learns from batches of one request; may be null
     bool captures = false;                                      // RunOptions::captures
     absl::Duration memory_age = absl::Minutes(1);               // how often the context's kept memory is checked
     std::function<void(const absl::Status&)> on_device_failed;  // called from the worker's thread; may be empty
@@ -69,6 +73,7 @@ class Worker {
   bool ReleaseIdleMemory(absl::Duration idle_time);
 
   size_t device() const { return options_.device; }
+  bool is_for_long() const { return options_.is_for_long; }
 
  private:
   void Loop();

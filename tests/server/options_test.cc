@@ -57,6 +57,7 @@ TEST(OptionsTest, ReadsEveryFlag) {
                                                              "--drain_timeout=1500ms",
                                                              "--stuck_batch_time=inf",
                                                              "--stuck_batch_factor=12.5",
+                                                             "--max_request_time=7s",
                                                              "--log_level=DEBUG",
                                                              "--log_format=JSON",
                                                              "--plan_dir=p/q",
@@ -94,6 +95,7 @@ TEST(OptionsTest, ReadsEveryFlag) {
   EXPECT_EQ(options.drain_timeout, absl::Milliseconds(1500));
   EXPECT_EQ(options.stuck_batch_time, absl::InfiniteDuration());
   EXPECT_EQ(options.stuck_batch_factor, 12.5);
+  EXPECT_EQ(options.max_request_time, absl::Seconds(7));
   EXPECT_EQ(options.log_level, LogLevel::kDebug);
   EXPECT_EQ(options.log_format, LogFormat::kJson);
   EXPECT_EQ(options.plan_dir, "p/q");
@@ -214,6 +216,8 @@ TEST(OptionsTest, ValuesOutOfRangeNameTheRange) {
               HasSubstr("--drain_timeout is '-1s'"));
   EXPECT_THAT(error_with([](Options& o) { o.stuck_batch_time = absl::ZeroDuration(); }),
               HasSubstr("--stuck_batch_time is '0', must be a time such as 10s or 500ms, of at least 1ms"));
+  EXPECT_THAT(error_with([](Options& o) { o.max_request_time = absl::ZeroDuration(); }),
+              HasSubstr("--max_request_time is '0'"));
   EXPECT_THAT(error_with([](Options& o) { o.stuck_batch_factor = -1; }), HasSubstr("--stuck_batch_factor is '-1'"));
   EXPECT_THAT(error_with([](Options& o) { o.stuck_batch_factor = std::nan(""); }), HasSubstr("0 to 1000000"));
   EXPECT_THAT(error_with([](Options& o) { o.model_poll_seconds = -0.5; }), HasSubstr("--model_poll_seconds is '-0.5'"));

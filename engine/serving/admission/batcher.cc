@@ -26,6 +26,9 @@ constexpr double kLeastCharge = 0.1;
 // The pause after std::bad_alloc, before the batcher tries again to form a batch or to expire tasks.
 constexpr absl::Duration kMemoryPause = absl::Milliseconds(5);
 
+// Added to the time after which a refused request could just be in time.
+constexpr absl::Duration kLeastRetryDelay = absl::Milliseconds(1);
+
 std::string Format(absl::Duration duration) {
   return absl::FormatDuration(absl::Trunc(duration, absl::Microseconds(100)));
 }
@@ -97,13 +100,16 @@ absl::StatusOr<std::unique_ptr<WaitingTask>> Batcher::Admit(const QueuedTask& ta
   const LatencyModel::Run predicted = latency_.PredictRun(
       model, waiting->load, queue_.WorkAhead(waiting->level, model, task.task.client), options_.max_batch_bytes, now);
   if (now + predicted.end > waiting->deadline) {
-    return Unmeetable(absl::StrCat("the answer is expected ", Format(predicted.end),
-                                   " from now, after the deadline in ", Format(waiting->deadline - now)));
+    return WithRetryDelay(
+        Unmeetable(absl::StrCat("the answer is expected ", Format(predicted.end), " from now, after the deadline in ",
+                                Format(waiting->deadline - now))),
+        predicted.end - (waiting->deadline - now) + kLeastRetryDelay);
   }
   if (predicted.start >= max_delay) {
-    return Unmeetable(absl::StrCat("the request is expected to wait ", Format(predicted.start),
-                                   " in the queue; the limit of model \"", model.info.name, "\" is ",
-                                   Format(max_delay)));
+    return WithRetryDelay(
+        Unmeetable(absl::StrCat("the request is expected to wait ", Format(predicted.start),
+                                " in the queue; the limit of model \"", model.info.name, "\" is ", Format(max_delay))),
+        predicted.start - max_delay + kLeastRetryDelay);
   }
   return waiting;
 }
@@ -164,7 +170,12 @@ void Batcher::End(WaitingTask* task, DropReason reason, absl::Status status, std
 // Called under the lock, so that the gauge gets changes in order.
 void Batcher::ObserveDepth(const std::string& model) const {
   try {
-    if (options_.observer != nullptr) options_.observer->OnQueueDepth(model, queue_.OfModel(model).requests);
+    const int64_t depth = queue_.OfModel(model).requests;
+    if (options_.on_queue_depth) {
+      options_.on_queue_depth(model, depth);
+    } else if (options_.observer != nullptr) {
+      options_.observer->OnQueueDepth(model, depth);
+    }
   } catch (const std::bad_alloc&) {  // then the gauge lacks this change
   }
 }
@@ -347,13 +358,14 @@ std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::
       if (static_cast<int64_t>(tasks.size()) >= max_requests || ++num_candidates > kMaxCandidates) return tasks;
       if (task->expiry <= now) continue;
       const InferTask& asked = task->queued.task;
-      if (!HaveSameTensors(lead->queued.task, asked) || load.points + task->load.points > limits.max_points) {
+      WorkSize grown = load;
+      grown += task->load;
+      if (!HaveSameTensors(lead->queued.task, asked) || grown.points > limits.max_points ||
+          LatencyModel::Expected(model, device, grown) > options_.max_batch_time) {
         if (task->latest_start < end) return tasks;
         must_end = std::min(must_end, task->latest_start);
         continue;
       }
-      WorkSize grown = load;
-      grown += task->load;
       const absl::Time grown_end = end_of(grown);
       // The task would be late, and take the place of another client's task.
       if (task->deadline < grown_end && turns.is_shared()) continue;

@@ -36,12 +36,12 @@
 //   tensors in the same type, since a batch computes and copies for every sample what one of its tasks asks for. The
 //   first task is the one whose turn it is, and further tasks join by turns. If workers are idle, the batch takes at
 //   most an equal share of the version's tasks, so that each idle worker gets one too. A task joins if the batch with
-//   the task fits the BatchLimits, and is predicted (by an upper bound) to meet every deadline that the batch without
-//   the task meets. A task that does not fit the limits, or asks for other tensors, is skipped if it can wait until
-//   this batch ends; otherwise no further task joins. A task that would miss its deadline in this batch is skipped if
-//   several clients have tasks at its level: it would be late and take the place of another client's task. If other
-//   versions have waiting tasks, a task joins only if its level is at least as urgent as the most urgent level among
-//   them.
+//   the task fits the BatchLimits and max_batch_time, and is predicted (by an upper bound) to meet every deadline that
+//   the batch without the task meets. A task that does not fit the limits, or asks for other tensors, is skipped if it
+//   can wait until this batch ends; otherwise no further task joins. A task that would miss its deadline in this batch
+//   is skipped if several clients have tasks at its level: it would be late and take the place of another client's
+//   task. If other versions have waiting tasks, a task joins only if its level is at least as urgent as the most urgent
+//   level among them.
 // - Expiry is exact: the batcher has a thread that sleeps until the first task expires.
 // - Threads: thread-safe. Only Pop and WaitUntilIdle block.
 
@@ -90,7 +90,12 @@ class Batcher {
     // For each device, the number of batches that run side by side. ServedModel::on_device has an entry for each.
     std::vector<int> num_workers = {1};
     MaxBatchBytes max_batch_bytes = UnlimitedBytes;  // called under the lock
+    // A task joins a batch only if the batch is then predicted to take no longer than this. So small tasks do not wait
+    // for seconds behind, or in, a batch of many large ones.
+    absl::Duration max_batch_time = absl::InfiniteDuration();
     EngineObserver* observer = nullptr;
+    // Called, under the lock, with the number of a model's waiting tasks; empty: OnQueueDepth of the observer.
+    std::function<void(const std::string& model, int64_t tasks)> on_queue_depth;
     std::function<absl::Time()> now = SteadyNow;
     bool has_timer = true;  // false: nothing expires unless ExpireDue is called
   };
@@ -106,7 +111,8 @@ class Batcher {
   // - UNAVAILABLE (DRAINING): the batcher has stopped;
   // - INVALID_ARGUMENT (BAD_PRIORITY): the model has no such priority level;
   // - DEADLINE_EXCEEDED: the deadline has passed (DEADLINE_EXPIRED), or the task is predicted to end after its deadline
-  //   or to wait for longer than max_queue_delay (DEADLINE_UNMEETABLE);
+  //   or to wait for longer than max_queue_delay (DEADLINE_UNMEETABLE, with the time after which it could be met as
+  //   the retry delay);
   // - RESOURCE_EXHAUSTED: the model's queue is full (QUEUE_FULL, with a retry delay), or there is no host memory
   //   (OUT_OF_MEMORY).
   // If the task replaces another one in a full queue, the `done` of the replaced task gets QUEUE_FULL. If the model has

@@ -127,5 +127,37 @@ TEST(BatchBudgetTest, WhoWouldExpireInTheQueueIsRefusedAtOnce) {
   fake->Finished(running, {std::nullopt});
 }
 
+TEST(BatchBudgetTest, ABatchOfSeveralIsNoLongerThanItMayBe) {
+  FakeBatcher fake({.max_batch_time = absl::Milliseconds(12)});
+  const auto size_of_batch = [&](uint64_t first) {
+    for (uint64_t i = 0; i < 4; ++i) EXPECT_TRUE(fake.Push(first + i, {.client = i % 2 == 0 ? "a" : "b"}).ok());
+    const size_t size = fake.Pop().size();
+    while (!fake.Pop().empty()) {
+    }
+    return size;
+  };
+  EXPECT_EQ(size_of_batch(1), 4u) << "nothing is known";
+  fake.Teach();
+  EXPECT_EQ(size_of_batch(11), 2u) << "two take 10 ms, three take 14 ms";
+  fake.Teach(/*slowdown=*/10);
+  EXPECT_EQ(size_of_batch(21), 1u) << "one that takes longer runs alone";
+}
+
+// A batch runs for 60 ms. What cannot be in time behind it is refused at once, and told when another try is in time.
+TEST(BatchBudgetTest, WhoIsRefusedBehindALongBatchIsToldWhenToTryAgain) {
+  FakeBatcher fake;
+  fake.Teach(/*slowdown=*/10);
+  ASSERT_TRUE(fake.Push(1).ok());
+  ASSERT_THAT(fake.Pop(), ElementsAre(1));
+  const FakeBatcher::TaskOptions hurried = {.timeout = absl::Milliseconds(100), .client = "other"};
+  const absl::Status refused = fake.Push(2, hurried);
+  EXPECT_EQ(ReasonOf(refused), error_reason::kDeadlineUnmeetable);
+  const absl::Duration delay = RetryDelayOf(refused);
+  EXPECT_GT(delay, absl::ZeroDuration());
+  EXPECT_LE(delay, absl::Milliseconds(60));
+  fake.clock.AdvanceTo(fake.clock.now() + delay);
+  EXPECT_TRUE(fake.Push(3, hurried).ok());
+}
+
 }  // namespace
 }  // namespace voxserve::batch_budget_test

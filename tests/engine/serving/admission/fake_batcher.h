@@ -50,6 +50,7 @@ struct FakeBatcher {
     int64_t max_queue_bytes = 1'000'000'000;
     std::vector<int> num_workers = {1};
     MaxBatchBytes max_batch_bytes = UnlimitedBytes;
+    absl::Duration max_batch_time = absl::InfiniteDuration();
   };
   struct TaskOptions {
     int64_t points = 1;
@@ -66,6 +67,7 @@ struct FakeBatcher {
                  .max_queue_bytes = options.max_queue_bytes,
                  .num_workers = std::move(options.num_workers),
                  .max_batch_bytes = std::move(options.max_batch_bytes),
+                 .max_batch_time = options.max_batch_time,
                  .observer = &observer,
                  .now = [this] { return clock.now(); },
                  .has_timer = false}) {}
