@@ -282,7 +282,7 @@ TEST(SharedMemoryOffTest, WithoutAPrefixNothingIsServed) {
 }
 
 // Four clients take all regions. Who has none gets one that has not been used for a while, and never one in use.
-TEST(SharedMemoryTest, UnusedRegionsGiveWayToAClientWithoutAny) {
+TEST(SharedMemoryPlacesTest, UnusedRegionsGiveWayToAClientWithoutAny) {
   const Object object("0123456789");
   absl::Time now = absl::UnixEpoch() + absl::Hours(1);
   SharedMemory memory("/voxserve-", [&now] { return now; });
