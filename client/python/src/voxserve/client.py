@@ -34,7 +34,8 @@ class Client(ClientBase[grpc.Channel]):
         ipv4:10.0.0.1:8500,10.0.0.2:8500 lists them. Calls are then balanced over the servers, by their load if the
         installed gRPC supports it (weighted_round_robin), else in turn.
     timeout: the default timeout of a call in seconds; None for no limit. A method's own timeout overrides it.
-    max_message_bytes: the largest request, and the largest answer.
+    max_message_bytes: the largest request, and the largest answer. grpcio before 1.84 has taken the memory of a larger
+        answer when it refuses it.
     channels: the number of connections (1 to 256); calls use them in turn.
     tls_ca: a PEM file with the root certificates that the server's certificate must be signed by; "" for no TLS.
     tls_certificate, tls_key: PEM files with the client's certificate and private key, for a server that requires them.
