@@ -215,6 +215,10 @@ COORDINATES: dict[str, tuple[Any, ...]] = {
     "one_axis": (lambda y: joined(y, y.C[:, 3].float()[:, None] / 7, (-y.C[:, 2]).unsqueeze(1)),),
     "stacked": (lambda y: joined(y, torch.stack([y.C[:, 1], 2 * y.C[:, 3]], dim=1).to(torch.float32)),),
     "embedded": (lambda y, part: y.F + part(positions(y)).relu(), nn.Linear(3, 6)),
+    "normalized": (
+        lambda y, part: y.F + part(y.C[:, 1:].to(y.F)),
+        nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 6)),
+    ),
     "distance": (lambda y: joined(y, positions(y).norm(dim=1, keepdim=True)),),
     "weighted": (lambda y: y.F * (positions(y)[:, :1] * 0.1),),
     "coarse": (lambda y, down: coarse(down(y)),),
@@ -240,7 +244,7 @@ def test_coordinates_are_features(tmp_path: Path, kind: str) -> None:
 def test_coordinates_of_spconv_have_their_axes(tmp_path: Path, axes: str) -> None:
     spconv = load("spconv.pytorch")
 
-    class Located(nn.Module):
+    class Down(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.down = spconv.SparseConv3d(CHANNELS, 6, 3, stride=2, padding=1, bias=True)
@@ -251,12 +255,37 @@ def test_coordinates_of_spconv_have_their_axes(tmp_path: Path, axes: str) -> Non
                 torch.cat([y.features, y.indices[:, 1:].float() * torch.tensor([1.0, 10.0, 100.0])], 1)
             )
 
-    exported, comparison = round_trip(
-        tmp_path, networks.randomize(Located()), networks.spconv_example(spconv), axes=axes
-    )
+    exported, comparison = round_trip(tmp_path, networks.randomize(Down()), networks.spconv_example(spconv), axes=axes)
     assert comparison.skipped == {}
     (node,) = (n for n in parse(exported.network).nodes if n.WhichOneof("op") == "site_coordinates")
     assert list(node.site_coordinates.scale) == ([100, 10, 1] if axes == "zyx" else [1, 10, 100])
+
+
+class Located(nn.Module):
+    """Joins coordinates to the features before it makes a sparse tensor."""
+
+    def __init__(self, change: Any) -> None:
+        super().__init__()
+        self.change = change
+        self.conv = load("spconv.pytorch").SubMConv3d(CHANNELS + 3, 6, 3, bias=True)
+
+    def forward(self, inputs: Any) -> Any:
+        features, indices = inputs["features"], inputs["indices"]
+        rows = torch.cat([features, indices[:, 1:].to(features) * 0.1 - 1], 1)
+        shape = inputs["shape"]
+        return self.conv(load("spconv.pytorch").SparseConvTensor(rows, self.change(indices), shape, 2))
+
+
+def test_coordinates_are_features_before_a_sparse_tensor_is_made(tmp_path: Path) -> None:
+    sparse = networks.spconv_example(load("spconv.pytorch"))
+    inputs = {"features": sparse.features, "indices": sparse.indices, "shape": sparse.spatial_shape}
+    options = {"axes": "zyx", "features": "features"}
+    _, comparison = round_trip(tmp_path, networks.randomize(Located(lambda indices: indices)), inputs, **options)
+    assert comparison.skipped == {}
+    assert list(comparison.outputs()) == ["output"]
+    other = Located(lambda indices: torch.cat([indices[:, :1], indices[:, 1:].flip(1)], 1))
+    with pytest.raises(ExportError, match="are not those of the sparse tensor that is made after"):
+        from_torch(networks.randomize(other), inputs, **options)
 
 
 @pytest.mark.parametrize(

@@ -219,5 +219,37 @@ TEST_P(RowOperatorsTest, NumbersOutsideOfTheTableGetTheIgnoreLabel) {
   EXPECT_EQ(output.samples[0].counts.not_finite, 4);
 }
 
+// 0 / 0 is NaN: the point gets the ignore label and scores of 0, and is counted. Its neighbours keep their labels, also
+// where each is the only point of its cloud. A cloud without points is answered.
+TEST_P(RowOperatorsTest, AQuotientOfZeroByZeroGetsTheIgnoreLabel) {
+  GraphBuilder b(190);
+  const int points = b.PointFeatures();
+  const int ratio = b.Elementwise(points, points, kernels::Elementwise::kDivide);
+  const int length = b.RowNorm(ratio, RowNorm::kLength);
+  const Graph graph = b.Finish(b.Linear(b.Elementwise(ratio, length, kernels::Elementwise::kSubtract), 3, true));
+  const auto runner = DeviceRunner::Create({.device = GetParam()});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const auto program = (*runner)->Compile(graph, {.device = GetParam()});
+  ASSERT_TRUE(program.ok()) << program.status();
+  const std::vector<std::vector<float>> clouds = {
+      {1, 1, 1, 0.5f, 2, 1, 1, 0, 3, 1, 1, -2}, {2, 1, 1, 0}, {3, 1, 1, -2}, {}};
+  const std::vector<std::vector<bool>> are_finite = {{true, false, true}, {false}, {true}, {}};
+  std::vector<PointCloud> batch;
+  for (const std::vector<float>& values : clouds) {
+    batch.push_back(*PointCloud::FromFloats({"x", "y", "z", "f"}, values.data(), values.size() / 4));
+  }
+  const BatchReport output = (*runner)->Run(*program, {&batch[0], &batch[1], &batch[2], &batch[3]}, true);
+  ASSERT_TRUE(output.status.ok()) << output.status;
+  for (size_t sample = 0; sample < clouds.size(); ++sample) {
+    const auto& result = output.samples[sample];
+    int64_t not_finite = 0;
+    for (size_t i = 0; i < are_finite[sample].size(); ++i) {
+      EXPECT_EQ(result.labels()[i] != 255, are_finite[sample][i]) << sample << ", " << i;
+      not_finite += are_finite[sample][i] ? 0 : 1;
+    }
+    EXPECT_EQ(result.counts.not_finite, not_finite) << sample;
+  }
+}
+
 }  // namespace
 }  // namespace voxserve::row_operators_test

@@ -50,6 +50,7 @@ def record(module: Any, inputs: Any, path: str | Path = "reference.npz", *, inte
         warnings.warn(text, stacklevel=2)
     if recorder.input is None:
         raise ValueError("the inputs have no sparse tensor, and the module's parts are given none")
+    recorder.input = _given(inputs, recorder.input)
     outputs = {name: rows for name, value in named(result) if (rows := recorder.result_rows(value)) is not None}
     if not outputs:
         raise ValueError("the module returns no tensor")
@@ -127,6 +128,18 @@ class _Recorder:
     @property
     def _num_voxels(self) -> int:
         return 0 if self.input is None else len(self.input.values)
+
+
+def _given(inputs: Any, first: Rows) -> Rows:
+    """Returns the rows that the module is given. A module may change them before it makes its first sparse tensor, as
+    by coordinates that it joins to them; of one tensor of features, in their order, they are known. first: the rows of
+    the first sparse tensor.
+    """
+    values = list(inputs.values()) if isinstance(inputs, dict) else []
+    tables = [_values(v) for v in values if getattr(v, "ndim", 0) == 2 and v.is_floating_point()]
+    if len(tables) != 1 or len(tables[0]) != len(first.values) or _has_rows(tables[0], first.values):
+        return first
+    return Rows(tables[0], first.coordinates)
 
 
 def _has_rows(source: Any, rows: Any) -> bool:

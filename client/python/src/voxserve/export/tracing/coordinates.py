@@ -1,9 +1,9 @@
 """Follows the coordinates of sites that a module uses as features, such as torch.cat([x.F, 0.05 * x.C[:, 1:]], 1).
 
 Coordinates are plain tensors in a trace. While the module runs, each call of torch is seen: a tensor of integers that
-equals the coordinates of a level is recognized by its values, and columns of it that constants scale and shift are
-followed. Where such a tensor meets traced features, or a function of features such as a linear layer, it becomes a
-traced tensor of its own. Everything else stays as it is.
+equals the coordinates of a level is recognized by its values, and before the first sparse tensor by its shape. Columns
+of it that constants scale and shift are followed. Where such a tensor meets traced features, or a function of features
+such as a linear layer, it becomes a traced tensor of its own. Everything else stays as it is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from voxserve.arrays import array_of
 from voxserve.export.tracing import scatter
 from voxserve.export.tracing.graph import Graph, Level, Place
 from voxserve.export.tracing.refusal import RefusalError
-from voxserve.export.tracing.traced import Traced, wrap
+from voxserve.export.tracing.traced import Traced, unwrapped, wrap
 
 _SAMPLE = -1  # Column.axis of the column with the sample's number
 _LARGEST_EXACT = 2048.0  # float16 has every whole number up to this one
@@ -46,6 +46,7 @@ class Columns:
 
     level: Level
     columns: tuple[Column, ...]
+    sites: Any  # [N, 1 + D] the level's, or what is taken for them before the first sparse tensor
     is_flat: bool = False
 
 
@@ -63,6 +64,8 @@ class Following(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if not self._graph.axes or name in ("__get__", "__set__", "_make_subclass"):
             return func(*args, **kwargs)
+        if name in _LIKE and args and isinstance(args[0], torch.Tensor) and not isinstance(args[0], Traced):
+            args, kwargs, types = unwrapped(args), unwrapped(kwargs), ()  # features are only the example of a type
         found, is_traced = self._found(args), any(issubclass(t, Traced) for t in types)
         is_derived = self._has_derived(args)
         if is_traced and is_derived and name in _JOINING:
@@ -119,12 +122,15 @@ class Following(TorchFunctionMode):
         order = [0, *(1 + a for a in axes)]
         values = array_of(tensor.as_subclass(torch.Tensor))[:, order]
         for level in self._graph.levels:
+            if level.coordinates is None and len(values) == self._graph.num_rows:
+                whole = (Column(_SAMPLE), *(Column(axes.index(a)) for a in range(len(axes))))
+                return Columns(level, whole, values.astype(np.int64))
             if level.coordinates is None or len(level.coordinates) != len(values):
                 continue
             for stride in dict.fromkeys(((1,) * len(axes), level.stride)):
                 if np.array_equal(values, level.coordinates * (1, *stride)):
                     columns = (Column(axes.index(a), float(stride[axes.index(a)])) for a in range(len(axes)))
-                    return Columns(level, (Column(_SAMPLE), *columns))
+                    return Columns(level, (Column(_SAMPLE), *columns), level.coordinates)
         return None
 
     def _forget(self, tensor: torch.Tensor) -> None:
@@ -153,10 +159,12 @@ class Following(TorchFunctionMode):
         if len(by_axis) != len(set(listed)):
             raise RefusalError("one axis's coordinates with two scales are used as features: join them afterwards")
         whole = [by_axis.get(axis, Column(axis)) for axis in range(dimension)]
-        sites = level.sites()
+        sites = columns.sites
         expected = np.stack([sites[:, 1 + c.axis] * c.scale + c.shift for c in listed], axis=1).reshape(values.shape)
         if not np.allclose(values, expected, rtol=1e-5, atol=1e-5 * float(np.abs(expected).max(initial=0))):
             raise _refusal()
+        if level.coordinates is None:
+            self._graph.assumed.append(sites)
         if np.abs(expected).max(initial=0) > _LARGEST_EXACT:
             self._graph.warn(
                 f"coordinates up to {np.abs(expected).max():.0f} are features: float16 does not have all whole numbers "
@@ -188,6 +196,7 @@ _SAME = (
     "alias",
 )
 _SCALING = ("add", "sub", "rsub", "mul", "multiply", "div", "true_divide", "divide", "neg", "negative")
+_LIKE = ("to", "type_as", "expand_as", "view_as", "reshape_as")
 _INDEXING = ("getitem", "setitem", "index_select", "gather", "embedding", "repeat_interleave", *scatter.NAMES)
 _JOINING = ("cat", "concat", "concatenate", "stack")
 _FEATURES = (
@@ -321,5 +330,7 @@ def _joined(name: str, args: Any, kwargs: Any, columns_of: Callable[[Any], Colum
     for part in parts:
         if part is None or part.level is not first.level or part.is_flat != (name == "stack"):
             return None
+        if not np.array_equal(part.sites, first.sites):
+            return None
         joined += part.columns
-    return Columns(first.level, tuple(joined))
+    return Columns(first.level, tuple(joined), first.sites)

@@ -360,7 +360,9 @@ def warn_of_half(graph: Graph) -> None:
 
 
 def _cast(call: Call) -> Any:
-    if call.name in ("half", "bfloat16") or any(a in (torch.float16, torch.bfloat16) for a in call.args[1:]):
+    if call.name in ("half", "bfloat16") or any(
+        isinstance(a, torch.dtype) and a in (torch.float16, torch.bfloat16) for a in call.args[1:]
+    ):
         warn_of_half(call.graph)
     return call.args[0]
 

@@ -95,6 +95,9 @@ class Graph:
     warnings: list[str] = field(default_factory=list)
     last_module: str = ""  # the path of the last module that was traced completely
     num_features: int = 0
+    num_rows: int = 0  # of the example's features
+    # [N, 1 + D] each: what is a feature, as the voxels' sites, before the module makes its first sparse tensor
+    assumed: list[Values] = field(default_factory=list)
     stored: set[int] = field(default_factory=set)  # addresses of the module's parameters and buffers
     paired: dict[Any, Any] = field(default_factory=dict)  # strided convolutions, by their library's key
     levels: list[Level] = field(default_factory=list)

@@ -95,7 +95,7 @@ def _traced_example(graph: Graph, example: Any, features: str) -> Any:
 
     def traced(tensor: Any) -> Any:
         found.append(tensor)
-        graph.num_features = int(tensor.shape[1])
+        graph.num_rows, graph.num_features = map(int, tensor.shape)
         return wrap(tensor.detach().clone(), Place("sites", INPUT, graph.input_level), graph)
 
     def replaced(value: Any, key: str = "") -> Any:

@@ -53,6 +53,11 @@ def note(tensor: Any) -> None:
     if any(s != 1 for s in unit):
         raise RefusalError(f"the example's tensor stride is {list(unit)}, not 1")
     level.coordinates = graph.sites_of(coordinates)
+    if any(not np.array_equal(sites, level.coordinates) for sites in graph.assumed):
+        raise RefusalError(
+            "integers that are used as features, as coordinates, are not those of the sparse tensor that is made "
+            "after: take the coordinates of the sparse tensor, or features of the example"
+        )
     level.stride = (1,) * dimension
     level.shape = _shape(graph, tensor)
     if kind_of(tensor) == "torchsparse" and _has_the_sample_last(array_of(coordinates)):

@@ -15,12 +15,8 @@ from voxserve.export.tracing.refusal import RefusalError
 # Functions that return a tensor's shape and none of its values, or make constants of its size.
 _SHAPES = ("size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "element_size", "__len__")
 _TRAITS = ("is_contiguous", "is_floating_point", "is_complex", "is_same_size", "get_device", "data_ptr", "__hash__")
-_AS_ANOTHER = (
-    "expand_as",
-    "view_as",
-    "reshape_as",
-    "type_as",
-)  # these read nothing but the traits of the second tensor
+# Functions that read no values of their second tensor.
+_AS_ANOTHER = ("expand_as", "view_as", "reshape_as", "type_as", "to")
 _TEXTS = ("__repr__", "__format__", "__str__")
 _CONSTANTS = ("zeros_like", "ones_like", "empty_like", "new_zeros", "new_ones", "new_empty", "new_tensor", "new_full")
 _ABOUT = frozenset((*_SHAPES, *_TRAITS, *_TEXTS, *_CONSTANTS, "requires_grad_"))
