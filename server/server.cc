@@ -326,7 +326,7 @@ void Server::StartGuards() {
                                 return StrayGuard::Reading{
                                     .uploads = std::max<int64_t>(0, services_->NumReading(peer) - info), .small = info};
                               },
-                          .busy_share = [this] { return poller_threads_.BusyShareSinceLastCall(); },
+                          .threads = [this] { return poller_threads_.UseSinceLastCall(); },
                           .on_flood = [this](const std::string& peer, int64_t bytes) { OnStrayBytes(peer, bytes); }});
   upload_guard_ = std::make_unique<UploadGuard>(UploadGuard::Options{
       .max_bytes = max_upload_bytes,

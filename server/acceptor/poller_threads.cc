@@ -8,31 +8,33 @@
 
 namespace voxserve {
 
-double PollerThreads::BusyShareSinceLastCall() {
-  if (awake_ns_.empty()) {
+PollerThreads::Use PollerThreads::UseSinceLastCall() {
+  const bool is_first = times_.empty();
+  if (is_first) {
     std::error_code error;
     for (const auto& folder : std::filesystem::directory_iterator("/proc/self/task", error)) {
       std::string name;
       std::ifstream file(folder.path() / "comm");
-      if (std::getline(file, name) && name == name_) awake_ns_.emplace(folder.path() / "schedstat", 0);
+      if (std::getline(file, name) && name == name_) times_.emplace(folder.path() / "schedstat", Times());
     }
-    last_call_ = absl::InfinitePast();
   }
   const absl::Time now = now_();
   const double elapsed_ns = absl::ToDoubleNanoseconds(now - std::exchange(last_call_, now));
-  double least = awake_ns_.empty() ? 0 : 1;
-  for (auto& [path, awake_ns] : awake_ns_) {
+  Use use{.busy_share = 1};
+  for (auto& [path, times] : times_) {
     std::ifstream file(path);
-    int64_t running_ns = 0;
-    int64_t waiting_ns = 0;  // for a processor
-    if (!(file >> running_ns >> waiting_ns)) {
-      awake_ns_.clear();  // the thread has ended
-      return 0;
+    Times read;
+    if (!(file >> read.running_ns >> read.waiting_ns)) {
+      times_.clear();  // the thread has ended
+      return {};
     }
-    const int64_t before_ns = std::exchange(awake_ns, running_ns + waiting_ns);
-    least = std::min(least, static_cast<double>(awake_ns - before_ns) / elapsed_ns);
+    const Times before = std::exchange(times, read);
+    const auto running_ns = static_cast<double>(read.running_ns - before.running_ns);
+    use.busy_share =
+        std::min(use.busy_share, (running_ns + static_cast<double>(read.waiting_ns - before.waiting_ns)) / elapsed_ns);
+    use.cpu_seconds += running_ns * 1e-9;
   }
-  return least;
+  return is_first ? Use() : use;
 }
 
 }  // namespace voxserve

@@ -26,15 +26,25 @@ class PollerThreads {
   explicit PollerThreads(std::string name = "nexting_thread", std::function<absl::Time()> now = SteadyNow)
       : name_(std::move(name)), now_(std::move(now)) {}
 
-  // Returns the share of the time since the last call, from 0 to 1, in which the least busy of the threads did not
-  // sleep. Returns 0 at the first call, if there are no such threads, and where the system does not tell.
-  double BusyShareSinceLastCall();
+  struct Use {
+    double busy_share = 0;   // of the time, from 0 to 1, in which the least busy of the threads did not sleep
+    double cpu_seconds = 0;  // that all threads have run
+  };
+
+  // Returns what the threads have done since the last call. All is 0 at the first call, if there are no such threads,
+  // and where the system does not tell.
+  Use UseSinceLastCall();
 
  private:
+  struct Times {
+    int64_t running_ns = 0;
+    int64_t waiting_ns = 0;  // for a processor
+  };
+
   const std::string name_;
   const std::function<absl::Time()> now_;
   absl::Time last_call_ = absl::InfinitePast();
-  std::map<std::string, int64_t> awake_ns_;  // by the file of a thread
+  std::map<std::string, Times> times_;  // by the file of a thread
 };
 
 }  // namespace voxserve

@@ -54,6 +54,7 @@ void StrayGuard::Look(const std::map<std::string, SocketTraffic>& traffic, absl:
     }
     const auto news = looked_at_.find(peer);
     Update(peer, its_traffic, news == looked_at_.end() ? News() : news->second, elapsed, known->second);
+    quiet_bytes_ += known->second.recent[turn_];
     Judge(peer, known->second);
     ++known;
   }
@@ -135,8 +136,9 @@ void StrayGuard::JudgeBusyThreads(absl::Time now) {
   const bool is_quiet = looked_at_.empty() && quiet_since_ != absl::InfiniteFuture();
   if (is_quiet && now - quiet_since_ < kMostBusyTime) return;
   const absl::Time quiet_since = std::exchange(quiet_since_, now);
-  const double busy_share = options_.busy_share();
-  if (!is_quiet || busy_share < kBusyShare) return;
+  const double bytes = std::exchange(quiet_bytes_, 0);
+  const PollerThreads::Use use = options_.threads();
+  if (!is_quiet || use.busy_share < kBusyShare || bytes > kBytesPerCpuSecond * use.cpu_seconds) return;
   bool is_found = false;
   for (const auto& suspect : suspects) {
     if (suspect->second.brought_at <= quiet_since) continue;

@@ -44,6 +44,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "server/acceptor/poller_threads.h"
 #include "server/sockets/peer.h"
 #include "server/sockets/socket_traffic.h"
 
@@ -61,6 +62,8 @@ class StrayGuard {
   static constexpr double kRefillBytesPerSecond = 8 << 20;
   static constexpr absl::Duration kMostBusyTime = absl::Milliseconds(500);
   static constexpr double kBusyShare = 0.8;
+  // gRPC takes 900 MB of messages of 60 MB in a second, and 500 MB over TLS, of GOAWAY frames 30 MB.
+  static constexpr double kBytesPerCpuSecond = 200e6;
 
   // Calls of a peer that still read their message.
   struct Reading {
@@ -76,8 +79,8 @@ class StrayGuard {
       return ClientOf(peer);
     };
     std::function<Reading(const std::string& peer)> reading;
-    // Returns how busy the least busy of gRPC's threads was since the last call, from 0 to 1 (PollerThreads).
-    std::function<double()> busy_share;
+    // Returns how busy gRPC's threads were since the last call.
+    std::function<PollerThreads::Use()> threads;
     // Called once with a peer that has too many stray bytes. bytes: those that no call can have left; 0 if all may be
     // of ended calls. The peer may have closed its connection by itself: its client has then left too many stray bytes
     // behind.
@@ -130,14 +133,15 @@ class StrayGuard {
   static bool IsSuspect(const Connection& connection);
 
   const Options options_;
-  // The looks alone use these.
+  // The looks alone use these members.
   std::map<std::string, Connection> connections_;  // by peer, at the last look
   std::map<std::string, double> used_;             // of max_client_bytes, by client; only those above 0
   absl::flat_hash_map<std::string, News> looked_at_;
   absl::Time last_look_ = absl::InfiniteFuture();
   int turn_ = 0;  // where in `recent` this look writes
-  // Since then there have been suspects, and no call and no message. The last call of busy_share was at that time.
+  // Since then there have been suspects, and no call and no message. The last call of `threads` was at that time.
   absl::Time quiet_since_ = absl::InfiniteFuture();
+  double quiet_bytes_ = 0;  // that all connections have brought since then
   absl::Mutex mutex_;
   absl::flat_hash_map<std::string, News> news_ ABSL_GUARDED_BY(mutex_);  // by peer, since the last look
 };

@@ -8,6 +8,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "tests/support/await_true.h"
 
 namespace voxserve::poller_threads_test {
 namespace {
@@ -40,22 +41,22 @@ class Thread {
 
 // Returns the share in the next 300 ms.
 double Share(PollerThreads& threads) {
-  threads.BusyShareSinceLastCall();
+  threads.UseSinceLastCall();
   absl::SleepFor(absl::Milliseconds(300));
-  return threads.BusyShareSinceLastCall();
+  return threads.UseSinceLastCall().busy_share;
 }
 
 TEST(PollerThreadsTest, WithoutThreadsNoneIsBusy) {
   PollerThreads threads("no_such_thread");
-  EXPECT_EQ(threads.BusyShareSinceLastCall(), 0);
-  EXPECT_EQ(threads.BusyShareSinceLastCall(), 0);
+  EXPECT_EQ(threads.UseSinceLastCall().busy_share, 0);
+  EXPECT_EQ(threads.UseSinceLastCall().busy_share, 0);
 }
 
 TEST(PollerThreadsTest, ThreadsThatComputeAreBusyAlsoOnABusyMachine) {
   Thread one(/*sleeps=*/false);
   Thread other(/*sleeps=*/false);
   PollerThreads threads(kName);
-  EXPECT_EQ(threads.BusyShareSinceLastCall(), 0) << "nothing is known before the first call";
+  EXPECT_EQ(threads.UseSinceLastCall().busy_share, 0) << "nothing is known before the first call";
   // The system adds the time that a thread waits for a processor when it gets one, so a single share may be too small.
   double most = 0;
   for (int i = 0; i < 30 && most < 0.8; ++i) most = std::max(most, Share(threads));
@@ -69,13 +70,25 @@ TEST(PollerThreadsTest, OneThatSleepsHasTimeForAll) {
   EXPECT_LT(Share(threads), 0.2);
 }
 
+TEST(PollerThreadsTest, CountsTheTimeThatThreadsRan) {
+  Thread one(/*sleeps=*/false);
+  PollerThreads threads(kName);
+  EXPECT_EQ(threads.UseSinceLastCall().cpu_seconds, 0);
+  double seconds = 0;
+  EXPECT_TRUE(support::AwaitTrue([&] {
+    const double more = threads.UseSinceLastCall().cpu_seconds;
+    EXPECT_GE(more, 0);
+    return (seconds += more) > 0.2;
+  }));
+}
+
 TEST(PollerThreadsTest, ThreadsThatHaveEndedAreForgotten) {
   PollerThreads threads(kName);
   {
     Thread one(/*sleeps=*/true);
     EXPECT_LT(Share(threads), 0.2);
   }
-  EXPECT_EQ(threads.BusyShareSinceLastCall(), 0);
+  EXPECT_EQ(threads.UseSinceLastCall().busy_share, 0);
   Thread next(/*sleeps=*/false);
   double most = 0;
   for (int i = 0; i < 30 && most < 0.8; ++i) most = std::max(most, Share(threads));

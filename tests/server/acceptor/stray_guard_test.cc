@@ -37,7 +37,7 @@ class StrayGuardTest : public testing::Test {
                 .max_upload_bytes = 16 * kMessage,
                 .max_client_bytes = 16 * kMessage,
                 .reading = [this](const std::string& peer) { return reading_[peer]; },
-                .busy_share = [this] { return busy_share_; },
+                .threads = [this] { return use_; },
                 .on_flood = [this](const std::string& peer, int64_t bytes) { floods_.emplace_back(peer, bytes); }}) {}
 
   void Receive(const std::string& peer, int64_t bytes) {
@@ -65,7 +65,7 @@ class StrayGuardTest : public testing::Test {
 
   std::map<std::string, SocketTraffic> traffic_;
   std::map<std::string, StrayGuard::Reading> reading_;
-  double busy_share_ = 0;
+  PollerThreads::Use use_;
   std::vector<std::pair<std::string, int64_t>> floods_;
   absl::Time now_ = absl::FromUnixSeconds(1'000'000);
   StrayGuard guard_;
@@ -273,7 +273,7 @@ TEST_F(StrayGuardTest, WhoKeepsAllThreadsBusyIsEndedBesideAnUpload) {
     Receive(peer, 2 * kMiB);
   }
   Settle();
-  busy_share_ = 0.9;
+  use_ = {.busy_share = 0.9, .cpu_seconds = 1};
   for (int i = 0; i < 5; ++i) {
     Receive(kOne, kMiB);  // kOther waits, as everybody else
     Look();
@@ -294,14 +294,14 @@ TEST_F(StrayGuardTest, ALongHeaderIsEndedThoughItBringsNothingMeanwhile) {
   Receive(kOne, 3 * kMiB);
   Receive(kOther, 2 * kMiB);
   Settle();
-  busy_share_ = 0.9;
+  use_ = {.busy_share = 0.9, .cpu_seconds = 1};
   for (int i = 0; i < 18; ++i) Look();
   EXPECT_THAT(floods_, ElementsAre(Pair(kOne, 0)));
 }
 
 TEST_F(StrayGuardTest, BusyThreadsThatTellOfCallsAreAtWork) {
   reading_[kOne].uploads = 1;
-  busy_share_ = 0.9;
+  use_ = {.busy_share = 0.9, .cpu_seconds = 1};
   for (int i = 0; i < 60; ++i) {
     Receive(kOne, kMiB);
     Call(kOther);
@@ -310,9 +310,21 @@ TEST_F(StrayGuardTest, BusyThreadsThatTellOfCallsAreAtWork) {
   EXPECT_THAT(floods_, IsEmpty());
 }
 
+TEST_F(StrayGuardTest, LargeUploadsMayKeepAllThreadsBusy) {
+  reading_[kOne].uploads = reading_[kOther].uploads = 1;
+  use_ = {.busy_share = 1, .cpu_seconds = 0.25};
+  for (int i = 0; i < 30; ++i) {
+    Receive(kOne, 3 * kMiB);  // in 500 ms both bring 60 MiB
+    Receive(kOther, 3 * kMiB);
+    if (i == 18) guard_.OnMessage(kOne, 56 * kMiB), guard_.OnMessage(kOther, 56 * kMiB);
+    Look();
+  }
+  EXPECT_THAT(floods_, IsEmpty());
+}
+
 TEST_F(StrayGuardTest, ThreadsThatPauseHaveTimeForAll) {
   reading_[kOne].uploads = 1;
-  busy_share_ = 0.7;
+  use_ = {.busy_share = 0.7, .cpu_seconds = 1};
   for (int i = 0; i < 60; ++i) {
     Receive(kOne, kMiB);
     Look();
