@@ -150,6 +150,9 @@ Server::~Server() {
   stray_guard_.reset();
   grpc_.reset();
   admin_grpc_.reset();
+  for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) {
+    if (acceptor != nullptr) acceptor->EndThread();  // its hooks use services_
+  }
   services_.reset();  // its timers may still close connections
   acceptor_.reset();
   admin_acceptor_.reset();

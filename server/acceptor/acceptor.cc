@@ -142,7 +142,9 @@ Acceptor::Acceptor(const Options& options, std::vector<Descriptor> listeners, De
       next_id_(kFirstConnection),
       places_(options.places) {}
 
-Acceptor::~Acceptor() {
+Acceptor::~Acceptor() { EndThread(); }
+
+void Acceptor::EndThread() {
   Stop();
   end_ = true;
   WakeUp();

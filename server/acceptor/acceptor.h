@@ -20,11 +20,12 @@
 //   the spare to accept and close the next connection, then opens it again. Listening goes on.
 //
 // Order of calls: Listen; grpc::ServerBuilder::experimental().AddExternalConnectionAcceptor(FROM_FD, credentials);
-// BuildAndStart; Start; ...; Stop; grpc::Server::Shutdown; destroy in any order.
+// BuildAndStart; Start; ...; Stop; grpc::Server::Shutdown; destroy in any order, after EndThread if the hooks' owner
+// goes before the acceptor.
 //
 // Threads: the acceptor has one thread, which accepts and watches connections and never waits for a client. Only the
-// owner calls Start, Stop and the destructor; all other methods are thread-safe. The hooks of Options are called
-// without a lock on the acceptor's thread; Close calls on_closed on its caller's thread.
+// owner calls Start, Stop, EndThread and the destructor; all other methods are thread-safe. The hooks of Options are
+// called without a lock on the acceptor's thread; Close calls on_closed on its caller's thread.
 //
 // The acceptor relies on these facts about gRPC 1.51.1 (from its sources; acceptor_grpc_test checks the observable
 // ones):
@@ -140,7 +141,7 @@ class Acceptor {
   // ListenError (server/sockets/listen_error.h) if the system refuses.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(const Options& options);
 
-  // Calls Stop, then closes the acceptor's duplicates of descriptors. gRPC keeps its connections.
+  // Calls EndThread, then closes the acceptor's duplicates of descriptors. gRPC keeps its connections.
   ~Acceptor();
 
   Acceptor(const Acceptor&) = delete;
@@ -156,6 +157,10 @@ class Acceptor {
   // Closes the listening sockets and the connections that gRPC does not have yet. The connections of gRPC stay open,
   // and Close can still end them. gRPC gets no connection after this returns.
   void Stop();
+
+  // Calls Stop, and ends the acceptor's thread. No hook is called on that thread after this returns, so their owner may
+  // go. The other methods may still be called.
+  void EndThread();
 
   // Ends every connection that gRPC has, after the bytes that were already written to it are sent. A server calls this
   // when it has answered everything, before it shuts gRPC down. A call that arrives later fails with UNAVAILABLE at its
