@@ -53,7 +53,7 @@ class Subject:
 
 def sum_of(metrics: dict[str, float], name: str, label: str = "") -> float:
     """Returns the sum over the series of a metric whose labels contain `label`."""
-    return sum(value for key, value in metrics.items() if key.startswith(name) and label in key)
+    return sum(value for key, value in metrics.items() if key.partition("{")[0] == name and label in key)
 
 
 def take(subject: Subject, seconds: float, attack: str, is_quiet: bool) -> Sample:
@@ -64,7 +64,7 @@ def take(subject: Subject, seconds: float, attack: str, is_quiet: bool) -> Sampl
         status = 200
     except AssertionError:  # An attack may have taken the last HTTP connection.
         pass
-    requests = "voxserve_requests_total{"
+    requests = "voxserve_requests_total"
     answered = sum_of(metrics, requests, 'code="OK"')
     refused = sum_of(metrics, requests) - answered + sum_of(metrics, "voxserve_calls_ended_early_total")
     on_devices = sum_of(metrics, "voxserve_device_memory_bytes")
@@ -80,7 +80,7 @@ def take(subject: Subject, seconds: float, attack: str, is_quiet: bool) -> Sampl
         _num_entries(f"/proc/{server.pid}/task"),
         round((on_devices - of_batches) / MEBIBYTE, 1) if status else NAN,
         round(of_batches / MEBIBYTE, 1) if status else NAN,
-        round(sum_of(metrics, "voxserve_memory_bytes{") / MEBIBYTE, 1) if status else NAN,
+        round(sum_of(metrics, "voxserve_memory_bytes") / MEBIBYTE, 1) if status else NAN,
         answered if status else NAN,
         refused if status else NAN,
         subject.tally.num_answered(),

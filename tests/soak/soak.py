@@ -217,7 +217,7 @@ def what_is_left(server: Server) -> dict[str, float]:
 
     def left() -> dict[str, float]:
         metrics = server.metrics()
-        held = {f"reserved for {use}": sum_of(metrics, "voxserve_memory_bytes{", f'use="{use}"') for use in
+        held = {f"reserved for {use}": sum_of(metrics, "voxserve_memory_bytes", f'use="{use}"') for use in
                 ("requests", "sweeps", "answers", "tuning")}  # fmt: skip
         held["requests that wait"] = sum_of(metrics, "voxserve_queue_depth")
         held["open streams"] = sum_of(metrics, "voxserve_streams")

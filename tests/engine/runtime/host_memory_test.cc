@@ -16,6 +16,7 @@
 #include "engine/runtime/arena.h"
 #include "engine/runtime/available_memory.h"
 #include "kernels/core/scratch.h"
+#include "tests/support/sanitizers.h"
 
 namespace voxserve::host_memory_test {
 namespace {
@@ -45,9 +46,7 @@ TEST(HostMemoryTest, BlocksAreReservedInWholeMiBAndGivenBack) {
 }
 
 TEST(HostMemoryTest, SettleReturnsTheHeapsFreePages) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer's heap keeps freed blocks";
-#endif
+  if (support::kIsSanitized) GTEST_SKIP() << "a sanitizer's heap keeps freed blocks";
   HostMemory memory;
   constexpr size_t kBytes = 64 << 10;
   std::vector<void*> blocks;

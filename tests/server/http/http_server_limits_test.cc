@@ -23,6 +23,7 @@
 #include "engine/runtime/available_memory.h"
 #include "tests/server/http/http_server_fixture.h"
 #include "tests/support/raw_connection.h"
+#include "tests/support/sanitizers.h"
 
 namespace voxserve::http_server_limits_test {
 namespace {
@@ -35,11 +36,8 @@ using testing::StartsWith;
 
 constexpr char kProbe[] = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
 constexpr char kOk[] = "HTTP/1.1 200 OK\r\n";
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr absl::Duration kProbeLimit = absl::Seconds(10);  // a connection's thread takes 1 to 3 ms to start
-#else
-constexpr absl::Duration kProbeLimit = absl::Seconds(2);
-#endif
+// A connection's thread takes 1 to 3 ms to start under a sanitizer.
+constexpr absl::Duration kProbeLimit = absl::Seconds(support::kIsSanitized ? 10 : 2);
 
 int64_t Count(const std::string& text, const std::string& part) {
   int64_t count = 0;
