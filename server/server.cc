@@ -150,7 +150,7 @@ Server::~Server() {
   stray_guard_.reset();
   grpc_.reset();
   admin_grpc_.reset();
-  for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) {
+  for (Acceptor* acceptor : Acceptors()) {
     if (acceptor != nullptr) acceptor->EndThread();  // its hooks use services_
   }
   services_.reset();  // its timers may still close connections
@@ -325,9 +325,8 @@ void Server::StartGuards() {
                           .client_of = [this](const std::string& peer) { return proxied_peers_.ClientOf(peer); },
                           .reading =
                               [this](const std::string& peer) {
-                                const int64_t info = services_->NumReadingInfo(peer);
-                                return StrayGuard::Reading{
-                                    .uploads = std::max<int64_t>(0, services_->NumReading(peer) - info), .small = info};
+                                const ReadingCalls reading = services_->Reading(peer);
+                                return StrayGuard::Reading{.uploads = reading.work, .small = reading.info};
                               },
                           .threads = [this] { return poller_threads_.UseSinceLastCall(); },
                           .on_flood = [this](const std::string& peer, int64_t bytes) { OnStrayBytes(peer, bytes); }});
@@ -338,7 +337,7 @@ void Server::StartGuards() {
       .max_message_bytes = options_.max_message_bytes + kMaxReadBytes,
       .traffic = [this] { return LookAtTraffic(); },
       .client_of = [this](const std::string& peer) { return proxied_peers_.ClientOf(peer); },
-      .num_reading = [this](const std::string& peer) { return services_->NumReading(peer); },
+      .num_reading = [this](const std::string& peer) { return services_->Reading(peer).all(); },
       .on_flood = [this](const std::string& peer) { OnLargeUpload(peer); }});
 }
 
@@ -355,7 +354,7 @@ std::string Server::SourceOf(const std::string& peer) const { return proxied_pee
 bool Server::IsOpen(const std::string& peer) const { return acceptor_->IsOpen(peer) || admin_acceptor_->IsOpen(peer); }
 
 void Server::OnCall(const std::string& peer) {
-  for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) acceptor->OnCall(peer);
+  for (Acceptor* acceptor : Acceptors()) acceptor->OnCall(peer);
   if (flood_guard_ != nullptr) flood_guard_->OnCall(peer);
   if (stray_guard_ != nullptr) stray_guard_->OnCall(peer);
 }
@@ -366,7 +365,7 @@ void Server::OnMessage(const std::string& peer, int64_t bytes, bool is_first) {
 }
 
 void Server::OnUsed(const std::string& peer, absl::Time until) {
-  for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) acceptor->SetInUse(peer, until);
+  for (Acceptor* acceptor : Acceptors()) acceptor->SetInUse(peer, until);
 }
 
 void Server::OnIdle(const std::string& peer) {
@@ -389,7 +388,7 @@ void Server::SpendTokens(const std::string& peer, double tokens) {
   // With less than half of its tokens the client could not connect again, so it does not wait until it has none.
   absl::MutexLock lock(&earning_mutex_);  // so that a thread that finds no new bytes also finds the tokens for them
   int64_t received_bytes = 0;
-  for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) {
+  for (Acceptor* acceptor : Acceptors()) {
     received_bytes += acceptor->TakeReceivedBytes(peer);
   }
   useless_calls_.Earn(client, static_cast<double>(received_bytes) / kBytesAToken);
@@ -437,12 +436,12 @@ void Server::CloseRefused() {
 
 bool Server::Close(const std::string& peer, std::string_view reason) {
   bool is_closed = false;
-  for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) is_closed |= acceptor->Close(peer, reason);
+  for (Acceptor* acceptor : Acceptors()) is_closed |= acceptor->Close(peer, reason);
   return is_closed;
 }
 
 void Server::StopAccepting() {
-  for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) {
+  for (Acceptor* acceptor : Acceptors()) {
     if (acceptor != nullptr) acceptor->Stop();
   }
 }
@@ -482,7 +481,7 @@ absl::Status Server::Drain(absl::Duration timeout) {
   engine_->Drain();
   StopAccepting();
   services_->AwaitUpdates(SteadyNow() + kShutdownGrace);  // EndAll cuts what gRPC has not yet written
-  for (Acceptor* acceptor : {acceptor_.get(), admin_acceptor_.get()}) acceptor->EndAll();
+  for (Acceptor* acceptor : Acceptors()) acceptor->EndAll();
   const auto end = std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kShutdownGrace);
   for (grpc::Server* server : {grpc_.get(), admin_grpc_.get()}) server->Shutdown(end);
   return absl::OkStatus();

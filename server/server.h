@@ -8,6 +8,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -111,6 +112,7 @@ class Server final : private ConnectionObserver {
   // count less with has_work.
   void OnUselessCall(const std::string& peer) override;
   void OnCancelledCall(const std::string& peer) override;
+  void OnRefusedCall(const std::string& peer, bool has_work) override;
   // Closes the connection when its calls have had time to end.
   void OnRefusedCertificate(const std::string& peer) override ABSL_LOCKS_EXCLUDED(refused_mutex_);
   void CloseRefused() ABSL_LOCKS_EXCLUDED(refused_mutex_);
@@ -118,7 +120,6 @@ class Server final : private ConnectionObserver {
   void ReadIdentitiesAgain();
   // Ends the calls and connections whose identity is refused by now.
   void LookAtIdentities();
-  void OnRefusedCall(const std::string& peer, bool has_work) override;
   void SpendTokens(const std::string& peer, double tokens);
   // Closes the connection, since its unfinished messages take too much memory. After the first time the client may
   // connect again at once; after a second time, soon after the first, it has to wait.
@@ -133,6 +134,8 @@ class Server final : private ConnectionObserver {
   // Closes the peer's connection, to either port. Returns false if there was none. reason: one of connection_reason.
   bool Close(const std::string& peer, std::string_view reason);
   void StopAccepting();
+  // Returns the acceptors of both ports; null before they listen.
+  std::array<Acceptor*, 2> Acceptors() const { return {acceptor_.get(), admin_acceptor_.get()}; }
   // Tells readiness_ when the models have been loaded. Returns the time until the next call.
   absl::Duration WatchLoading();
   std::string RenderStatusPage() const;

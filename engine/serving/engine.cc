@@ -255,9 +255,11 @@ class EngineImpl final : public Engine {
     absl::Duration predicted = absl::InfiniteDuration();  // on the fastest device
     for (size_t i = 0; i < devices_.size(); ++i)
       predicted = std::min(predicted, LatencyModel::Expected(model, i, load));
-    const bool is_short =
-        short_sizes_.IsShown(model.info.name, load.points, /*is_predicted=*/predicted <= kLongRequest, SteadyNow());
-    if (!is_short && predicted > options_.max_request_time && !MayRunTooLong()) {
+    const auto is_short = [&] {
+      return short_sizes_.IsShown(model.info.name, load.points, /*is_predicted=*/predicted <= kLongRequest,
+                                  SteadyNow());
+    };
+    if (predicted > options_.max_request_time && !is_short() && !MayRunTooLong()) {
       return WithReason(
           absl::InvalidArgumentError(absl::StrCat(
               "the request's ", queued.task.num_points(), " points are predicted to take ",
@@ -265,7 +267,7 @@ class EngineImpl final : public Engine {
               absl::FormatDuration(options_.max_request_time), " (--max_request_time). Send fewer points")),
           error_reason::kTooManyPoints);
     }
-    return is_short || long_batcher_ == nullptr ? &batcher_ : long_batcher_.get();
+    return long_batcher_ == nullptr || is_short() ? &batcher_ : long_batcher_.get();
   }
 
   bool MayRunTooLong() {

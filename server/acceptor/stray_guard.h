@@ -55,9 +55,9 @@ class StrayGuard {
   static constexpr int64_t kConnectionBytes = 64 << 10;
   static constexpr int64_t kSmallMessageBytes = 64 << 10;
   static constexpr int64_t kCallBytes = 8 << 10;  // gRPC refuses calls with more headers
-  static constexpr int64_t kHandshakeBytes = 8
-                                             << 10;  // stray bytes of a closed connection that cost its client nothing
-  static constexpr double kBytesPerSecond = 64;      // a ping over TLS every second
+  // Stray bytes of a closed connection that cost its client nothing.
+  static constexpr int64_t kHandshakeBytes = 8 << 10;
+  static constexpr double kBytesPerSecond = 64;  // a ping over TLS every second
   static constexpr int kLooksToWait = 5;
   static constexpr double kRefillBytesPerSecond = 8 << 20;
   static constexpr absl::Duration kMostBusyTime = absl::Milliseconds(500);

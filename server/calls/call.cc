@@ -48,7 +48,7 @@ void Call::OnDone() {
   if (was_used_) environment_->connections->OnUsed(peer_, SteadyNow() + kRecentUse);
   const std::shared_ptr<Call> self = shared_from_this();  // OpenCalls may hold the last other reference
   environment_->calls->Close(self);
-  if (environment_->calls->NumReading(peer_) == 0) environment_->connections->OnIdle(peer_);
+  if (environment_->calls->Reading(peer_).all() == 0) environment_->connections->OnIdle(peer_);
 }
 
 void Call::EndReading() {

@@ -120,8 +120,8 @@ absl::Status OpenCalls::Admit(const std::shared_ptr<Call>& call, std::vector<std
   clients_[call->client()];
   // From here on nothing is allocated, so nothing can fail.
   Count(*call, 1);
-  ++of_peer.reading;
-  if (kind == CallKind::kInfo) ++of_peer.info, ++of_peer.reading_info;
+  CountReading(kind, 1, of_peer);
+  if (kind == CallKind::kInfo) ++of_peer.info;
   open.state = OpenCall::State::kOpen;
   open.is_reading = true;
   return absl::OkStatus();
@@ -148,7 +148,7 @@ void OpenCalls::Close(const std::shared_ptr<Call>& call) {
   if (open.state == OpenCall::State::kOpen) Count(*call, -1);
   if (open.state == OpenCall::State::kGaveWay) --num_leaving_;
   if (const auto peer = peers_.find(call->peer()); peer != peers_.end()) {
-    if (open.is_reading) EndReading(call->kind(), peer->second);
+    if (open.is_reading) CountReading(call->kind(), -1, peer->second);
     if (open.state != OpenCall::State::kOpening && call->kind() == CallKind::kInfo) --peer->second.info;
     peer->second.calls.erase(call.get());
     if (peer->second.calls.empty()) peers_.erase(peer);
@@ -161,25 +161,20 @@ bool OpenCalls::EndReading(const std::shared_ptr<Call>& call) {
   const auto peer = peers_.find(call->peer());
   if (peer == peers_.end()) return false;
   const auto found = calls_.find(call);
-  if (found != calls_.end() && std::exchange(found->second.is_reading, false)) EndReading(call->kind(), peer->second);
-  return peer->second.reading > 0;
+  if (found != calls_.end() && std::exchange(found->second.is_reading, false)) {
+    CountReading(call->kind(), -1, peer->second);
+  }
+  return peer->second.reading.all() > 0;
 }
 
-void OpenCalls::EndReading(CallKind kind, PeerCounts& of_peer) {
-  --of_peer.reading;
-  if (kind == CallKind::kInfo) --of_peer.reading_info;
+void OpenCalls::CountReading(CallKind kind, int64_t change, PeerCounts& of_peer) {
+  (kind == CallKind::kInfo ? of_peer.reading.info : of_peer.reading.work) += change;
 }
 
-int64_t OpenCalls::NumReading(const std::string& peer) const {
+ReadingCalls OpenCalls::Reading(const std::string& peer) const {
   absl::MutexLock lock(&mutex_);
   const auto found = peers_.find(peer);
-  return found == peers_.end() ? 0 : found->second.reading;
-}
-
-int64_t OpenCalls::NumReadingInfo(const std::string& peer) const {
-  absl::MutexLock lock(&mutex_);
-  const auto found = peers_.find(peer);
-  return found == peers_.end() ? 0 : found->second.reading_info;
+  return found == peers_.end() ? ReadingCalls() : found->second.reading;
 }
 
 bool OpenCalls::HasWork(const std::string& peer) const {

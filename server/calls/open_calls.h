@@ -34,6 +34,14 @@ enum class CallKind : uint8_t {
   kInfo,     // health, reflection, load reports and the like; served during a drain, which does not wait for them
 };
 
+// The numbers of calls that still read their client's messages.
+struct ReadingCalls {
+  int64_t work = 0;  // kRequest and kStream
+  int64_t info = 0;  // kInfo, whose messages are small
+
+  int64_t all() const { return work + info; }
+};
+
 class OpenCalls {
  public:
   struct Options {
@@ -79,10 +87,8 @@ class OpenCalls {
   // Returns since when the peer's requests and streams have been idle (Call::idle_since), the latest time of them;
   // InfinitePast if it has none.
   absl::Time IdleSince(const std::string& peer) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns the number of the peer's open calls that still read its messages.
-  int64_t NumReading(const std::string& peer) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns how many of them are kInfo. Their messages are small.
-  int64_t NumReadingInfo(const std::string& peer) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns the numbers of the peer's open calls that still read its messages.
+  ReadingCalls Reading(const std::string& peer) const ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t num_requests() const ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t num_streams() const ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -93,8 +99,7 @@ class OpenCalls {
     int64_t info = 0;
   };
   struct PeerCounts {
-    int64_t reading = 0;       // of all kinds
-    int64_t reading_info = 0;  // kInfo among them
+    ReadingCalls reading;
     absl::flat_hash_map<Call*, CallKind> calls;
     int64_t info = 0;
   };
@@ -104,7 +109,8 @@ class OpenCalls {
     bool is_reading = false;
   };
 
-  static void EndReading(CallKind kind, PeerCounts& of_peer);
+  // Adds the change, 1 or -1, to the reading calls of this kind.
+  static void CountReading(CallKind kind, int64_t change, PeerCounts& of_peer);
   // Returns why the client may not open a call of this kind, but for the limits of all clients together. share:
   // Caller::share of the client.
   absl::Status CheckClient(CallKind kind, double share, const Counts& of_client) const

@@ -57,11 +57,9 @@ class Services {
   void StartDraining() { calls_.StartDraining(); }
   // Ends the calls whose caller may not make them any more (Call::LookAtIdentity). Called by one thread at a time.
   void LookAtIdentities() { calls_.LookAtIdentities(); }
-  // These four return the same as the functions of this name in OpenCalls.
-  bool HasWork(const std::string& peer) const { return calls_.HasWork(peer); }
+  // These two return the same as the functions of this name in OpenCalls.
   absl::Time IdleSince(const std::string& peer) const { return calls_.IdleSince(peer); }
-  int64_t NumReading(const std::string& peer) const { return calls_.NumReading(peer); }
-  int64_t NumReadingInfo(const std::string& peer) const { return calls_.NumReadingInfo(peer); }
+  ReadingCalls Reading(const std::string& peer) const { return calls_.Reading(peer); }
   // Tells that a connection has ended. Its client's regions of shared memory end CallTimes::silence later, unless the
   // client has another connection, or gets one until then.
   void OnConnectionGone(const std::string& peer);

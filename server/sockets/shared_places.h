@@ -3,18 +3,16 @@
 // SharedPlaces knows who holds the places of a limited total (calls, streams, connections, regions), and chooses the
 // place that gives way when the total is full and a newcomer wants one.
 //
-// - Networks: the clients are the leaves of a tree of networks (NetworksOf in server/sockets/peer.h), since one
-// attacker
+// - Networks: the clients are the leaves of a tree of networks (NetworksOf in server/sockets/peer.h), since an attacker
 //   may have many addresses of a network. A client without an address, such as a token, is a branch of its own.
 // - Idle places: only an idle place gives way. The owner says since when a place has been idle. So a stream that sends
 //   points is never ended for one that has sent none.
 // - Over its share: the newcomer's branch and the place's branch part at some network. If the place's branch has at
 //   least two places more than the newcomer's, it is over its share. Its place gives way when it has been idle for
 //   `over_share_idle`, the widest and largest network's first.
-// - Newcomers with nothing: the place that has been idle longest gives way to a client that holds no place, whatever
-// the
-//   sizes of their networks, when it has been idle for `any_idle`. The time is long, so that many newcomers cannot take
-//   the places of clients that are about to use them.
+// - Newcomers with nothing: the place that has been idle longest gives way to a client that holds no place, when it has
+//   been idle for `any_idle`. The sizes of their networks do not count. The time is long, so that many newcomers cannot
+//   take the places of clients that are about to use them.
 // - A newcomer's own places never give way to it.
 //
 // Times are of one clock, which never goes back. Thread-compatible: the owner has a lock.

@@ -24,7 +24,7 @@ CLOSED = 'voxserve_calls_ended_early_total{reason="STRAY_BYTES"}'
 REFUSED = 'voxserve_calls_ended_early_total{reason="UNFINISHED_CALLS"}'
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 SECONDS = 4
-# What the server may take until it has noticed an attack. Without a guard the header blocks take it all.
+# The server may grow by this much before it notices an attack. Header blocks without a guard would take all memory.
 MOST_GROWTH = 400 * MEBIBYTE
 # The guard judges bytes about 300 ms after gRPC has read them. A busy machine needs longer.
 NOTICED_SECONDS = 10

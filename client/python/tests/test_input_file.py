@@ -64,7 +64,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "table.pkl.gz": dataframe.read,
     NOTE: read_note,
 }
-# Those that look whether there is a file before they read it.
+# These readers check that the file exists before they open it.
 LOOKING = {"sample.json": nuscenes._table, "calib.txt": kitti.read_calibration}
 
 

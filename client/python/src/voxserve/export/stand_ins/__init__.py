@@ -114,7 +114,7 @@ class _StandIn(ModuleType):
         return _missing(f"{self.__name__}.{name}")
 
 
-# What to write instead of names that the model format has in another way.
+# A name that a stand-in lacks -> the advice of its error: what a module can use instead.
 _INSTEAD = {
     "TensorField": "make a SparseTensor with a row a voxel. The server makes the voxels of points (--voxel-size, or "
     "points of from_torch) and gives each point its voxel's result: return the sparse tensor in place of its slice",

@@ -101,8 +101,9 @@ class Graph:
     stored: set[int] = field(default_factory=set)  # addresses of the module's parameters and buffers
     paired: dict[Any, Any] = field(default_factory=dict)  # strided convolutions, by their library's key
     levels: list[Level] = field(default_factory=list)
-    # Node -> how it was made, for nodes that may be parts of a generalised mean: ("clamp", source, least), ("power",
-    # source, exponent) or ("average", source).
+    # Node -> how it was made, for nodes that a later call may make part of one node, such as a generalised mean:
+    # ("clamp", source, least), ("power", source, exponent), ("average", source), ("plus", source, number) or
+    # ("scattered", source, number of rows of each result).
     made_by: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     order: Any = None  # [N] which voxel each row of the example became, if the module reordered them; None: the same
     branches: list[sizes.Comparison] = field(default_factory=list)  # what the user's code compared sizes with

@@ -41,7 +41,12 @@ def elementwise(call: Call, function: str, a: Place, b: Place, epsilon: float = 
             f"'{call.name}' of features {list(shapes[0])} and {list(shapes[1])}: in the model format both have as many "
             "channels, or one of them is [N, 1], as a reduction over the channels with keepdim=True makes"
         )
-    name = call.graph.node(
+    return _combined(call.graph, function, a, b, epsilon)
+
+
+def _combined(graph: Graph, function: str, a: Place, b: Place, epsilon: float = 0.0) -> Place:
+    """Adds the node for a function of two places of the same rows and fitting channels."""
+    name = graph.node(
         "elementwise", [a.node, b.node], lambda network, n: network.elementwise(n, a.node, b.node, function, epsilon)
     )
     return replace(a, node=name)
@@ -131,14 +136,19 @@ def reduced(call: Call, function: str, *, has_keepdim_at: int = 2) -> Place:
     if x.is_flat or x.kind not in (*_ROWS, "image"):
         raise RefusalError(f"'{call.name}' of {x.kind} is not in the model format")
     if dim == 1 and (keeps or x.kind != "image"):
-        name = call.graph.node("reduce", [x.node], lambda network, n: network.row_reduce(n, x.node, function))
-        return replace(x, node=name, is_flat=not keeps)
+        return replace(_one_channel(call.graph, function, x), is_flat=not keeps)
     if dim == 0 and x.kind == "sites" and function in _POOLS:
         return _of_all_rows(call, x, _POOLS[function], keeps)
     raise RefusalError(
         f"'{call.name}' of {x.kind} along dimension {dim} is not in the model format: along the channels, dim=1, it is"
         + (", with keepdim=True" if dim == 1 else "")
     )
+
+
+def _one_channel(graph: Graph, function: str, x: Place) -> Place:
+    """Adds the node that reduces each row to one channel."""
+    name = graph.node("reduce", [x.node], lambda network, n: network.row_reduce(n, x.node, function))
+    return replace(x, node=name)
 
 
 def _of_all_rows(call: Call, x: Place, function: str, keeps: bool) -> Place:
@@ -160,9 +170,7 @@ def _of_part(call: Call, x: Place, function: str, dim: int, keeps: bool) -> Plac
         raise layouts.refuse(call, shape)
     count = shape[dim]
     if len(parts) == 1:
-        base = layouts.base(x)
-        name = call.graph.node("reduce", [base.node], lambda network, n: network.row_reduce(n, base.node, function))
-        made = replace(base, node=name)
+        made = _one_channel(call.graph, function, layouts.base(x))
         if keeps:
             return layouts.laid(made, layout)
         rest = tuple(d for i, d in enumerate(layout) if i != dim)
@@ -173,14 +181,7 @@ def _of_part(call: Call, x: Place, function: str, dim: int, keeps: bool) -> Plac
         of_two = {"MAX": "MAXIMUM", "MIN": "MINIMUM"}[function]
         chosen = [layouts.chosen(call, x, shape, dim, i) for i in range(count)]
         rest_layout = layouts.layout_of(call, chosen[0])
-
-        def combined(a: Place, b: Place) -> Place:
-            name = call.graph.node(
-                "elementwise", [a.node, b.node], lambda network, n: network.elementwise(n, a.node, b.node, of_two)
-            )
-            return replace(a, node=name)
-
-        made = functools.reduce(combined, map(layouts.base, chosen))
+        made = functools.reduce(functools.partial(_combined, call.graph, of_two), map(layouts.base, chosen))
     else:
         sizes = [shape[layout.index(p)] for p in sorted(parts)]
         numbers = np.arange(math.prod(sizes)).reshape(sizes)
