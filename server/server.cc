@@ -321,7 +321,8 @@ void Server::StartGuards() {
   stray_guard_ = std::make_unique<StrayGuard>(
       StrayGuard::Options{.max_message_bytes = options_.max_message_bytes + kMaxReadBytes,
                           .max_upload_bytes = max_upload_bytes,
-                          .max_client_bytes = max_upload_bytes,
+                          // gRPC takes three bytes of memory for a byte of headers, so a client gets half.
+                          .max_client_bytes = max_upload_bytes / 2,
                           .client_of = [this](const std::string& peer) { return proxied_peers_.ClientOf(peer); },
                           .reading =
                               [this](const std::string& peer) {

@@ -9,32 +9,28 @@
 namespace voxserve {
 
 PollerThreads::Use PollerThreads::UseSinceLastCall() {
-  const bool is_first = times_.empty();
-  if (is_first) {
-    std::error_code error;
-    for (const auto& folder : std::filesystem::directory_iterator("/proc/self/task", error)) {
-      std::string name;
-      std::ifstream file(folder.path() / "comm");
-      if (std::getline(file, name) && name == name_) times_.emplace(folder.path() / "schedstat", Times());
-    }
-  }
   const absl::Time now = now_();
   const double elapsed_ns = absl::ToDoubleNanoseconds(now - std::exchange(last_call_, now));
-  Use use{.busy_share = 1};
-  for (auto& [path, times] : times_) {
+  const std::map<std::string, Times> before = std::exchange(times_, {});
+  Use use;
+  std::error_code error;
+  for (const auto& folder : std::filesystem::directory_iterator("/proc/self/task", error)) {
+    std::string name;
+    std::ifstream comm(folder.path() / "comm");
+    if (!std::getline(comm, name) || !names_.contains(name)) continue;
+    const std::string path = folder.path() / "schedstat";
     std::ifstream file(path);
-    Times read;
-    if (!(file >> read.running_ns >> read.waiting_ns)) {
-      times_.clear();  // the thread has ended
-      return {};
-    }
-    const Times before = std::exchange(times, read);
-    const auto running_ns = static_cast<double>(read.running_ns - before.running_ns);
-    use.busy_share =
-        std::min(use.busy_share, (running_ns + static_cast<double>(read.waiting_ns - before.waiting_ns)) / elapsed_ns);
+    Times times;
+    if (!(file >> times.running_ns >> times.waiting_ns)) continue;  // the thread has ended
+    times_.emplace(path, times);
+    const auto known = before.find(path);
+    if (known == before.end()) continue;
+    const auto running_ns = static_cast<double>(times.running_ns - known->second.running_ns);
+    const auto waiting_ns = static_cast<double>(times.waiting_ns - known->second.waiting_ns);
+    use.busy_share = std::max(use.busy_share, (running_ns + waiting_ns) / elapsed_ns);
     use.cpu_seconds += running_ns * 1e-9;
   }
-  return is_first ? Use() : use;
+  return use;
 }
 
 }  // namespace voxserve

@@ -4,15 +4,17 @@
 // goes on for as long as bytes come, and serves nobody else meanwhile.
 //
 // gRPC 1.51.1 serves its callback API by threads named "nexting_thread": half as many as the machine has cores, at
-// least 2 and at most 16. They exist from the first server's start to the end of the process. Linux tells of each
-// thread how long it has run, and how long it has waited for a processor (/proc/self/task/ID/schedstat); the rest it
-// has slept.
+// least 2 and at most 16. Work on a connection that another thread works on too moves to threads named
+// "default-executor", which are made as they are needed; one that reads an endless header then holds up others, while
+// the first threads sleep. Linux tells of each thread how long it has run, and how long it has waited for a processor
+// (/proc/self/task/ID/schedstat); the rest it has slept.
 //
 // Threads: one thread uses an object.
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -23,16 +25,18 @@ namespace voxserve {
 
 class PollerThreads {
  public:
-  explicit PollerThreads(std::string name = "nexting_thread", std::function<absl::Time()> now = SteadyNow)
-      : name_(std::move(name)), now_(std::move(now)) {}
+  // names: of the threads, as Linux has them, up to 15 characters.
+  explicit PollerThreads(std::set<std::string> names = {"nexting_thread", "default-executo"},
+                         std::function<absl::Time()> now = SteadyNow)
+      : names_(std::move(names)), now_(std::move(now)) {}
 
   struct Use {
-    double busy_share = 0;   // of the time, from 0 to 1, in which the least busy of the threads did not sleep
+    double busy_share = 0;   // of the time, from 0 to 1, in which the busiest of the threads did not sleep
     double cpu_seconds = 0;  // that all threads have run
   };
 
-  // Returns what the threads have done since the last call. All is 0 at the first call, if there are no such threads,
-  // and where the system does not tell.
+  // Returns what the threads that existed at the last call have done since then. All is 0 at the first call, if there
+  // are no such threads, and where the system does not tell.
   Use UseSinceLastCall();
 
  private:
@@ -41,10 +45,10 @@ class PollerThreads {
     int64_t waiting_ns = 0;  // for a processor
   };
 
-  const std::string name_;
+  const std::set<std::string> names_;
   const std::function<absl::Time()> now_;
   absl::Time last_call_ = absl::InfinitePast();
-  std::map<std::string, Times> times_;  // by the file of a thread
+  std::map<std::string, Times> times_;  // at the last call, by the file of a thread
 };
 
 }  // namespace voxserve

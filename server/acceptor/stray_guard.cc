@@ -53,8 +53,7 @@ void StrayGuard::Look(const std::map<std::string, SocketTraffic>& traffic, absl:
       known = connections_.emplace_hint(known, peer, Connection());
     }
     const auto news = looked_at_.find(peer);
-    Update(peer, its_traffic, news == looked_at_.end() ? News() : news->second, elapsed, known->second);
-    quiet_bytes_ += known->second.recent[turn_];
+    quiet_bytes_ += Update(peer, its_traffic, news == looked_at_.end() ? News() : news->second, elapsed, known->second);
     Judge(peer, known->second);
     ++known;
   }
@@ -73,8 +72,8 @@ void StrayGuard::EarnBack(absl::Duration elapsed) {
   std::erase_if(used_, [](const auto& entry) { return entry.second <= 0; });
 }
 
-void StrayGuard::Update(const std::string& peer, const SocketTraffic& traffic, const News& news, absl::Duration elapsed,
-                        Connection& connection) const {
+double StrayGuard::Update(const std::string& peer, const SocketTraffic& traffic, const News& news,
+                          absl::Duration elapsed, Connection& connection) const {
   const auto fresh = static_cast<double>(std::max<int64_t>(0, traffic.read - connection.traffic.read));
   const auto sent = static_cast<double>(std::max<int64_t>(0, traffic.sent - connection.traffic.sent));
   connection.traffic = traffic;
@@ -88,6 +87,7 @@ void StrayGuard::Update(const std::string& peer, const SocketTraffic& traffic, c
   connection.forgivable =
       connection.stray > 0 ? std::max(connection.forgivable, connection.allowed) : connection.allowed;
   connection.forgivable += static_cast<double>(news.calls * options_.max_message_bytes);
+  return fresh + sent;
 }
 
 double StrayGuard::Allowed(const std::string& peer) const {

@@ -26,10 +26,11 @@
 //   is reported, so that nobody gains by many short connections.
 //
 // While a client has an open upload, its useless bytes are hard to tell from those of the upload. So there is a second
-// rule: if all of gRPC's threads have been busy for kMostBusyTime, by kBusyShare of the time, and no call and no
-// message of anybody has come to be known, then the connections that brought bytes meanwhile are ended if they have
-// more than kConnectionBytes of old stray bytes. If none did, gRPC works on what it has read before (it reads a header
-// from its beginning again with each frame), and the connection with the most stray bytes is ended.
+// rule: if one of gRPC's threads has been busy for kMostBusyTime, by kBusyShare of the time, no call and no message of
+// anybody has come to be known, and all connections together have moved fewer bytes than kBytesPerCpuSecond, then the
+// connections that brought bytes meanwhile are ended if they have more than kConnectionBytes of old stray bytes. If
+// none did, gRPC works on what it has read before (it reads a header from its beginning again with each frame), and the
+// connection with the most stray bytes is ended.
 //
 // Threads: Look is called by one thread at a time; any thread may call OnCall and OnMessage. The hooks of Options are
 // called by Look and must return soon.
@@ -60,7 +61,7 @@ class StrayGuard {
   static constexpr double kBytesPerSecond = 64;  // a ping over TLS every second
   static constexpr int kLooksToWait = 5;
   static constexpr double kRefillBytesPerSecond = 8 << 20;
-  static constexpr absl::Duration kMostBusyTime = absl::Milliseconds(500);
+  static constexpr absl::Duration kMostBusyTime = absl::Milliseconds(350);
   static constexpr double kBusyShare = 0.8;
   // gRPC takes 900 MB of messages of 60 MB in a second, and 500 MB over TLS, of GOAWAY frames 30 MB.
   static constexpr double kBytesPerCpuSecond = 200e6;
@@ -121,8 +122,9 @@ class StrayGuard {
 
   // Gives the clients back what time and arrived messages refill.
   void EarnBack(absl::Duration elapsed);
-  void Update(const std::string& peer, const SocketTraffic& traffic, const News& news, absl::Duration elapsed,
-              Connection& connection) const;
+  // Returns the bytes that the connection has brought and got since the last look.
+  double Update(const std::string& peer, const SocketTraffic& traffic, const News& news, absl::Duration elapsed,
+                Connection& connection) const;
   // Returns the stray bytes that the connection may have now.
   double Allowed(const std::string& peer) const;
   void Judge(const std::string& peer, Connection& connection);
@@ -141,7 +143,7 @@ class StrayGuard {
   int turn_ = 0;  // where in `recent` this look writes
   // Since then there have been suspects, and no call and no message. The last call of `threads` was at that time.
   absl::Time quiet_since_ = absl::InfiniteFuture();
-  double quiet_bytes_ = 0;  // that all connections have brought since then
+  double quiet_bytes_ = 0;  // that all connections have brought and got since then
   absl::Mutex mutex_;
   absl::flat_hash_map<std::string, News> news_ ABSL_GUARDED_BY(mutex_);  // by peer, since the last look
 };

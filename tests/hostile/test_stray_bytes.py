@@ -119,7 +119,7 @@ def test_an_open_call_excuses_little(serve_once, attack, figure, kind):
 @pytest.mark.parametrize("kind", ["settings", "goaway", "headers", "header"])
 def test_an_open_upload_excuses_nobody_who_keeps_all_waiting(serve, attack, figure, kind):
     """An open Infer call may bring a whole message, of which the useless bytes may be a part. But they end when they
-    have kept all of gRPC's threads busy for a second. Memory stays within --memory_limit.
+    have kept one of gRPC's threads busy for half a second in which nobody was served. Memory stays within --memory_limit.
     """
     server = serve("--memory_limit=2GiB")
     options = {"kind": kind, "number": 3, "beside": http2.INFER}

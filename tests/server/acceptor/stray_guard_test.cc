@@ -295,7 +295,7 @@ TEST_F(StrayGuardTest, ALongHeaderIsEndedThoughItBringsNothingMeanwhile) {
   Receive(kOther, 2 * kMiB);
   Settle();
   use_ = {.busy_share = 0.9, .cpu_seconds = 1};
-  for (int i = 0; i < 18; ++i) Look();
+  for (int i = 0; i < 13; ++i) Look();
   EXPECT_THAT(floods_, ElementsAre(Pair(kOne, 0)));
 }
 
@@ -312,11 +312,22 @@ TEST_F(StrayGuardTest, BusyThreadsThatTellOfCallsAreAtWork) {
 
 TEST_F(StrayGuardTest, LargeUploadsMayKeepAllThreadsBusy) {
   reading_[kOne].uploads = reading_[kOther].uploads = 1;
-  use_ = {.busy_share = 1, .cpu_seconds = 0.25};
+  use_ = {.busy_share = 1, .cpu_seconds = 0.175};
   for (int i = 0; i < 30; ++i) {
-    Receive(kOne, 3 * kMiB);  // in 500 ms both bring 60 MiB
+    Receive(kOne, 3 * kMiB);  // in 350 ms both bring 42 MiB
     Receive(kOther, 3 * kMiB);
     if (i == 18) guard_.OnMessage(kOne, 56 * kMiB), guard_.OnMessage(kOther, 56 * kMiB);
+    Look();
+  }
+  EXPECT_THAT(floods_, IsEmpty());
+}
+
+TEST_F(StrayGuardTest, LargeAnswersMayKeepThreadsBusy) {
+  reading_[kOne].uploads = 1;
+  use_ = {.busy_share = 1, .cpu_seconds = 0.175};
+  for (int i = 0; i < 30; ++i) {
+    Receive(kOne, 32 * kKiB);
+    traffic_[kOther].sent += 6 * kMiB;  // 42 MiB in 350 ms
     Look();
   }
   EXPECT_THAT(floods_, IsEmpty());
