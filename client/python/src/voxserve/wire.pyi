@@ -379,13 +379,16 @@ class Node(Message):
     embedding: Embedding
     sample_rows: SampleRows
     attention: Attention
+    groups: Groups
+    rotary: Rotary
+    site_position: SitePosition
     elementwise: Elementwise
     row_reduce: RowReduce
     site_coordinates: SiteCoordinates
     max_pool2d: MaxPool2d
     point_offsets: PointOffsets
     weights_of: str
-    def __init__(self, *, name: str | None = ..., inputs: Iterable[str] | None = ..., voxelize: Voxelize | None = ..., sparse_conv: SparseConv | None = ..., batch_norm: BatchNorm | None = ..., linear: Linear | None = ..., activation: Activation | None = ..., add: Add | None = ..., concat: Concat | None = ..., voxel_to_point: VoxelToPoint | None = ..., argmax: Argmax | None = ..., pool: Pool | None = ..., global_pool: GlobalPool | None = ..., broadcast: Broadcast | None = ..., instance_norm: InstanceNorm | None = ..., group_norm: GroupNorm | None = ..., farthest_point_sample: FarthestPointSampling | None = ..., to_dense: ToDense | None = ..., to_bev: ToBev | None = ..., from_dense: FromDense | None = ..., conv2d: Conv2d | None = ..., conv_transpose2d: ConvTranspose2d | None = ..., center_head_decode: CenterHeadDecode | None = ..., anchor_head_decode: AnchorHeadDecode | None = ..., nms: Nms | None = ..., crop: Crop | None = ..., prune: Prune | None = ..., point_features: PointFeatures | None = ..., point_to_voxel: PointToVoxel | None = ..., devoxelize: Devoxelize | None = ..., multiply: Multiply | None = ..., softmax: Softmax | None = ..., layer_norm: LayerNorm | None = ..., l2_norm: L2Norm | None = ..., prelu: PRelu | None = ..., embedding: Embedding | None = ..., sample_rows: SampleRows | None = ..., attention: Attention | None = ..., elementwise: Elementwise | None = ..., row_reduce: RowReduce | None = ..., site_coordinates: SiteCoordinates | None = ..., max_pool2d: MaxPool2d | None = ..., point_offsets: PointOffsets | None = ..., weights_of: str | None = ...) -> None: ...
+    def __init__(self, *, name: str | None = ..., inputs: Iterable[str] | None = ..., voxelize: Voxelize | None = ..., sparse_conv: SparseConv | None = ..., batch_norm: BatchNorm | None = ..., linear: Linear | None = ..., activation: Activation | None = ..., add: Add | None = ..., concat: Concat | None = ..., voxel_to_point: VoxelToPoint | None = ..., argmax: Argmax | None = ..., pool: Pool | None = ..., global_pool: GlobalPool | None = ..., broadcast: Broadcast | None = ..., instance_norm: InstanceNorm | None = ..., group_norm: GroupNorm | None = ..., farthest_point_sample: FarthestPointSampling | None = ..., to_dense: ToDense | None = ..., to_bev: ToBev | None = ..., from_dense: FromDense | None = ..., conv2d: Conv2d | None = ..., conv_transpose2d: ConvTranspose2d | None = ..., center_head_decode: CenterHeadDecode | None = ..., anchor_head_decode: AnchorHeadDecode | None = ..., nms: Nms | None = ..., crop: Crop | None = ..., prune: Prune | None = ..., point_features: PointFeatures | None = ..., point_to_voxel: PointToVoxel | None = ..., devoxelize: Devoxelize | None = ..., multiply: Multiply | None = ..., softmax: Softmax | None = ..., layer_norm: LayerNorm | None = ..., l2_norm: L2Norm | None = ..., prelu: PRelu | None = ..., embedding: Embedding | None = ..., sample_rows: SampleRows | None = ..., attention: Attention | None = ..., groups: Groups | None = ..., rotary: Rotary | None = ..., site_position: SitePosition | None = ..., elementwise: Elementwise | None = ..., row_reduce: RowReduce | None = ..., site_coordinates: SiteCoordinates | None = ..., max_pool2d: MaxPool2d | None = ..., point_offsets: PointOffsets | None = ..., weights_of: str | None = ...) -> None: ...
 
 class Output(Message):
     KIND_UNSPECIFIED: ClassVar[int]
@@ -576,7 +579,41 @@ class SampleRows(Message):
 class Attention(Message):
     num_heads: int
     scale: float
-    def __init__(self, *, num_heads: int | None = ..., scale: float | None = ...) -> None: ...
+    groups_of: str
+    def __init__(self, *, num_heads: int | None = ..., scale: float | None = ..., groups_of: str | None = ...) -> None: ...
+
+class Groups(Message):
+    CURVE_UNSPECIFIED: ClassVar[int]
+    CURVE_Z: ClassVar[int]
+    CURVE_Z_TRANSPOSED: ClassVar[int]
+    CURVE_HILBERT: ClassVar[int]
+    CURVE_HILBERT_TRANSPOSED: ClassVar[int]
+    DEPTH_UNSPECIFIED: ClassVar[int]
+    DEPTH_FIRST_LEVEL: ClassVar[int]
+    DEPTH_OWN_LEVEL: ClassVar[int]
+    TAIL_UNSPECIFIED: ClassVar[int]
+    TAIL_BORROWS: ClassVar[int]
+    TAIL_SHORT: ClassVar[int]
+    curve: int
+    depth: int
+    size: int
+    tail: int
+    def __init__(self, *, curve: int | None = ..., depth: int | None = ..., size: int | None = ..., tail: int | None = ...) -> None: ...
+
+class Rotary(Message):
+    num_heads: int
+    base: float
+    def __init__(self, *, num_heads: int | None = ..., base: float | None = ...) -> None: ...
+
+class SitePosition(Message):
+    OF_UNSPECIFIED: ClassVar[int]
+    OF_FIRST_POINT: ClassVar[int]
+    OF_MEAN_POINT: ClassVar[int]
+    of: int
+    scale: RepeatedScalarFieldContainer[float]
+    shift: RepeatedScalarFieldContainer[float]
+    from_minimum: bool
+    def __init__(self, *, of: int | None = ..., scale: Iterable[float] | None = ..., shift: Iterable[float] | None = ..., from_minimum: bool | None = ...) -> None: ...
 
 class Multiply(Message):
     sites: int
