@@ -6,9 +6,9 @@
 
 #include "engine/compiler/buffer_layout.h"
 #include "engine/compiler/buffer_placement.h"
-#include "engine/compiler/conv2d_merging.h"
 #include "engine/compiler/layers.h"
 #include "engine/compiler/operators.h"
+#include "engine/compiler/product_merging.h"
 #include "engine/compiler/segments.h"
 #include "engine/compiler/shortcut_fusion.h"
 #include "engine/compiler/step_emitter.h"
@@ -47,8 +47,8 @@ void Describe(const Graph& graph, const Plan& plan, const CompileTarget& target,
 Program Compile(const Graph& graph, const Plan& plan, const CompileTarget& target) {
   Program program;
   Layers layers(graph);
-  if (target.merges_conv2ds) MergeConv2ds(layers);
   if (target.on_cuda && target.dtype != DType::kFloat32) FuseShortcuts(layers);
+  if (target.merges_products) MergeProducts(layers);
   const Segments segments(layers);
   program.segments.resize(static_cast<size_t>(segments.size()));
   program.scores.resize(graph.levels.levels().size());

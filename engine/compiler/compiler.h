@@ -4,9 +4,9 @@
 //  1. It fuses nodes into layers. A convolution, a linear layer or another kernel with an epilogue absorbs the batch
 //     norm, addition and activation after it, as long as no other node reads the values in between. Batch norms are
 //     folded into weights and bias. The layer that computes the later input of an addition absorbs the addition, and
-//     the earlier input becomes the layer's residual. Convolutions of images that read the same input are merged. On
+//     the earlier input becomes the layer's residual. Products that read the same input are merged (on a GPU). On
 //     a GPU, a sparse convolution in 16 bits computes the shortcut of its residual block too (layers.h, operators.h,
-//     conv2d_merging.h, shortcut_fusion.h).
+//     product_merging.h, shortcut_fusion.h).
 //  2. It assigns buffers, one per value (buffer_layout.h). Inputs of a concatenation are written in place where that is
 //     possible, and copied otherwise. A node has neither buffer nor step if other nodes name it only to use its sites,
 //     and none reads its values.
@@ -31,9 +31,9 @@ struct CompileTarget {
   bool on_cuda = false;           // false: the device is the CPU, where dtype must be float32
   DType dtype = DType::kFloat32;  // type of features and weights; outputs are always float32
   bool is_deterministic = false;  // on a GPU: a sample's result has the same bytes in every batch
-  // Merges convolutions of images (conv2d_merging.h). This helps a GPU, which one small convolution leaves mostly idle.
-  // It does not help a CPU, since one convolution already keeps all cores busy.
-  bool merges_conv2ds = false;
+  // Merges convolutions of images (product_merging.h). This helps a GPU, which one small convolution leaves mostly
+  // idle. It does not help a CPU, since one convolution already keeps all cores busy.
+  bool merges_products = false;
   bool allow_tf32 = false;    // matrix products of float32 may round their factors to TF32
   std::stop_token stop = {};  // once it is requested, Compile returns at the next layer, with a program of no use
 };

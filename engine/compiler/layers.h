@@ -34,7 +34,7 @@ struct Layer {
   int stored_in = -1;
   int32_t column = 0;
 
-  // The convolutions that this layer computes as one (conv2d_merging.h); empty for ordinary layers. A merged layer
+  // The convolutions that this layer computes as one (product_merging.h); empty for ordinary layers. A merged layer
   // stands after all ordinary layers in the list. Its members' values are stored in it, and it runs when its first
   // member would.
   std::vector<int> members;

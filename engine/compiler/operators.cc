@@ -103,7 +103,11 @@ struct Beginning {
     layer.has_epilogue = false;
   }
   void operator()(const OneOf<SampleRowsOp, AttentionOp, SiteCoordinatesOp> auto&) const { layer.has_epilogue = false; }
-  void operator()(const OfRows auto&) const { layer.has_epilogue = false; }
+  void operator()(const RowNormOp& op) const {
+    layer.has_scale = false;
+    layer.has_epilogue = op.kind == kernels::RowNorm::kLayerNorm;
+  }
+  void operator()(const OneOf<ElementwiseOp, PReluOp, EmbeddingOp> auto&) const { layer.has_epilogue = false; }
 };
 
 // Fuses the operator that reads a layer's value into the layer. Returns false if the layer's kernel cannot compute the
@@ -262,7 +266,8 @@ struct Emission {
                                                             .kind = op.kind,
                                                             .epsilon = op.epsilon,
                                                             .weight = Counted(op.weight),
-                                                            .bias = Counted(op.bias)}));
+                                                            .bias = Counted(op.bias),
+                                                            .epilogue = emitter.TakeEpilogue(index)}));
   }
   void operator()(const PReluOp& op) const {
     std::vector<float> slopes = op.slopes->values;

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/compiler/conv2d_merging.h"
+#include "engine/compiler/product_merging.h"
 #include "engine/compiler/row_products.h"
 #include "engine/compiler/steps.h"
 #include "engine/ops/conv/sparse_conv.h"
@@ -15,6 +15,17 @@
 
 namespace voxserve {
 namespace {
+
+// Returns the layer whose product is emitted in the place of this layer: for the first member of a merged layer the
+// merged one; -1 for what the first member has emitted.
+int EmittedLayer(int index, StepEmitter& emitter) {
+  const auto at = [&](int layer) -> const Layer& { return emitter.layers().At(layer); };
+  if (!at(index).members.empty()) return -1;
+  const int stored_in = at(index).stored_in;
+  if (stored_in < 0 || at(stored_in).members.empty()) return index;
+  const std::vector<int>& members = at(stored_in).members;
+  return index == *std::min_element(members.begin(), members.end()) ? stored_in : -1;
+}
 
 // weights: [in channels, out channels], scaled.
 void EmitRowProduct(std::vector<float> weights, int index, StepEmitter& emitter) {
@@ -92,8 +103,12 @@ void EmitSparseConv(const SparseConvOp& conv, int index, StepEmitter& emitter) {
                                                        std::move(weights), std::move(shortcut)));
 }
 
-void EmitLinear(int index, StepEmitter& emitter) {
-  EmitRowProduct(RowProductWeights(emitter.layers(), emitter.At(index)), index, emitter);
+void EmitLinear(int layer, StepEmitter& emitter) {
+  const int index = EmittedLayer(layer, emitter);
+  if (index < 0) return;
+  FoldedProduct linear = FoldProduct(emitter.layers(), emitter.At(index));
+  emitter.At(index).bias = std::move(linear.bias);
+  EmitRowProduct(Transposed(linear.weights, emitter.buffers().ColumnsOf(emitter.At(index))), index, emitter);
 }
 
 void EmitArgmax(int index, StepEmitter& emitter) {
@@ -114,15 +129,10 @@ void EmitArgmax(int index, StepEmitter& emitter) {
 }
 
 void EmitConv2d(const Conv2dOp& op, int index, StepEmitter& emitter) {
-  if (!emitter.At(index).members.empty()) return;  // a merged layer: its first member has emitted the step
-  const int stored_in = emitter.At(index).stored_in;
-  if (stored_in >= 0 && !emitter.At(stored_in).members.empty()) {
-    const std::vector<int>& members = emitter.At(stored_in).members;
-    if (index != *std::min_element(members.begin(), members.end())) return;
-    index = stored_in;
-  }
+  index = EmittedLayer(index, emitter);
+  if (index < 0) return;
   Layer& layer = emitter.At(index);
-  FoldedConv2d conv = FoldConv2d(emitter.layers(), layer);
+  FoldedProduct conv = FoldProduct(emitter.layers(), layer);
   layer.bias = std::move(conv.bias);
   if (conv.geometry == kernels::Conv2dGeometry()) {  // a 1x1 kernel with stride 1 is a product of rows
     return EmitRowProduct(Transposed(conv.weights, emitter.buffers().ColumnsOf(layer)), index, emitter);

@@ -13,7 +13,7 @@ namespace voxserve {
 
 void EmitSparseConv(const SparseConvOp& conv, int index, StepEmitter& emitter);
 void EmitLinear(int index, StepEmitter& emitter);
-// Merged convolutions (conv2d_merging.h) get their common step when the first of them is emitted.
+// Merged convolutions (product_merging.h) get their common step when the first of them is emitted.
 void EmitConv2d(const Conv2dOp& op, int index, StepEmitter& emitter);
 
 // If the linear layer that an argmax reads can write labels itself, has the argmax do without the layer's values: the

@@ -2,6 +2,7 @@
 
 #include "kernels/core/launch.cuh"
 #include "kernels/core/pool_reduce.h"
+#include "kernels/core/row_chunks.cuh"
 #include "kernels/core/row_tiles.cuh"
 #include "kernels/rows/row_norm.h"
 
@@ -64,6 +65,113 @@ struct RowPart {
   }
 };
 
+// What a layer norm makes of a value, once the row's mean and variance are known.
+template <typename T>
+struct LayerNormOfRow {
+  const float* weight;
+  const float* bias;
+  const T* residual;  // the row's; null: none
+  const Activation& activation;
+  float mean, scale;
+
+  __device__ LayerNormOfRow(const RowNormParams& params, int64_t row, float mean_of_row, float variance)
+      : weight(params.weight),
+        bias(params.bias),
+        residual(params.residual.data == nullptr
+                     ? nullptr
+                     : static_cast<const T*>(params.residual.data) + row * params.residual.pitch),
+        activation(params.activation),
+        mean(mean_of_row),
+        scale(1.0f / sqrtf(variance + params.epsilon)) {}
+
+  __device__ float operator()(float value, int32_t channel, float of_residual) const {
+    value = (value - mean) * scale;
+    if (weight != nullptr) value *= weight[channel];
+    if (bias != nullptr) value += bias[channel];
+    return Activate(activation, value + of_residual);
+  }
+};
+
+constexpr int kPack = 4;  // neighbouring channels of a thread
+
+// Layer norm of at most kLanes * kPacks * kPack channels: kLanes threads hold a row in registers. Thread i has the
+// packs i, i + kLanes, ... is_aligned: whole packs may be read and written at once.
+template <typename T, typename Out, int kLanes, int kPacks>
+__global__ void __launch_bounds__(kBlockThreads)
+    LayerNormKernel(const __grid_constant__ RowNormParams params, bool is_aligned) {
+  const int64_t row = int64_t{blockIdx.x} * (kBlockThreads / kLanes) + threadIdx.x / kLanes;
+  WaitForEarlierKernels();
+  const bool exists = row < NumRows(params.out.capacity, params.out.num_rows);
+  const int64_t read_row = exists ? row : 0;
+  const int32_t channels = exists ? params.in.channels : 0, first = static_cast<int32_t>(threadIdx.x) % kLanes * kPack;
+  const T* const in = static_cast<const T*>(params.in.data) + read_row * params.in.pitch;
+
+  const auto load = [&](const T* from, int32_t c, float(&values)[kPack]) {
+    if (is_aligned) {
+      const Pack<T, kPack> pack = LoadPack<kPack>(from + c);
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) values[i] = ToFloat(pack.values[i]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) values[i] = c + i < channels ? ToFloat(from[c + i]) : 0.0f;
+    }
+  };
+  const auto add = [](float a, float b) { return a + b; };
+
+  float values[kPacks][kPack] = {};
+  float sum = 0;
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    const int32_t c = first + p * kLanes * kPack;
+    if (c < channels) load(in, c, values[p]);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) sum += values[p][i];
+  }
+  const auto count = static_cast<float>(params.in.channels);
+  const float mean = CombineLanes<kLanes>(sum, add) / count;
+  float squares = 0;
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) {
+      const float difference = values[p][i] - mean;
+      if (first + p * kLanes * kPack + i < channels) squares += difference * difference;
+    }
+  }
+  const LayerNormOfRow<T> norm(params, read_row, mean, CombineLanes<kLanes>(squares, add) / count);
+  Out* const out = static_cast<Out*>(params.out.data) + read_row * params.out.pitch;
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    const int32_t c = first + p * kLanes * kPack;
+    if (c >= channels) break;
+    float of_residual[kPack] = {};
+    if (norm.residual != nullptr) load(norm.residual, c, of_residual);
+    Pack<Out, kPack> results;
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) {
+      results.values[i] = FromFloat<Out>(c + i < channels ? norm(values[p][i], c + i, of_residual[i]) : 0.0f);
+    }
+    if (is_aligned) {
+      *reinterpret_cast<Pack<Out, kPack>*>(out + c) = results;
+    } else {
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        if (c + i < channels) out[c + i] = results.values[i];
+      }
+    }
+  }
+}
+
+template <typename T, typename Out, int kLanes, int kPacks>
+cudaError_t LaunchLayerNorm(const RowNormParams& params, cudaStream_t stream) {
+  constexpr int kRowsPerBlock = kBlockThreads / kLanes;
+  const auto num_blocks = static_cast<unsigned>((params.out.capacity + kRowsPerBlock - 1) / kRowsPerBlock);
+  const bool is_aligned = params.in.channels % kPack == 0 &&
+                          CommonAlignment().Add(params.in).Add(params.residual).bytes() >= int64_t{kPack * sizeof(T)} &&
+                          CommonAlignment().Add(params.out).bytes() >= int64_t{kPack * sizeof(Out)};
+  return LaunchEarly(LayerNormKernel<T, Out, kLanes, kPacks>, num_blocks, kBlockThreads, 0, stream, params, is_aligned);
+}
+
 // No thread leaves before the end, since the warp's shuffles need all of them.
 template <typename T, typename Out, int kLanes>
 __global__ void __launch_bounds__(kBlockThreads) NormalizeRowsKernel(const __grid_constant__ RowNormParams params) {
@@ -85,11 +193,9 @@ __global__ void __launch_bounds__(kBlockThreads) NormalizeRowsKernel(const __gri
       const auto count = static_cast<float>(params.in.channels);
       const float mean = part.Sum([](float value) { return value; }) / count;
       const float variance = part.Sum([&](float value) { return (value - mean) * (value - mean); }) / count;
-      const float scale = 1.0f / sqrtf(variance + params.epsilon);
+      const LayerNormOfRow<T> norm(params, read_row, mean, variance);
       part.Write(out, [&](float value, int32_t c) {
-        const float normal = (value - mean) * scale;
-        const float weighted = params.weight == nullptr ? normal : normal * params.weight[c];
-        return params.bias == nullptr ? weighted : weighted + params.bias[c];
+        return norm(value, c, norm.residual == nullptr ? 0.0f : ToFloat(norm.residual[c]));
       });
       break;
     }
@@ -133,6 +239,12 @@ cudaError_t NormalizeRows(const RowNormParams& params, cudaStream_t stream) {
   return VisitInAndOutType(params.in.dtype, params.out.dtype, [&](auto in, auto out) {
     using T = decltype(in);
     using Out = decltype(out);
+    if (params.kind == RowNorm::kLayerNorm) {  // the thresholds depend on the channels alone, and so does a sum's order
+      if (params.in.channels <= kNarrowLanes * 2 * kPack)
+        return LaunchLayerNorm<T, Out, kNarrowLanes, 2>(params, stream);
+      if (params.in.channels <= kWideLanes * kPack) return LaunchLayerNorm<T, Out, kWideLanes, 1>(params, stream);
+      if (params.in.channels <= kWideLanes * 4 * kPack) return LaunchLayerNorm<T, Out, kWideLanes, 4>(params, stream);
+    }
     return params.in.channels <= kNarrowChannels ? Launch<T, Out, kNarrowLanes>(params, stream)
                                                  : Launch<T, Out, kWideLanes>(params, stream);
   });

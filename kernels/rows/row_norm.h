@@ -3,7 +3,8 @@
 // NormalizeRows computes each row from the channels of the same row. The norms keep the channels:
 //  - kSoftmax: exp(x - largest) / sum of exp(x - largest). The result is NaN if a value of the row is NaN or +infinity,
 //    or if all values are -infinity.
-//  - kLayerNorm: (x - mean) / sqrt(variance + epsilon) * weight + bias, with the biased variance.
+//  - kLayerNorm: activation((x - mean) / sqrt(variance + epsilon) * weight + bias + residual), with the biased
+//  variance.
 //  - kL2: x / max(sqrt(sum of x^2), epsilon).
 // The reductions make one channel of them:
 //  - kSum, kMean.
@@ -18,6 +19,7 @@
 #include <type_traits>
 
 #include "kernels/core/cuda_stream.h"
+#include "kernels/core/epilogue.h"
 #include "kernels/core/rows.h"
 #include "kernels/core/thread_pool.h"
 
@@ -33,6 +35,8 @@ struct RowNormParams {
   float epsilon = 0;              // for kLayerNorm and kL2
   const float* weight = nullptr;  // for kLayerNorm, [channels]; null: all are 1
   const float* bias = nullptr;    // for kLayerNorm, [channels]; null: all are 0
+  ConstRows residual;             // for kLayerNorm, in's rows, channels and type; null data: none. May be `out` itself
+  Activation activation;          // for kLayerNorm
   ConstRows in;
   Rows out;
 };

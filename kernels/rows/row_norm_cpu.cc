@@ -34,18 +34,19 @@ void Softmax(const float* in, int32_t channels, float* out) {
   for (int32_t c = 0; c < channels; ++c) out[c] /= sum;
 }
 
-void LayerNorm(const RowNormParams& params, const float* in, int32_t channels, float* out) {
+// residual: null for none.
+void LayerNorm(const RowNormParams& params, const float* in, int32_t channels, const float* residual, float* out) {
   const auto count = static_cast<float>(channels);
   const float mean = SumOf(channels, [=](int32_t c) { return in[c]; }) / count;
   const float variance = SumOf(channels, [=](int32_t c) { return (in[c] - mean) * (in[c] - mean); }) / count;
   const float scale = 1.0f / std::sqrt(variance + params.epsilon);
-  for (int32_t c = 0; c < channels; ++c) out[c] = (in[c] - mean) * scale;
-  if (params.weight != nullptr) {
-    for (int32_t c = 0; c < channels; ++c) out[c] *= params.weight[c];
+  for (int32_t c = 0; c < channels; ++c) {
+    float value = (in[c] - mean) * scale;
+    if (params.weight != nullptr) value *= params.weight[c];
+    if (params.bias != nullptr) value += params.bias[c];
+    out[c] = residual == nullptr ? value : value + residual[c];
   }
-  if (params.bias != nullptr) {
-    for (int32_t c = 0; c < channels; ++c) out[c] += params.bias[c];
-  }
+  ActivateRow(params.activation, out, channels);
 }
 
 void NormalizeByLength(float epsilon, const float* in, int32_t channels, float* out) {
@@ -76,7 +77,7 @@ void NormalizeRows(const RowNormParams& params, ThreadPool& pool) {
           Softmax(in, channels, out);
           break;
         case RowNorm::kLayerNorm:
-          LayerNorm(params, in, channels, out);
+          LayerNorm(params, in, channels, params.residual.data == nullptr ? nullptr : params.residual.floats(row), out);
           break;
         case RowNorm::kL2:
           NormalizeByLength(params.epsilon, in, channels, out);

@@ -114,7 +114,7 @@ const char* ShortName(support::Device device) { return device == support::Device
 
 // Returns the variant that a server without a tuned plan runs.
 Variant DefaultVariant(support::Device device, Precision precision) {
-  if (device == support::Device::kCpu) return {.merges_conv2ds = false};
+  if (device == support::Device::kCpu) return {.merges_products = false};
   return {.device = device, .precision = precision, .plan = DefaultPlanOf(device, precision)};
 }
 

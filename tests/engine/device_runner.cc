@@ -28,14 +28,14 @@ absl::StatusOr<Program> DeviceRunner::Compile(const Graph& graph, const Variant&
   const Plan plan{.fallback = variant.plan};
   if (!device_.is_cuda())
     return voxserve::Compile(graph, plan,
-                             {.bytes_per_label = bytes_per_label, .merges_conv2ds = variant.merges_conv2ds});
+                             {.bytes_per_label = bytes_per_label, .merges_products = variant.merges_products});
   const ModelConfig config{.precision = variant.precision};
   Program program = voxserve::Compile(graph, plan,
                                       {.bytes_per_label = bytes_per_label,
                                        .on_cuda = true,
                                        .dtype = config.gpu_dtype(),
                                        .is_deterministic = variant.is_deterministic,
-                                       .merges_conv2ds = variant.merges_conv2ds,
+                                       .merges_products = variant.merges_products,
                                        .allow_tf32 = variant.precision == ModelConfig::Precision::kTfloat32});
   WeightUploader uploader(device_.pool.get(), device_.loading->view());
   RETURN_IF_ERROR(program.Upload(uploader));

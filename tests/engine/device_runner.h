@@ -26,7 +26,7 @@ struct Variant {
   ModelConfig::Precision precision = ModelConfig::Precision::kFloat32;
   ConvPlan plan = {};
   bool is_deterministic = false;
-  bool merges_conv2ds = true;
+  bool merges_products = true;
 };
 
 // Returns the plan that a server uses on such a device if it has no tuned plan.

@@ -11,6 +11,8 @@ absl::Status RowNormStep::Run(const StepContext& context) const {
                                       .epsilon = options_.epsilon,
                                       .weight = options_.weight.floats(),
                                       .bias = options_.bias.floats(),
+                                      .residual = context.At(options_.epilogue.residual),
+                                      .activation = options_.epilogue.activation,
                                       .in = context.At(options_.in),
                                       .out = context.At(options_.out)};
   return LAUNCH(context, params, NormalizeRows);

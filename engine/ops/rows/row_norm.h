@@ -15,7 +15,8 @@ class RowNormStep final : public Step {
     BufferSlice in, out;  // on one level; out has in's channels, of a reduction 1; do not overlap
     kernels::RowNorm kind = kernels::RowNorm::kSoftmax;
     float epsilon = 0;
-    Weights weight, bias;  // only for a layer norm, [channels]; empty: 1 and 0
+    Weights weight, bias;    // only for a layer norm, [channels]; empty: 1 and 0
+    FusedEpilogue epilogue;  // only for a layer norm, without a bias
   };
 
   explicit RowNormStep(Options options) : options_(std::move(options)) {}

@@ -61,7 +61,7 @@ absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& confi
                              .on_cuda = true,
                              .dtype = config.gpu_dtype(),
                              .is_deterministic = is_deterministic,
-                             .merges_conv2ds = true,
+                             .merges_products = true,
                              .allow_tf32 = AllowsTf32(config),
                              .stop = stop});
   if (stop.stop_requested()) return DrainingError();

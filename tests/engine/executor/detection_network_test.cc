@@ -183,8 +183,8 @@ void ExpectEqualBoxes(support::Device device, const Graph& graph, uint32_t seed)
   const auto runner = DeviceRunner::Create({.device = device});
   ASSERT_TRUE(runner.ok()) << runner.status();
   const std::vector<float> expected = ExpectedBoxes(graph, points).Kept();
-  for (const bool merges_conv2ds : {false, true}) {
-    const auto program = (*runner)->Compile(graph, {.device = device, .merges_conv2ds = merges_conv2ds});
+  for (const bool merges_products : {false, true}) {
+    const auto program = (*runner)->Compile(graph, {.device = device, .merges_products = merges_products});
     ASSERT_TRUE(program.ok()) << program.status();
     EXPECT_TRUE(program->has_boxes);
     const BatchReport output = (*runner)->Run(*program, {&cloud}, false);

@@ -112,7 +112,7 @@ TEST_P(GridOperatorsTest, BackboneThatComesBack) {
   ASSERT_EQ(b.Grid(fine), b.Grid(stem));
   const int lateral = b.Relu(b.Norm(b.Conv2d(stem, kSame3x3, 4, false)));
   const Graph graph = FinishImage(b, b.Conv2d(b.Concat({lateral, fine}), kSame3x3, 6, true));
-  const Program program = Compile(graph, Plan(), {.merges_conv2ds = true});
+  const Program program = Compile(graph, Plan(), {.merges_products = true});
   EXPECT_EQ(Conv2dSteps(program).size(), 5u);
   // The steps are: voxel features, linear, to dense, the five convolutions, from dense, linear, argmax and the two
   // outputs. Norms, ReLUs and copies take no step.
@@ -138,7 +138,7 @@ TEST_P(GridOperatorsTest, ResidualsAndActivationsCostNoStep) {
   const int inner = b.Activation(b.Norm(b.Conv2d(stem, kSame3x3, 8, false)), ActivationFunction::kSilu);
   const int block = b.Relu(b.Sum(b.Norm(b.Conv2d(inner, kSame3x3, 8, false)), stem));
   const Graph graph = FinishImage(b, block);
-  EXPECT_EQ(Compile(graph, Plan(), {.merges_conv2ds = true}).steps.size(), 11u);
+  EXPECT_EQ(Compile(graph, Plan(), {.merges_products = true}).steps.size(), 11u);
   ExpectEqual(GetParam(), graph, 7);
 }
 
@@ -161,7 +161,7 @@ TEST_P(GridOperatorsTest, BranchesAreOneConvolutionAndTheirEndsOneOfGroups) {
   GraphBuilder b = OfImages(8);
   const int shared = b.Relu(b.Conv2d(Image(b, 6), kSame3x3, 8, true));
   const Graph graph = FinishImage(b, DetectionHead(b, shared, 3));
-  const Program program = Compile(graph, Plan(), {.merges_conv2ds = true});
+  const Program program = Compile(graph, Plan(), {.merges_products = true});
   const std::vector<const Conv2dStep*> convs = Conv2dSteps(program);
   ASSERT_EQ(convs.size(), 3u);
   EXPECT_EQ(convs[1]->options().out.channels, 9 * 8);
@@ -196,7 +196,7 @@ TEST_P(GridOperatorsTest, OnlyWhatIsAlikeIsMerged) {
   const Graph graph = FinishImage(b, all);
   for (const bool merges : {false, true}) {
     SCOPED_TRACE(merges);
-    const Program program = Compile(graph, Plan(), {.merges_conv2ds = merges});
+    const Program program = Compile(graph, Plan(), {.merges_products = merges});
     // If convolutions are merged, the three with ReLU become one, and so do two of the convolutions that read them. The
     // other convolutions that read them have a residual or a ReLU.
     EXPECT_EQ(Conv2dSteps(program).size(), merges ? 9u : 12u);
@@ -216,7 +216,7 @@ TEST_P(GridOperatorsTest, BranchesOfThreeConvolutions) {
   }
   const int sum = b.Sum(b.Sum(ends[3], ends[1]), b.Sum(ends[0], ends[2]));
   const Graph graph = FinishImage(b, sum);
-  const Program program = Compile(graph, Plan(), {.merges_conv2ds = true});
+  const Program program = Compile(graph, Plan(), {.merges_products = true});
   const std::vector<const Conv2dStep*> convs = Conv2dSteps(program);
   ASSERT_EQ(convs.size(), 2u) << "the first is a linear layer";
   EXPECT_EQ(convs[0]->options().geometry.groups, 4);
@@ -244,7 +244,7 @@ TEST_P(GridOperatorsTest, MergedAndUnmergedAgree) {
   ASSERT_TRUE(runner.ok()) << runner.status();
   std::vector<float> scores[2];
   for (const bool merges : {false, true}) {
-    const auto program = (*runner)->Compile(Detector(), {.device = GetParam(), .merges_conv2ds = merges});
+    const auto program = (*runner)->Compile(Detector(), {.device = GetParam(), .merges_products = merges});
     ASSERT_TRUE(program.ok()) << program.status();
     const BatchReport output = (*runner)->Run(*program, {&cloud}, true);
     ASSERT_TRUE(output.status.ok()) << output.status;

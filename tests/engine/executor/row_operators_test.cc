@@ -3,9 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "engine/compiler/compiler.h"
+#include "engine/ops/rows/linear.h"
+#include "engine/ops/rows/row_norm.h"
 #include "tests/engine/executor/expected_scores.h"
 #include "tests/engine/executor/operator_networks.h"
 #include "tests/engine/executor/program_comparison.h"
@@ -98,6 +102,28 @@ TEST_P(RowOperatorsTest, NormsOfRows) {
       }
     }
   }
+}
+
+// A transformer block's sums and activations cost no step: both layer norms add what they norm, one is followed by an
+// activation, and three linear layers of one value are one product on a GPU.
+TEST_P(RowOperatorsTest, ALayerNormFusesItsSumAndLinearLayersOfOneValueMerge) {
+  GraphBuilder b(35);
+  const int stem = b.Submanifold(0, 12, true);
+  const int first = b.Sum(b.RowNorm(b.Submanifold(stem, 12, true), RowNorm::kLayerNorm, 1e-5f, true), stem);
+  const int norm = b.Activation(b.RowNorm(first, RowNorm::kLayerNorm, 1e-5f, true), ActivationFunction::kGelu);
+  const int a = b.Linear(norm, 8, true), c = b.Linear(norm, 8, false), d = b.Norm(b.Linear(norm, 5, true));
+  const int product = b.Linear(b.Multiply(a, c), 5, true);
+  const Graph graph = b.Finish(b.Linear(b.Sum(b.Elementwise(d, product, kernels::Elementwise::kMaximum), d), 3, true));
+  const auto count = [](const Program& program, auto* of) {
+    return std::count_if(program.steps.begin(), program.steps.end(),
+                         [&](const auto& step) { return dynamic_cast<decltype(of)>(step.get()) != nullptr; });
+  };
+  for (const bool merges : {false, true}) {
+    const Program program = Compile(graph, Plan(), {.merges_products = merges});
+    EXPECT_EQ(count(program, static_cast<LinearStep*>(nullptr)), merges ? 3 : 5);
+    EXPECT_EQ(count(program, static_cast<RowNormStep*>(nullptr)), 2);
+  }
+  ExpectEqual(GetParam(), graph, 35);
 }
 
 // These operators are not fused with their neighbours.

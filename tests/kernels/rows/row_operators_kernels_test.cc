@@ -144,6 +144,46 @@ std::vector<double> Defined(const RowNormParams& params, const Matrix& in, int64
   return values;
 }
 
+// The result is written over the residual where both have one type.
+TEST_P(RowKernelTest, ALayerNormAddsAResidualAndActivates) {
+  Random random(21);
+  for (const int32_t channels : {1, 3, 16, 36, 64, 96, 128, 130, 256, 512, 516}) {
+    const int64_t num_rows = 133;
+    const Matrix in(num_rows, channels, random.OneOf(kMargins), &random, dtype());
+    const Matrix added(num_rows, channels, random.OneOf(kMargins), &random, dtype());
+    const std::vector<float> weight = random.Floats(channels), bias = random.Floats(channels);
+    const DeviceArray<float> device_weight(device(), weight), device_bias(device(), bias);
+    for (const Activation activation : {Activation(), Activation(ActivationFunction::kLeakyRelu, 0.25f)}) {
+      for (const DType out_dtype : OutDTypes(dtype())) {
+        const DeviceMatrix device_in(device(), dtype(), in), residual(device(), dtype(), added);
+        const DeviceMatrix apart(device(), out_dtype, Matrix(num_rows, channels, {.before = 4, .after = 3}, nullptr));
+        const DeviceMatrix& out = out_dtype == dtype() ? residual : apart;
+        const RowNormParams params{.kind = RowNorm::kLayerNorm,
+                                   .epsilon = 1e-2f,
+                                   .weight = device_weight.data(),
+                                   .bias = device_bias.data(),
+                                   .residual = residual.View(),
+                                   .activation = activation,
+                                   .in = device_in.View(),
+                                   .out = out.View()};
+        Run(params, cpu::NormalizeRows, [](const auto&... all) { return cuda::NormalizeRows(all...); });
+        const Matrix result = out.ToHost();
+        EXPECT_TRUE(result.MarginsAreUntouched());
+        for (int64_t row = 0; row < num_rows; ++row) {
+          const std::vector<double> normed = Defined(params, in, row, weight, bias);
+          for (int64_t c = 0; c < channels; ++c) {
+            const double sum = normed[static_cast<size_t>(c)] + added.at(row, c);
+            const double value = sum < 0 && activation.parameter != 0 ? 0.25 * sum : sum;
+            ASSERT_NEAR(result.at(row, c), value,
+                        Tolerance(DType::kFloat32, 10) + Tolerance(out_dtype, std::abs(value)))
+                << channels << " channels, row " << row << ", channel " << c;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(RowKernelTest, NormsEqualTheNaiveLoop) {
   Random random(1);
   for (const int32_t channels : kChannels) {

@@ -1,13 +1,33 @@
-#include "engine/compiler/conv2d_merging.h"
+#include "engine/compiler/product_merging.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
+#include <variant>
 
 namespace voxserve {
 namespace {
+
+// What a layer multiplies by. A linear layer is a convolution with a kernel of one cell.
+struct Product {
+  kernels::Conv2dGeometry geometry;
+  int in_channels = 0;
+  int out_channels = 0;
+  const std::vector<float>* weights = nullptr;  // in PyTorch's order
+};
+std::optional<Product> ProductOf(const GraphOp& op) {
+  if (const auto* const conv = std::get_if<Conv2dOp>(&op)) {
+    return Product{conv->geometry, conv->in_channels, conv->out_channels, &conv->weight->values};
+  }
+  if (const auto* const linear = std::get_if<LinearOp>(&op)) {
+    return Product{{}, linear->in_channels, linear->out_channels, &linear->weight->values};
+  }
+  return std::nullopt;
+}
+Product ProductOf(const Layers& layers, const Layer& layer) { return *ProductOf(layers.FirstNode(layer).op); }
 
 class Merger {
  public:
@@ -24,7 +44,8 @@ class Merger {
     for (int merged = num_layers; merged < layers_.size(); ++merged) {
       std::vector<int> columns_readers;
       for (int index = 0; index < num_layers; ++index) {
-        if (MayBeMerged(layers_.At(index)) && layers_.At(InputOf(index)).stored_in == merged) {
+        if (IsConv2d(layers_.At(index)) && MayBeMerged(layers_.At(index)) &&
+            layers_.At(InputOf(index)).stored_in == merged) {
           columns_readers.push_back(index);
         }
       }
@@ -33,23 +54,27 @@ class Merger {
   }
 
  private:
-  const Conv2dOp& OpOf(int index) const { return std::get<Conv2dOp>(layers_.FirstNode(layers_.At(index)).op); }
+  Product ProductAt(int index) const { return ProductOf(layers_, layers_.At(index)); }
   const GraphNode& ResultOf(int index) const { return layers_.Node(layers_.At(index).result_node); }
   int InputOf(int index) const { return layers_.LayerOf(layers_.FirstNode(layers_.At(index)).inputs[0]); }
 
   bool MayBeMerged(const Layer& layer) const {
-    const auto* const op = std::get_if<Conv2dOp>(&layers_.FirstNode(layer).op);
-    if (op == nullptr || op->geometry.is_transposed || op->geometry.groups > 1) return false;
-    if (layer.residual >= 0 || layer.stored_in >= 0) return false;
+    const std::optional<Product> product = ProductOf(layers_.FirstNode(layer).op);
+    if (!product || product->geometry.is_transposed || product->geometry.groups > 1) return false;
+    if (layer.residual >= 0 || layer.stored_in >= 0 || layer.is_shortcut) return false;
     const std::vector<int>& readers = layers_.ReadersOf(layer);
-    return std::none_of(readers.begin(), readers.end(),
-                        [this](int reader) { return std::holds_alternative<ConcatOp>(layers_.Node(reader).op); });
+    return std::none_of(readers.begin(), readers.end(), [this](int reader) {
+      const GraphOp& op = layers_.Node(reader).op;
+      return std::holds_alternative<ConcatOp>(op) || std::holds_alternative<ArgmaxOp>(op);
+    });
   }
+
+  bool IsConv2d(const Layer& layer) const { return std::holds_alternative<Conv2dOp>(layers_.FirstNode(layer).op); }
 
   bool AreAlike(int a, int b) const {
     const Layer& one = layers_.At(a);
     const Layer& other = layers_.At(b);
-    return OpOf(a).geometry == OpOf(b).geometry && OpOf(a).in_channels == OpOf(b).in_channels &&
+    return ProductAt(a).geometry == ProductAt(b).geometry && ProductAt(a).in_channels == ProductAt(b).in_channels &&
            one.activation == other.activation && one.is_for_all == other.is_for_all &&
            one.is_for_scores == other.is_for_scores && one.for_tensors == other.for_tensors &&
            layers_.StaysFloat32(one) == layers_.StaysFloat32(other);
@@ -80,7 +105,8 @@ class Merger {
     for (size_t begin = 0, end = 0; begin < readers.size(); begin = end) {
       int32_t width = 0;
       for (end = begin; end < readers.size(); ++end) {
-        if (end > begin && column(readers[end]) != column(readers[end - 1]) + OpOf(readers[end]).in_channels) break;
+        if (end > begin && column(readers[end]) != column(readers[end - 1]) + ProductAt(readers[end]).in_channels)
+          break;
         width = std::max(width, ResultOf(readers[end]).channels);
       }
       if (end - begin < 2) continue;
@@ -110,31 +136,31 @@ class Merger {
   Layers& layers_;
 };
 
-std::vector<float> ScaledWeights(const Conv2dOp& op, const std::vector<float>& scale) {
-  std::vector<float> weights = op.weight->values;
+std::vector<float> ScaledWeights(const Product& product, const std::vector<float>& scale) {
+  std::vector<float> weights = *product.weights;
   if (scale.empty()) return weights;
-  const auto cells = static_cast<size_t>(op.geometry.kernel_size[0] * op.geometry.kernel_size[1]);
-  const size_t an_output = op.geometry.is_transposed ? cells : weights.size() / scale.size();
+  const auto cells = static_cast<size_t>(product.geometry.kernel_size[0] * product.geometry.kernel_size[1]);
+  const size_t an_output = product.geometry.is_transposed ? cells : weights.size() / scale.size();
   for (size_t i = 0; i < weights.size(); ++i) weights[i] *= scale[i / an_output % scale.size()];
   return weights;
 }
 
 }  // namespace
 
-void MergeConv2ds(Layers& layers) { Merger(layers).Run(); }
+void MergeProducts(Layers& layers) { Merger(layers).Run(); }
 
-FoldedConv2d FoldConv2d(const Layers& layers, const Layer& layer) {
-  const auto& op = std::get<Conv2dOp>(layers.FirstNode(layer).op);
-  if (layer.members.empty()) return {op.geometry, ScaledWeights(op, layer.scale), layer.bias};
-  FoldedConv2d folded{.geometry = op.geometry};
+FoldedProduct FoldProduct(const Layers& layers, const Layer& layer) {
+  const Product product = ProductOf(layers, layer);
+  if (layer.members.empty()) return {product.geometry, ScaledWeights(product, layer.scale), layer.bias};
+  FoldedProduct folded{.geometry = product.geometry};
   folded.geometry.groups = layer.num_groups;
   const auto num_columns = static_cast<size_t>(layer.num_columns);
-  const size_t a_column = op.weight->values.size() / static_cast<size_t>(op.out_channels);
+  const size_t a_column = product.weights->size() / static_cast<size_t>(product.out_channels);
   folded.weights.resize(num_columns * a_column, 0.0f);
   for (const int index : layer.members) {
     const Layer& member = layers.At(index);
     const auto column = static_cast<size_t>(member.column);
-    const std::vector<float> weights = ScaledWeights(std::get<Conv2dOp>(layers.FirstNode(member).op), member.scale);
+    const std::vector<float> weights = ScaledWeights(ProductOf(layers, member), member.scale);
     std::copy(weights.begin(), weights.end(), folded.weights.begin() + static_cast<ptrdiff_t>(column * a_column));
     if (member.bias.empty()) continue;
     folded.bias.resize(num_columns, 0.0f);

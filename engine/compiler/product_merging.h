@@ -1,0 +1,37 @@
+#pragma once
+
+// MergeProducts merges small products into larger ones: convolutions of images, and linear layers, which are
+// convolutions of one cell. A head of CenterPoint has six branches for each of six tasks, and each branch is too small
+// to fill a GPU; a transformer block has a linear layer each for queries, keys and values.
+//
+//  - Products that read the same value become one product with their output channels side by side, if they agree in
+//    geometry, input channels, activation, result type and the outputs that need them.
+//  - Convolutions that read neighbouring columns of such a result, and agree in the same properties, become one grouped
+//    convolution in which each of them is a group. All groups are as wide as the widest; the weights of added channels
+//    are 0, and no layer reads these channels.
+//
+// Each product's result stays the same. Products with a residual, with groups, transposed convolutions, shortcuts that
+// a convolution computes, and products whose result a concatenation or an argmax reads are not merged: a linear layer
+// can write its labels without its values (LinearStep).
+
+#include <vector>
+
+#include "engine/compiler/layers.h"
+#include "kernels/image/conv2d.h"
+
+namespace voxserve {
+
+// Appends the merged layers, and stores the members in them (Layer::stored_in).
+void MergeProducts(Layers& layers);
+
+// FoldedProduct is a product that one kernel call computes.
+struct FoldedProduct {
+  kernels::Conv2dGeometry geometry;
+  std::vector<float> weights;  // in PyTorch's order (Conv2dOp::weight), batch norms folded in
+  std::vector<float> bias;     // [out channels]; empty: 0
+};
+// Returns the product of a layer that begins with a Conv2dOp or LinearOp. For a merged layer it is the merged product
+// of all members.
+FoldedProduct FoldProduct(const Layers& layers, const Layer& layer);
+
+}  // namespace voxserve
