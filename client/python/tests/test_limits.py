@@ -31,6 +31,7 @@ FILES = {
     "kMaxAttentionHeadChannels": "kernels/rows/attention.h",
     "kMaxSampleRows": "engine/model/checks/attention_checks.cc",
     "kMaxEmbeddingRows": "kernels/rows/embedding.h",
+    "kMaxGroupSize": "kernels/rows/group_attention.h",
 }
 
 
@@ -71,6 +72,7 @@ def test_features_are_the_columns_that_are_no_axes() -> None:
         ("conv2d { out_channels: 4 kernel_size: [3] dilation: [129] }", "dilation is 129"),
         ("max_pool2d { kernel_size: [15, 16] }", "kernel_size is 16; at most 15"),
         ("attention { num_heads: 65 }", "num_heads is 65"),
+        ("groups { size: 4097 }", "size is 4097; at most 4096"),
         ("sample_rows { num_rows: 5000 channels: 4 }", "num_rows is 5000; at most 4096"),
         ("embedding { }", "the table's number of rows is 16777217"),
     ],

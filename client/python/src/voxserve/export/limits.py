@@ -26,6 +26,7 @@ LIMITS = {
     "kMaxHeads": 64,
     "kMaxAttentionHeadChannels": 256,
     "kMaxSampleRows": 4096,  # learned rows
+    "kMaxGroupSize": 4096,  # sites of a group that attention stays within
     "kMaxEmbeddingRows": 1 << 24,
 }
 MAX_FEATURES = LIMITS["kMaxPointColumns"] - LIMITS["kMaxDimension"]
@@ -47,8 +48,10 @@ def problems(node: Any, shapes: dict[str, tuple[int, ...]], dimension: int) -> I
         yield from _above("kernel_size", op.kernel_size, most)
         for name in ("stride", "padding", "dilation", "output_padding"):
             yield from _above(name, getattr(op, name, ()), LIMITS["kMost"])
-    elif kind == "attention":
+    elif kind in ("attention", "rotary"):
         yield from _above("num_heads", [op.num_heads], LIMITS["kMaxHeads"])
+    elif kind == "groups":
+        yield from _above("size", [op.size], LIMITS["kMaxGroupSize"])
     elif kind == "sample_rows":
         yield from _above("num_rows", [op.num_rows], LIMITS["kMaxSampleRows"])
         yield from _above("channels", [op.channels], LIMITS["kMaxChannels"])

@@ -16,6 +16,7 @@ from typing import Any
 import numpy.typing as npt
 
 from voxserve.export import safetensors_file
+from voxserve.export.attention_nodes import AttentionNodes
 from voxserve.export.conv_nodes import ConvNodes
 from voxserve.export.image_nodes import Anchor, ImageNodes
 from voxserve.export.row_nodes import RowNodes
@@ -47,7 +48,7 @@ class ClassEntry:
     color: tuple[int, int, int]  # red, green, blue, 0 to 255
 
 
-class Network(ConvNodes, ImageNodes, RowNodes):
+class Network(ConvNodes, ImageNodes, RowNodes, AttentionNodes):
     """A network under construction: its nodes in the order of the forward pass, and their tensors. Each method that
     adds a node takes the node's name and the names of its inputs (source, sources, ...), and returns the node's name.
 
@@ -144,24 +145,6 @@ class Network(ConvNodes, ImageNodes, RowNodes):
     def broadcast(self, name: str, sites: str, samples: str, function: str) -> str:
         """Adds a node that combines the row of every site with its sample's row. function: ADD, MULTIPLY or CONCAT."""
         return self._node(name, [sites, samples], f"broadcast {{ function: FUNCTION_{function} }}")
-
-    def sample_rows(self, name: str, weight: npt.NDArray[Any]) -> str:
-        """Adds a node without inputs, whose rows are learned and are the same for every sample. weight: [num_rows,
-        channels].
-        """
-        self.tensors[f"{name}.weight"] = weight
-        num_rows, channels = weight.shape
-        return self._node(name, [], f"sample_rows {{ num_rows: {num_rows} channels: {channels} }}")
-
-    def attention(
-        self, name: str, queries: str, keys: str, values: str, *, num_heads: int = 1, scale: float | None = None
-    ) -> str:
-        """Adds attention within each sample: for each query the mean of the values, weighted by softmax(scale * query .
-        key). The result has one row per query. scale: None for 1 / sqrt(channels of a head's keys).
-        """
-        heads = f" num_heads: {num_heads}" if num_heads != 1 else ""
-        factor = "" if scale is None else f" scale: {number(scale)}"
-        return self._node(name, [queries, keys, values], f"attention {{{heads}{factor} }}")
 
     def linear(self, name: str, source: str, weight: npt.NDArray[Any], bias: npt.NDArray[Any] | None = None) -> str:
         """Adds a linear layer. weight: [out_channels, in_channels]; bias: [out_channels]."""

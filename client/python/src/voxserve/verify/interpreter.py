@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from voxserve.verify import groups as group_maths
 from voxserve.verify import rows as row_maths
 from voxserve.verify import sites as site_maths
 
 Values = npt.NDArray[Any]
 Tensors = Mapping[str, Values]
+_NAMES_OF_NODES = ("paired_with", "sites_of", "groups_of")  # fields that name a node which is not among the inputs
 
 
 class NotComputedError(Exception):
@@ -33,6 +35,7 @@ class Result:
     sites: site_maths.Sites | None = None  # [N, 1 + D] for rows on sites; None for rows of samples and for images
     shape: tuple[int, ...] = ()  # the number of cells on each axis, if the sites are limited to a spatial shape
     rows_per_sample: int = 1  # for rows of samples: the rows that each sample has, one sample after another
+    unit: tuple[int, ...] = ()  # voxels in a step of the coordinates, on each axis; (): not a whole number of them
 
 
 class Interpreter:
@@ -40,18 +43,23 @@ class Interpreter:
     `skipped` has the reason why a node was not computed.
     """
 
-    def __init__(self, model: Any, tensors: Tensors, coordinates: Values, features: Values) -> None:
+    def __init__(
+        self, model: Any, tensors: Tensors, coordinates: Values, features: Values, points: Values | None = None
+    ) -> None:
         """tensors: the model's weights by name. coordinates: [N, 1 + D], the sample, then the voxel in the model's
-        order of axes. features: [N, C], the features of the voxels.
+        order of axes. features: [N, C], the features of the voxels. points: [N, D] metres, the point of each voxel,
+        which only site_position reads; None: the features that have the axes' names, if there are any.
         """
         self._nodes = {node.name: node for node in model.nodes}
         self._dimension = model.dimension or 3
         self._tensors = tensors
         self._coordinates = np.asarray(coordinates, np.int64)
         self._features = np.asarray(features, np.float64)
+        self._points = points
         self._num_samples = int(self._coordinates[:, 0].max()) + 1 if len(self._coordinates) else 0
         # Strided node -> its input and kernel map, which the inverse nodes paired with it use.
         self._strided: dict[str, tuple[Result, site_maths.KernelMap]] = {}
+        self._groups_of: dict[str, list[group_maths.Group]] = {}
         self.results: dict[str, Result] = {}
         self.skipped: dict[str, str] = {}
 
@@ -70,7 +78,7 @@ class Interpreter:
         node = self._nodes[name]
         kind = node.WhichOneof("op")
         op = getattr(node, kind)
-        needed = [*node.inputs, *(v for key in ("paired_with", "sites_of") if (v := getattr(op, key, "")))]
+        needed = [*node.inputs, *(v for key in _NAMES_OF_NODES if (v := getattr(op, key, "")))]
         missing = [n for n in needed if self._result(n) is None]
         method: Callable[..., Result] | None = getattr(self, f"_{kind}", None)
         if missing or method is None:
@@ -95,7 +103,31 @@ class Interpreter:
             raise ValueError(
                 f"the model reads {len(op.features)} features, the reference has {self._features.shape[1]}"
             )
-        return Result(self._features, self._coordinates, shape)
+        return Result(self._features, self._coordinates, shape, unit=(1,) * self._dimension)
+
+    def _site_position(self, _name: str, op: Any, x: Result) -> Result:
+        points = self._points_in_metres()
+        if op.from_minimum:
+            for sample in range(self._num_samples):
+                at = self._coordinates[:, 0] == sample
+                points[at] -= points[at].min(axis=0)
+        scale, shift = (self._axes(values, preset) for values, preset in ((op.scale, 1), (op.shift, 0)))
+        return replace(x, values=points * np.asarray(scale) + np.asarray(shift))
+
+    def _points_in_metres(self) -> Values:
+        """Returns the point of each voxel, [N, D]. There is one point a voxel, so it is their mean too."""
+        if self._points is not None:
+            return np.array(self._points, np.float64)
+        voxelize = next(node.voxelize for node in self._nodes.values() if node.WhichOneof("op") == "voxelize")
+        names = list(voxelize.axes) or ["x", "y", "z", "t"][: self._dimension]
+        columns = {feature.name: (i, feature) for i, feature in enumerate(voxelize.features)}
+        if not set(names) <= set(columns):
+            raise NotComputedError("the positions of the points are not among the features")
+        found = [columns[name] for name in names]
+        scales = [feature.scale if feature.HasField("scale") else 1.0 for _, feature in found]
+        shifts = [feature.shift for _, feature in found]
+        points: Values = (self._features[:, [i for i, _ in found]] - np.asarray(shifts)) / np.asarray(scales)
+        return points
 
     # Convolutions and pools
 
@@ -139,11 +171,12 @@ class Interpreter:
                 fine = self.results[op.sites_of]
             else:
                 made = site_maths.reached(sites, stride, deltas)
+                unit = tuple(u // s for u, s in zip(x.unit, stride, strict=False) if u % s == 0)
                 shape: tuple[int, ...] = ()
                 if kind == "KIND_TRANSPOSED":
                     shape = self._transposed_shape(op, x.shape, stride)
                     made = site_maths.within(made, shape)
-                fine = Result(x.values, made, shape)
+                fine = Result(x.values, made, shape, unit=unit if len(unit) == self._dimension else ())
             return fine, site_maths.KernelMap(_sites(fine), sites, stride, deltas, is_onto_fine=True)
         coarse = self._strided_sites(op, x, sites, stride, deltas)
         kernel_map = site_maths.KernelMap(sites, _sites(coarse), stride, deltas)
@@ -160,17 +193,19 @@ class Interpreter:
     ) -> Result:
         if getattr(op, "sites_of", ""):
             return self.results[op.sites_of]
+        unit = tuple(u * s for u, s in zip(x.unit, stride, strict=False))
         rule = enum_name(op, "rule")
         if rule == "RULE_FLOOR":
             shape = tuple((n - 1) // s + 1 for n, s in zip(x.shape, stride, strict=False))
-            return Result(x.values, site_maths.floored(sites, stride), shape)
+            return Result(x.values, site_maths.floored(sites, stride), shape, unit=unit)
         if rule == "RULE_PADDED":
             if not x.shape:
                 raise ValueError("RULE_PADDED needs a spatial shape")
             padding = self._axes(op.padding, 0)
             sizes = zip(x.shape, padding, self._axes(op.dilation), op.kernel_size, stride, strict=True)
             shape = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, p, d, k, s in sizes)
-            return Result(x.values, site_maths.within(site_maths.reaching(sites, stride, deltas), shape), shape)
+            reaching = site_maths.within(site_maths.reaching(sites, stride, deltas), shape)
+            return Result(x.values, reaching, shape, unit=unit)
         raise NotComputedError(f"{rule} is not computed here")
 
     def _sparse_conv(self, name: str, op: Any, x: Result) -> Result:
@@ -320,12 +355,52 @@ class Interpreter:
             raise NotComputedError("attention of images is not computed here")
         heads = op.num_heads or 1
         scale = op.scale if op.HasField("scale") else (keys.values.shape[1] // heads) ** -0.5
+        if op.groups_of:
+            # Rows of one level may stand in another order after operators that make their own sites.
+            keys, values = (self._on_sites_of(self.results[op.groups_of], part) for part in (keys, values))
+            ordered = self._on_sites_of(self.results[op.groups_of], queries)
+            groups = self._groups_of[op.groups_of]
+            y = group_maths.attended(groups, ordered.values, keys.values, values.values, heads, scale)
+            return replace(ordered, values=y)
         y = np.zeros((len(queries.values), values.values.shape[1]))
         for sample in range(self._num_samples):
             at = _rows_of_sample(queries, sample)
             of_keys, of_values = (r.values[_rows_of_sample(r, sample)] for r in (keys, values))
             y[at] = row_maths.attended(queries.values[at], of_keys, of_values, heads, scale)
         return replace(queries, values=y)
+
+    def _on_sites_of(self, place: Result, x: Result) -> Result:
+        """Returns x with its rows in the order of another result's sites, which are the same."""
+        if np.array_equal(_sites(place), _sites(x)):
+            return x
+        rows = site_maths.rows_of(_sites(x), _sites(place))
+        if (rows < 0).any() or len(_sites(x)) != len(_sites(place)):
+            raise ValueError("the groups are of other sites")
+        return replace(x, values=x.values[rows], sites=_sites(place))
+
+    def _groups(self, name: str, op: Any, x: Result) -> Result:
+        """Returns a result without channels, on the sites that the groups have."""
+        if self._dimension != 3 or len(set(x.unit)) != 1:
+            raise ValueError("groups need sites of 3 axes that are a whole number of voxels, the same on each")
+        sites, curve, size = _sites(x), enum_name(op, "curve").removeprefix("CURVE_"), op.size
+        levels = x.unit[0].bit_length() - 1
+        made = []
+        for sample in range(self._num_samples):
+            (rows,) = np.nonzero(sites[:, 0] == sample)
+            depth = group_maths.depth_of(sites[rows, 1:])
+            if enum_name(op, "depth") == "DEPTH_FIRST_LEVEL":
+                if x.unit[0] != 1 << levels:
+                    raise ValueError(f"the curve of the voxels has no level of the unit {x.unit[0]}")
+                voxels = self._coordinates[self._coordinates[:, 0] == sample, 1:]
+                depth = max(group_maths.depth_of(voxels) - levels, 0)
+            order = rows[np.argsort(group_maths.codes(sites[rows, 1:], curve, depth), kind="stable")]
+            made += group_maths.cut(order, size, enum_name(op, "tail").removeprefix("TAIL_"))
+        self._groups_of[name] = made
+        return replace(x, values=np.zeros((len(sites), 0)))
+
+    def _rotary(self, _name: str, op: Any, x: Result, *positions: Result) -> Result:
+        at = self._on_sites_of(x, positions[0]).values if positions else _sites(x)[:, 1:]
+        return replace(x, values=group_maths.rotated(x.values, at, op.num_heads or 1, op.base))
 
     def _crop(self, _name: str, op: Any, x: Result) -> Result:
         at = _sites(x)[:, 1:]
