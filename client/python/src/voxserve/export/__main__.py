@@ -15,6 +15,7 @@ from voxserve.export import (
     from_torch_command,
     kernel_order,
     model_folder,
+    transformer_command,
     weights,
 )
 from voxserve.export.arguments import add_folder, add_weights, names, point_features, voxel_size
@@ -199,6 +200,12 @@ def _make_detector(options: argparse.Namespace, state: _State) -> _Made:
     )
 
 
+def _make_transformer(options: argparse.Namespace, state: _State) -> _Made:
+    made = transformer_command.make(options, state)
+    count, classes = made.config.num_classes, made.config.classes
+    return _Made(made.network, count, classes, warnings=made.warnings, messages=made.messages)
+
+
 def _make_svtnet(options: argparse.Namespace, state: _State) -> _Made:
     common = {name: getattr(options, name) for name in ("name", "description", "voxel_size")}
     if state is not None:
@@ -263,6 +270,14 @@ def _parser() -> argparse.ArgumentParser:
         detector_command.add_arguments(_add(networks, name, _make_detector, text))
     svt_net = _add(networks, "svtnet", _make_svtnet, "SVT-Net: one vector for each cloud, for place recognition")
     _add_voxel_size(svt_net, svtnet.QUANTIZATION, "M[,M,M]", "the quantization size, in the cloud's unit")
+    for name, text in (
+        (
+            "pointcept-ptv3",
+            "Pointcept's PTv3, which labels points, and Sonata, Concerto and Utonia (default: PTv3-base)",
+        ),
+        ("litept", "LitePT, which labels points (default: LitePT-S on nuScenes)"),
+    ):
+        transformer_command.add_arguments(_add(networks, name, _make_transformer, text))
     from_torch_command.add_parser(networks)
     return parser
 

@@ -67,6 +67,17 @@ def read(path: str) -> dict[str, npt.NDArray[Any]]:
     return tensors
 
 
+def settings(path: str) -> dict[str, Any] | None:
+    """Returns the network's settings that a torch file holds beside the weights, under the name config; None if it
+    holds none. Raises OSError or ValueError as read() does.
+    """
+    if _is_safetensors(_head(path)):
+        return None
+    loaded = torch_file.load(path)
+    found = loaded.get("config") if isinstance(loaded, dict) else None
+    return found if isinstance(found, dict) else None
+
+
 def _flat(loaded: dict[Any, Any]) -> dict[str, npt.NDArray[Any]]:
     """Returns the tensors in a dict, and in dicts in it, by their places. ValueError if there are too many places."""
     tensors: dict[str, npt.NDArray[Any]] = {}

@@ -12,6 +12,7 @@ _MINKUNET = (
     *("backbone", "classifier", "decode_head"),  # TorchSparse's, and mmdetection3d's
     *("stem", *(f"stage{i}" for i in _LEVELS), *(f"up{i}" for i in _LEVELS), "point_transforms"),  # spvnas'
 )
+_TRANSFORMER = ("backbone", "seg_head", "embedding", "enc", "dec")
 ROOTS: dict[str, tuple[str, ...]] = {
     "torchsparse-minkunet": _MINKUNET,
     "spvcnn": _MINKUNET,
@@ -34,4 +35,6 @@ ROOTS: dict[str, tuple[str, ...]] = {
     "second": _DETECTOR,
     "pointpillars": _DETECTOR,
     "svtnet": ("backbone", "pooling"),
+    "pointcept-ptv3": _TRANSFORMER,
+    "litept": _TRANSFORMER,
 }

@@ -1,0 +1,234 @@
+"""Compares exported point transformers, computed by NumPy, with what the libraries' own code computed for them
+(tests/golden/transformers), and tests what the commands read and refuse.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from transformer_golden import Golden, Values
+
+from voxserve.export.__main__ import main
+from voxserve.verify.compare import Model
+from voxserve.verify.interpreter import Interpreter
+
+TOLERANCE = 1e-5  # of the largest magnitude; the libraries computed in float64
+POINTCEPT = ("ptv3-m1", "ptv3-m2", "ptv3-m2-encoder", "ptv3-m3")
+LIDAR, COLORED = ("coord", "strength"), ("coord", "color", "normal")
+CONFIG = """_base_ = ["runtime.py"]
+num_classes = {num_classes}
+grid = 0.05
+model = dict(
+    type="{segmentor}",
+    num_classes=num_classes,
+    backbone_out_channels={out},
+    backbone=dict({backbone}),
+    criteria=[dict(type="CrossEntropyLoss", loss_weight=1.0)],
+)
+names = {names}
+data = dict(
+    num_classes=num_classes,
+    names=names,
+    val=dict(
+        type="NuScenesDataset",
+        transform=[
+            dict(type="Copy", keys_dict={{"segment": "origin_segment"}}),
+            {steps}
+            dict(type="GridSample", grid_size=grid, hash_type="fnv", mode="train", return_grid_coord=True),
+            dict(type="ToTensor"),
+            dict(type="Collect", keys=("coord", "grid_coord", "segment"), feat_keys={keys}),
+        ],
+    ),
+)
+"""
+
+
+def config_of(
+    folder: Path, golden: Golden, *, steps: str = "", segmentor: str = "DefaultSegmentorV2", **changes: Any
+) -> Path:
+    """Writes a configuration as Pointcept has them. changes: settings of the backbone; None leaves one out."""
+    settings = {key: value for key, value in {**golden.settings, **changes}.items() if value is not None}
+    text = CONFIG.format(
+        num_classes=golden.num_classes,
+        segmentor=segmentor,
+        out=golden.backbone_channels,
+        backbone=", ".join(f"{key}={value!r}" for key, value in settings.items()),
+        names=[f"class {i}" for i in range(golden.num_classes)],
+        steps=steps,
+        keys=LIDAR if golden.features.shape[1] == 4 else COLORED,
+    )
+    (folder / "runtime.py").write_text("enable_amp = True\n")
+    path = folder / "config.py"
+    path.write_text(text)
+    return path
+
+
+def command_of(golden: Golden) -> str:
+    return "litept" if golden.settings["type"].startswith("LitePT") else "pointcept-ptv3"
+
+
+def export(golden: Golden, folder: Path, *arguments: str, is_wrapped: bool = False, **changes: Any) -> Model:
+    weights, config = golden.write(folder, is_wrapped=is_wrapped), config_of(folder, golden, **changes)
+    command = [command_of(golden), str(weights), "--config", str(config), "--output", str(folder / "net"), *arguments]
+    assert main(command) == 0
+    return Model.read(folder / "net")
+
+
+def computed(model: Model, golden: Golden, points: Values | None = None) -> dict[str, Values]:
+    points = golden.points if points is None else points
+    interpreter = Interpreter(model.network, model.tensors, golden.sites, golden.features, points)
+    results = interpreter.run()
+    assert interpreter.skipped == {}
+    outputs = {output.name or output.node: output.node for output in model.network.outputs}
+    return {name: results[node].values for name, node in outputs.items()}
+
+
+def deviation(ours: Values, theirs: Values) -> float:
+    assert ours.shape == theirs.shape
+    return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
+
+
+@pytest.mark.parametrize("name", [*POINTCEPT, "litept"])
+def test_numpy_computes_what_the_library_did(name: str, tmp_path: Path) -> None:
+    golden = Golden.read(name)
+    answer = computed(export(golden, tmp_path), golden)
+    assert deviation(answer["scores"], golden.answer) < TOLERANCE
+    assert (answer["labels"][:, 0] == golden.answer.argmax(axis=1)).all()
+    assert len(np.unique(answer["labels"])) > 1
+
+
+@pytest.mark.parametrize("name", [*POINTCEPT, "litept"])
+def test_other_curves_give_other_scores(name: str, tmp_path: Path) -> None:
+    golden = Golden.read(name)
+    answer = computed(export(golden, tmp_path, "--orders", "z-trans,z,hilbert-trans,hilbert"), golden)
+    assert deviation(answer["scores"], golden.answer) > 100 * TOLERANCE
+
+
+def test_hilberts_bits_of_the_other_variant_give_other_scores(tmp_path: Path) -> None:
+    golden = Golden.read("ptv3-m1")
+    model = export(golden, tmp_path)
+    for node in model.network.nodes:
+        if node.WhichOneof("op") == "groups" and node.groups.depth:
+            assert node.groups.depth == node.groups.DEPTH_FIRST_LEVEL
+            node.groups.depth = node.groups.DEPTH_OWN_LEVEL
+    assert deviation(computed(model, golden)["scores"], golden.answer) > 100 * TOLERANCE
+
+
+def test_names_of_data_parallel_and_of_a_plain_backbone(tmp_path: Path) -> None:
+    golden = Golden.read("ptv3-m1")
+    answer = computed(export(golden, tmp_path, is_wrapped=True), golden)
+    assert deviation(answer["scores"], golden.answer) < TOLERANCE
+
+
+def test_the_input_is_that_of_the_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = export(Golden.read("ptv3-m1"), tmp_path)
+    voxelize = model.network.nodes[0].voxelize
+    assert (list(voxelize.voxel_size), voxelize.rounding) == (pytest.approx([0.05] * 3), voxelize.ROUNDING_FLOOR)
+    assert voxelize.origin == voxelize.ORIGIN_MINIMUM
+    assert [(f.name, f.unit) for f in voxelize.features] == [("x", "m"), ("y", "m"), ("z", "m"), ("intensity", "1")]
+    printed = capsys.readouterr()
+    assert "the curves are fixed, block by block: z, z-trans, hilbert, hilbert-trans" in printed.out
+    assert printed.err == ""
+    config = (tmp_path / "net" / "config.textproto").read_text()
+    assert config.count("classes {") == 5
+    assert 'id: 4 name: "class 4"' in config
+
+
+def test_scaled_coordinates_and_colors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    steps = """dict(type="RandomScale", scale=[0.2, 0.2]), dict(type="NormalizeColor"),
+        dict(type="PointClip", point_cloud_range=(-35.2 * 0.2, -35.2 * 0.2, -4 * 0.2, 35.2 * 0.2, 35.2 * 0.2, 2 * 0.2)),
+        dict(type="CenterShift", apply_z=True),"""
+    golden = Golden.read("ptv3-m3")
+    model = export(golden, tmp_path, steps=steps)
+    nodes = {node.name: node for node in model.network.nodes}
+    assert list(nodes["voxels"].voxelize.voxel_size) == pytest.approx([0.25] * 3)
+    scales = [feature.scale for feature in nodes["voxels"].voxelize.features]
+    assert scales[:6] == pytest.approx([0.2] * 3 + [1 / 255] * 3)
+    assert [f.name for f in nodes["voxels"].voxelize.features[3:]] == ["red", "green", "blue", "nx", "ny", "nz"]
+    assert list(nodes["positions"].site_position.scale) == pytest.approx([0.2] * 3)
+    # The library's points are the scaled ones.
+    answer = computed(model, golden, golden.points / np.float32(0.2))
+    assert deviation(answer["scores"], golden.answer) < TOLERANCE
+    warnings = capsys.readouterr().err
+    assert "PointClip moves points outside of -35.2, -35.2, -4, 35.2, 35.2, 2 (metres) onto the border" in warnings
+    assert "CenterShift: clients subtract the middle of x and y and the lowest z" in warnings
+
+
+def refused(golden: Golden, folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str, **changes: Any) -> str:
+    weights, config = golden.write(folder), config_of(folder, golden, **changes)
+    command = [command_of(golden), str(weights), "--config", str(config), "--output", str(folder / "net"), *arguments]
+    assert main(command) == 1
+    assert not (folder / "net").exists()
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "problem"),
+    [
+        ("ptv3-m1", {"enable_rpe": True}, "model.backbone.enable_rpe is True, not False: tables of relative positions"),
+        ("ptv3-m1", {"enable_flash": False}, "the groups' size depends on the smallest cloud of a batch"),
+        ("ptv3-m1", {"order": ("z", "peano")}, "order has the order 'peano'; served are z, z-trans, hilbert"),
+        ("ptv3-m1", {"order": ()}, "order is empty"),
+        ("ptv3-m1", {"enc_num_head": (2, 3, 3, 4)}, "enc_num_head is 3, which does not divide 16 channels"),
+        ("ptv3-m1", {"pdnorm_bn": True}, "norms with a set of weights for each data set are not served"),
+        ("ptv3-m1", {"cls_mode": True}, "a label for each cloud is not served"),
+        ("ptv3-m1", {"pre_norm": False}, "only blocks with the norm first are served"),
+        ("ptv3-m1", {"enc_depths": (2, 3, 4)}, "lists of the stages have several lengths"),
+        ("ptv3-m1", {"dec_patch_size": (32, 48, 32)}, "48 in stage 1, where the encoder has 32"),
+        ("ptv3-m1", {"enc_patch_size": (5000, 32, 32, 64)}, "enc_patch_size is 5000; at most 4096"),
+        ("ptv3-m1", {"stride": (2, 3, 2)}, "stride is [2, 3, 2]; served are powers of 2"),
+        ("ptv3-m1", {"stride": (2, 2)}, "stride has 2 strides for 4 levels"),
+        ("ptv3-m1", {"in_channels": 6}, "in_channels is 6, but the input has 4 columns: x, y, z, intensity"),
+        ("ptv3-m1", {"window": 7}, "model.backbone.window is 7: the exporter does not know this setting"),
+        ("ptv3-m1", {"type": "PT-v2m2"}, "'PT-v2m2': this command exports PT-v3m1, PT-v3m2, PT-v3m3"),
+        ("ptv3-m1", {"type": "LitePT-v1"}, "'LitePT-v1': use the command litept"),
+        ("litept", {"type": "PT-v3m1"}, "'PT-v3m1': use the command pointcept-ptv3"),
+        ("ptv3-m3", {"enc_num_head": (2, 3, 4, 3)}, "heads of 8 channels; rotary positions need a multiple of 6"),
+        (
+            "litept",
+            {"enc_num_head": (2, 3, 3, 2)},
+            "makes heads of 8 channels; rotary needs a multiple of 6",
+        ),
+        ("litept", {"dec_attn": (True, False, True), "dec_depths": (1, 1, 2)}, "where the encoder has no attention"),
+        ("litept", {"enc_conv": (1, 2, 3, 4)}, "enc_conv is not a list of True and False"),
+        ("ptv3-m1", {"segmentor": "PPT-v1m3"}, "its classes are texts, which a language model embeds"),
+        ("ptv3-m1", {"segmentor": "Other"}, "model.type is 'Other': served are DefaultSegmentorV2, Sonata-v1m1"),
+        ("ptv3-m1", {"steps": "dict(type='RandomScale', scale=[0.9, 1.1]),"}, "0.9 to 1.1, which is random"),
+        ("ptv3-m1", {"steps": "dict(type='NormalizeCoord'),"}, "does not know what this step does to clouds"),
+    ],
+)
+def test_what_is_refused(
+    name: str, changes: dict[str, Any], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert problem in refused(Golden.read(name), tmp_path, capsys, **changes)
+
+
+def test_tensors_that_are_missing_or_too_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    golden = Golden.read("ptv3-m1")
+    del golden.state["backbone.enc.enc1.block1.attn.qkv.bias"]
+    golden.state["backbone.enc.enc1.block1.attn.rpe.rpe_table"] = np.zeros((3, 2), np.float32)
+    golden.state["backbone.dec.dec0.up.proj.0.weight"] = np.zeros((16, 20), np.float32)
+    problems = refused(golden, tmp_path, capsys)
+    assert "tensor 'backbone.enc.enc1.block1.attn.qkv.bias' [48] is missing" in problems
+    assert "tensor 'backbone.enc.enc1.block1.attn.rpe.rpe_table' [3, 2] is not part of the network" in problems
+    assert "tensor 'backbone.dec.dec0.up.proj.0.weight' is [16, 20], not [16, 16]" in problems
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    golden = Golden.read("ptv3-m1")
+    assert "--orders has 'peano'" in refused(golden, tmp_path, capsys, "--orders", "z,peano")
+    assert "--join is 1: for an encoder without a classifier" in refused(golden, tmp_path, capsys, "--join", "1")
+    weights = golden.write(tmp_path)
+    assert main(["pointcept-ptv3", str(weights), "--output", str(tmp_path / "net")]) == 1
+    assert "does not say the sizes of its network: add --config FILE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("command", "values"), [("pointcept-ptv3", 45_018_576), ("litept", 12_654_340)])
+def test_random_networks_have_the_published_sizes(command: str, values: int, tmp_path: Path) -> None:
+    """Pointcept's PTv3-base has 46,163,344 values, of which 1,144,768 are the linear layers that are folded."""
+    assert main([command, "--output", str(tmp_path / "net")]) == 0
+    model = Model.read(tmp_path / "net")
+    assert sum(tensor.size for tensor in model.tensors.values()) == values
