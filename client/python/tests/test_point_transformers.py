@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from transformer_golden import Golden, Values
 
+from voxserve.export import safetensors_file
 from voxserve.export.__main__ import main
 from voxserve.verify.compare import Model
 from voxserve.verify.interpreter import Interpreter
@@ -70,8 +71,8 @@ def command_of(golden: Golden) -> str:
     return "litept" if golden.settings["type"].startswith("LitePT") else "pointcept-ptv3"
 
 
-def export(golden: Golden, folder: Path, *arguments: str, is_wrapped: bool = False, **changes: Any) -> Model:
-    weights, config = golden.write(folder, is_wrapped=is_wrapped), config_of(folder, golden, **changes)
+def export(golden: Golden, folder: Path, *arguments: str, prefix: str = "", **changes: Any) -> Model:
+    weights, config = golden.write(folder, prefix), config_of(folder, golden, **changes)
     command = [command_of(golden), str(weights), "--config", str(config), "--output", str(folder / "net"), *arguments]
     assert main(command) == 0
     return Model.read(folder / "net")
@@ -117,9 +118,9 @@ def test_hilberts_bits_of_the_other_variant_give_other_scores(tmp_path: Path) ->
     assert deviation(computed(model, golden)["scores"], golden.answer) > 100 * TOLERANCE
 
 
-def test_names_of_data_parallel_and_of_a_plain_backbone(tmp_path: Path) -> None:
+def test_names_of_data_parallel(tmp_path: Path) -> None:
     golden = Golden.read("ptv3-m1")
-    answer = computed(export(golden, tmp_path, is_wrapped=True), golden)
+    answer = computed(export(golden, tmp_path, prefix="module."), golden)
     assert deviation(answer["scores"], golden.answer) < TOLERANCE
 
 
@@ -224,6 +225,71 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     weights = golden.write(tmp_path)
     assert main(["pointcept-ptv3", str(weights), "--output", str(tmp_path / "net")]) == 1
     assert "does not say the sizes of its network: add --config FILE" in capsys.readouterr().err
+
+
+def features_of(model: Model, golden: Golden) -> Values:
+    answer = computed(model, golden)
+    assert list(answer) == ["features", "point_features", *(["level_features"] if len(answer) > 2 else [])]
+    np.testing.assert_array_equal(answer["features"], answer["point_features"])
+    return answer["features"]
+
+
+def scores_of(features: Values, golden: Golden) -> Values:
+    weight, bias = golden.state["seg_head.weight"], golden.state["seg_head.bias"]
+    scores: Values = features @ weight.astype(np.float64).T + bias
+    return scores
+
+
+def test_the_features_of_an_encoder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The library's classifier read the features of all levels. Pre-training has a student and a teacher."""
+    golden = Golden.read("ptv3-m2-encoder")
+    backbone = {key: tensor for key, tensor in golden.state.items() if key.startswith("backbone.")}
+    stored = {f"student.{key}": tensor for key, tensor in backbone.items()}
+    stored |= {f"teacher.{key}": 2 * tensor for key, tensor in backbone.items()}
+    weights = tmp_path / "pretrained.safetensors"
+    safetensors_file.write(weights, stored)
+    config = config_of(tmp_path, golden, segmentor="Sonata-v1m1", mask_token=True)
+    command = ["pointcept-ptv3", str(weights), "--config", str(config), "--output", str(tmp_path / "net")]
+    assert main(command) == 1
+    assert "2 sets of weights fit equally well, and they differ: student, teacher" in capsys.readouterr().err
+    assert main([*command, "--prefix", "student", "--join", "3"]) == 0
+    assert "levels of 12, 16, 24, 32 channels; features" in capsys.readouterr().out
+    everything = features_of(Model.read(tmp_path / "net"), golden)
+    assert deviation(scores_of(everything, golden), golden.answer) < TOLERANCE
+    for joined, channels in ((2, 72), (1, 56), (0, 32)):
+        assert main([*command, "--prefix", "student", "--join", str(joined)]) == 0
+        model = Model.read(tmp_path / "net")
+        np.testing.assert_array_equal(features_of(model, golden), everything[:, -channels:])
+        results = Interpreter(model.network, model.tensors, golden.sites, golden.features).run()
+        node = next(output.node for output in model.network.outputs if output.name == "level_features")
+        assert results[node].sites is not None
+        at = np.unique(golden.voxels >> (3 - joined), axis=0)
+        np.testing.assert_array_equal(results[node].sites[:, 1:], at)
+
+
+def test_the_settings_beside_the_weights_of_an_encoder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    golden = Golden.read("ptv3-m2-encoder")
+    state = {
+        key.removeprefix("backbone."): torch.from_numpy(tensor)
+        for key, tensor in golden.state.items()
+        if key.startswith("backbone.")
+    }
+    settings = {key: value for key, value in golden.settings.items() if key != "type"}
+    torch.save({"config": settings, "state_dict": state}, tmp_path / "encoder.pth")
+    command = ["pointcept-ptv3", str(tmp_path / "encoder.pth"), "--output", str(tmp_path / "net")]
+    assert main([*command, "--join", "3", "--grid", "0.05"]) == 0
+    model = Model.read(tmp_path / "net")
+    assert deviation(scores_of(features_of(model, golden), golden), golden.answer) < TOLERANCE
+    features = model.network.nodes[0].voxelize.features
+    assert [f.name for f in features if f.HasField("default_value")] == ["red", "green", "blue", "nx", "ny", "nz"]
+    assert "clients subtract the middle of x and y" in capsys.readouterr().err
+    assert main([*command, "--scale", "0.2"]) == 0
+    assert list(Model.read(tmp_path / "net").network.nodes[0].voxelize.voxel_size) == pytest.approx([0.1] * 3)
+    assert main([*command, "--scale", "0"]) == 1
+    torch.save({"config": {**settings, "enc_mode": False}, "state_dict": state}, tmp_path / "encoder.pth")
+    assert main(command) == 1
+    assert "config.dec_depths is missing" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("command", "values"), [("pointcept-ptv3", 45_018_576), ("litept", 12_654_340)])

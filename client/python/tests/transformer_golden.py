@@ -65,10 +65,10 @@ class Golden:
                 state,
             )
 
-    def write(self, folder: Path, *, is_wrapped: bool = False) -> Path:
-        """Writes the weights, with the names that DataParallel gives them if is_wrapped."""
+    def write(self, folder: Path, prefix: str = "") -> Path:
+        """Writes the weights. prefix: what their names begin with."""
         path = folder / "weights.safetensors"
-        safetensors_file.write(path, {("module." if is_wrapped else "") + key: v for key, v in self.state.items()})
+        safetensors_file.write(path, {prefix + key: tensor for key, tensor in self.state.items()})
         return path
 
     @property

@@ -275,9 +275,10 @@ def _parser() -> argparse.ArgumentParser:
             "pointcept-ptv3",
             "Pointcept's PTv3, which labels points, and Sonata, Concerto and Utonia (default: PTv3-base)",
         ),
+        ("autoware-ptv3", "autoware-ml's PTv3, which labels points (default: its tiny on the T4 data set)"),
         ("litept", "LitePT, which labels points (default: LitePT-S on nuScenes)"),
     ):
-        transformer_command.add_arguments(_add(networks, name, _make_transformer, text))
+        transformer_command.add_arguments(_add(networks, name, _make_transformer, text), name)
     from_torch_command.add_parser(networks)
     return parser
 

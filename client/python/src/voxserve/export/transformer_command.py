@@ -13,7 +13,7 @@ from voxserve.export.model_folder import Network, PointFeature
 from voxserve.export.networks import point_transformer
 from voxserve.export.networks.point_transformer import CURVES, Config, Names, Stage
 from voxserve.export.networks.tensors import ExportError, Tensor
-from voxserve.export.transformer_configs import Transformer, pointcept, pointcept_points
+from voxserve.export.transformer_configs import Transformer, autoware, pointcept, pointcept_points
 from voxserve.numbers import integer, real
 
 # LitePT-S on nuScenes.
@@ -30,7 +30,19 @@ LITEPT_S = Config(
     depth="OWN_LEVEL",
     names=Names(convs="conv"),
 )
-_PUBLISHED = {"pointcept-ptv3": Config(), "litept": LITEPT_S}
+# autoware-ml's tiny on the T4 data set (voxel012_122m_t4dataset_j6gen2).
+AUTOWARE_TINY = Config(
+    voxel_size=(0.12,) * 3,
+    range_min=(-122.88, -122.88, -3.0),
+    range_max=(122.88, 122.88, 5.0),
+    orders=autoware.ORDERS,
+    encoder=tuple(Stage(2, 32 << level, 2 << level, 512) for level in range(5)),
+    decoder=(Stage(0, 64, 4, 512), Stage(0, 64, 4, 512), Stage(1, 128, 8, 512), Stage(1, 256, 16, 512)),
+    num_classes=15,
+    stem_kernel=0,
+    names=autoware.NAMES,
+)
+_PUBLISHED = {"pointcept-ptv3": Config(), "litept": LITEPT_S, "autoware-ptv3": AUTOWARE_TINY}
 _KINDS = {"pointcept-ptv3": pointcept.PTV3, "litept": pointcept.LITEPT}
 _SONATA_GRID, _UTONIA_GRID = 0.02, 0.01  # metres, and scaled metres, of the packages' transform.default()
 _CENTRE_NOTE = (
@@ -49,8 +61,8 @@ class Made:
     warnings: tuple[str, ...] = ()
 
 
-def add_arguments(command: argparse.ArgumentParser, *, is_pointcept: bool = True) -> None:
-    """Adds the arguments that say which configuration the network has. is_pointcept: Pointcept's or LitePT's."""
+def add_arguments(command: argparse.ArgumentParser, network: str) -> None:
+    """Adds the arguments that say which configuration the network has. network: the command's name."""
     command.add_argument(
         "--config",
         metavar="FILE",
@@ -64,7 +76,7 @@ def add_arguments(command: argparse.ArgumentParser, *, is_pointcept: bool = True
         metavar="NAME:UNIT[=DEFAULT][@LOW..HIGH],...",
         help="the columns of the input, if they differ from the configuration's",
     )
-    if not is_pointcept:
+    if network == "autoware-ptv3":
         return
     command.add_argument(
         "--orders",
@@ -73,6 +85,8 @@ def add_arguments(command: argparse.ArgumentParser, *, is_pointcept: bool = True
         metavar="NAME,...",
         help=f"the curves of a stage's blocks, one after another: {', '.join(CURVES)} (default: the configuration's)",
     )
+    if network != "pointcept-ptv3":
+        return
     command.add_argument(
         "--scale", type=real, metavar="S", help="for an encoder's own settings: what coordinates are multiplied by"
     )
@@ -103,16 +117,21 @@ def make(options: argparse.Namespace, state: Mapping[str, Tensor] | None) -> Mad
 
 def _found(options: argparse.Namespace, state: Mapping[str, Tensor] | None) -> Transformer:
     """Returns the configuration: of the file, of the checkpoint, or the published one for random weights."""
+    if options.config and options.network == "autoware-ptv3":
+        return autoware.read(options.config, options.features)
     if options.config:
         return transformer_configs.read(options.config, _KINDS[options.network], options.features)
     if state is None:
         config = _PUBLISHED[options.network]
         return Transformer(replace(config, features=options.features) if options.features else config)
-    values = checkpoint_file.settings(options.weights)
+    is_pretrained = options.network == "pointcept-ptv3"
+    values = checkpoint_file.settings(options.weights) if is_pretrained else None
     if values is None:
         raise ExportError([f"{options.weights} does not say the sizes of its network: add --config FILE"])
     has_rotary = any(name.endswith("rope.inv_freq") for name in state)
     scale = 1.0 if options.scale is None else options.scale
+    if scale <= 0 or (options.grid is not None and options.grid <= 0):
+        raise ExportError(["--scale and --grid must be above 0"])
     grid = options.grid or (_UTONIA_GRID if has_rotary else _SONATA_GRID)
     points = pointcept_points.published(scale, grid, options.features, (_CENTRE_NOTE,))
     return transformer_configs.of_checkpoint(values, options.weights, has_rotary=has_rotary, points=points)

@@ -36,5 +36,6 @@ ROOTS: dict[str, tuple[str, ...]] = {
     "pointpillars": _DETECTOR,
     "svtnet": ("backbone", "pooling"),
     "pointcept-ptv3": _TRANSFORMER,
+    "autoware-ptv3": ("encoder", "seg3d_head"),
     "litept": _TRANSFORMER,
 }

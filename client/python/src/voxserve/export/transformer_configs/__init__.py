@@ -6,7 +6,8 @@ Nothing of a file is run. A setting that the exporter cannot serve, or does not 
 
 from __future__ import annotations
 
+from voxserve.export.transformer_configs import autoware
 from voxserve.export.transformer_configs.common import Transformer
 from voxserve.export.transformer_configs.pointcept import of_checkpoint, read
 
-__all__ = ["Transformer", "of_checkpoint", "read"]
+__all__ = ["Transformer", "autoware", "of_checkpoint", "read"]

@@ -22,6 +22,8 @@ _PRETRAINED = ("Sonata-v1m1", "Concerto-v1m1", "Utonia-v1m1")  # a student and a
 _REASONS = {
     "DefaultSegmentor": "its backbones return rows of features; point transformers are in a DefaultSegmentorV2",
     "DefaultLORASegmentorV2": "merge the LoRA weights into the layers first",
+    "PG-v1m2": "instances are not served",
+    "PPT-v1m2": "a classifier for each data set is not served",
     "DefaultClassifier": "a label for each cloud is not served: export the backbone's features",
     "PPT-v1m1": "its classes are texts, which a language model embeds: export the backbone's features",
     "PPT-v1m3": "its classes are texts, which a language model embeds: export the backbone's features",
@@ -93,7 +95,10 @@ def _segmentor(
             backbone.problem("enc_mode", "is False: a pre-trained backbone is an encoder")
         return replace(made, num_classes=0, num_joined=_joined(model, len(made.encoder)))
     count = model.count("num_classes")
-    classes = file.section("data").names("names", ())
+    data = file.section("data")
+    classes = data.names("names", ()) if isinstance(data.raw("names"), (list, tuple)) else ()
+    if not classes:
+        file.report.notes.append("the file does not list the classes' names: --classes gives them")
     if classes and len(classes) != count:
         model.problem("num_classes", f"is {count}, but data.names has {len(classes)} names")
     widths = [s.channels for s in made.encoder] if not made.decoder else [made.decoder[0].channels]
@@ -101,7 +106,7 @@ def _segmentor(
         model.problem("backbone_out_channels", f"is not {sum(widths)}, the backbone's channels")
     model.skip("criteria", "freeze_backbone")
     model.finish()
-    entries = common.classes_of(classes, file.section("data"), "names")
+    entries = common.classes_of(classes, data, "names")
     return replace(made, num_classes=count, classes=entries)
 
 

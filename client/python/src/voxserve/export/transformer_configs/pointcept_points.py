@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from voxserve.export.detector_configs.common import TANH_NOTE
 from voxserve.export.detector_configs.settings import Settings
 from voxserve.export.model_folder import PointFeature
 from voxserve.export.transformer_configs.common import columns_of
@@ -34,7 +35,9 @@ def read(file: Settings, features: tuple[PointFeature, ...], *, may_lack_colors:
     part = next((name for name in ("val", "test", "train") if name in data), "val")
     section = data.section(part)
     if part == "train" and may_lack_colors:
-        return _of_pretraining(section, features)
+        return _of_pretraining(section, data.raw(part), features)
+    if section.type("type", "") == "WaymoDataset":
+        section.report.notes.append(TANH_NOTE)
     steps = section.sections("transform")
     if "test_cfg" in section and not any(step.type() == "Collect" for step in steps):
         cfg = section.section("test_cfg")
@@ -77,7 +80,12 @@ def _of_steps(
     if not features and not keys:
         section.problem("transform", "has no Collect with feat_keys; --features names the columns")
     made = features or _columns(section, keys, scale, color_scale, 0.0 if may_lack_colors else None)
-    return Points((grid / scale,) * 3, tuple(made), scale)
+    return Points((_size(grid / scale),) * 3, tuple(made), scale)
+
+
+def _size(value: float) -> float:
+    """Returns 0.05 for 0.01 / 0.2."""
+    return float(f"{value:.9g}")
 
 
 def _fixed_scale(step: Settings) -> float:
@@ -98,9 +106,11 @@ def _columns(
         return []
 
 
-def _of_pretraining(section: Settings, features: tuple[PointFeature, ...]) -> Points:
-    """Pre-training has other steps than the use of the network: the sizes are the only settings read."""
-    grid = _first(section.raw("transform"), "GridSample", "grid_size")
+def _of_pretraining(section: Settings, values: Any, features: tuple[PointFeature, ...]) -> Points:
+    """Pre-training has other steps than the use of the network, so only the size of the voxels is read. values: those
+    of the section.
+    """
+    grid = _first(values, "GridSample", "grid_size")
     if not isinstance(grid, (int, float)) or grid <= 0:
         section.problem("transform", "has no GridSample with a grid_size above 0")
         grid = 1.0
@@ -125,4 +135,4 @@ def _first(value: Any, kind: str, key: str) -> Any:
 def published(scale: float, grid: float, features: tuple[PointFeature, ...], notes: tuple[str, ...] = ()) -> Points:
     """Returns the input of the pre-trained encoders, as their packages' transform.default() makes it."""
     columns = features or tuple(columns_of(("coord", "color", "normal"), scale, _COLOR_SCALE, 0.0))
-    return Points((grid / scale,) * 3, columns, scale, notes)
+    return Points((_size(grid / scale),) * 3, columns, scale, notes)
