@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from voxserve.arrays import array_of
-from voxserve.export.tracing import scatter
+from voxserve.export.tracing import groups, scatter
 from voxserve.export.tracing.graph import Graph, Level, Place
 from voxserve.export.tracing.refusal import RefusalError
 from voxserve.export.tracing.traced import Traced, unwrapped, wrap
@@ -197,7 +197,11 @@ _SAME = (
 )
 _SCALING = ("add", "sub", "rsub", "mul", "multiply", "div", "true_divide", "divide", "neg", "negative")
 _LIKE = ("to", "type_as", "expand_as", "view_as", "reshape_as")
-_INDEXING = ("getitem", "setitem", "index_select", "gather", "embedding", "repeat_interleave", *scatter.NAMES)
+# Functions of features whose other arguments are no features.
+_INDEXING = (
+    *("getitem", "setitem", "index_select", "gather", "embedding", "repeat_interleave", *scatter.NAMES),
+    *groups.HANDLERS,
+)
 _JOINING = ("cat", "concat", "concatenate", "stack")
 _FEATURES = (
     "linear",

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from voxserve.arrays import array_of
-from voxserve.export.tracing import attention, images, layouts, row_arithmetic, row_functions, scatter
+from voxserve.export.tracing import attention, groups, images, layouts, row_arithmetic, row_functions, scatter
 from voxserve.export.tracing.graph import Graph, Place, Values, constant
 from voxserve.export.tracing.refusal import RefusalError
 
@@ -317,7 +317,8 @@ def _indexed(x: Place, index: Values) -> Place:
         return x  # the rows of the only sample
     raise RefusalError(
         "rows chosen by an index are in the model format for the voxels (their points) and for samples alone; if they "
-        "are those of one sample, trace with an example of one sample"
+        "are those of one sample, trace with an example of one sample; attention within groups of sites is "
+        "voxserve.export.group_attention"
     )
 
 
@@ -402,4 +403,5 @@ HANDLERS: dict[str, Handler] = {
     **images.HANDLERS,
     **layouts.HANDLERS,
     **attention.HANDLERS,
+    **groups.HANDLERS,
 }

@@ -105,6 +105,7 @@ class Graph:
     # ("clamp", source, least), ("power", source, exponent), ("average", source), ("plus", source, number) or
     # ("scattered", source, number of rows of each result).
     made_by: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    has_groups: bool = False  # whether a node orders sites along a curve, which have no negative coordinates then
     order: Any = None  # [N] which voxel each row of the example became, if the module reordered them; None: the same
     branches: list[sizes.Comparison] = field(default_factory=list)  # what the user's code compared sizes with
     truths: list[tuple[Line, bool]] = field(default_factory=list)  # where it asked whether a tensor is true

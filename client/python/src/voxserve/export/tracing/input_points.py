@@ -46,6 +46,11 @@ def add_voxelize(network: Network, graph: Graph, points: Points | None) -> None:
         raise RefusalError(
             f"the network has the spatial shape {list(level.shape)}: points needs origin='RANGE' and a range"
         )
+    if graph.has_groups and points.origin == "ZERO":
+        raise RefusalError(
+            "group_attention orders sites whose coordinates are not negative, but the voxels' origin is ZERO: give "
+            "points with the origin MINIMUM or RANGE, or the library's sparse tensor a spatial shape"
+        )
     network.voxelize(
         INPUT,
         points.voxel_size,
