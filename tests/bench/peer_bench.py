@@ -3,7 +3,7 @@
 columns.
 
     varied_inputs_cuda_bench --save_points DIR
-    peer_bench.py spconv|torchsparse DIR/SCAN... [--batches 1 4] [--seconds S] [--width W] [--batch_norm]
+    peer_bench.py spconv|torchsparse|ptv3 DIR/SCAN... [--batches 1 4] [--seconds S] [--width W] [--batch_norm]
 
 The network is built here from the library's plain layers: submanifold 3x3x3, 2x2x2 of stride 2, and its inverse. Times
 are those of the network alone, in float16, by the host's clock: voxels are on the device beforehand, maps are made anew
@@ -13,6 +13,8 @@ bias; --batch_norm runs the norms instead.
 
   spconv       2.3: the mask implicit GEMM, which is its default
   torchsparse  2.1 (TorchSparse++): implicit GEMM and fetch-on-demand, tuned by its own tuner on two of the inputs
+  ptv3         an installed Pointcept's PTv3-base in place of MinkUNet, with spconv and flash attention (ptv3_peer.py);
+               its norms run, and --width does not count
 
 Needs torch with CUDA and the library; exits with 1 and says so if one of them is missing. Without a GPU, spconv's CPU
 build can be tried in float32 by --device cpu --batch_norm, since it has no bias.
@@ -30,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ptv3_peer import Ptv3
 
 BASE_WIDTHS = (32, 32, 64, 128, 256, 256, 128, 96, 96)
 NUM_CLASSES = 19
@@ -168,7 +171,7 @@ class TorchSparse:
             )
 
 
-PEERS: dict[str, Callable[[bool], Any]] = {"spconv": Spconv, "torchsparse": TorchSparse}
+PEERS: dict[str, Callable[[bool], Any]] = {"spconv": Spconv, "torchsparse": TorchSparse, "ptv3": Ptv3}
 
 
 def minkunet(peer: Any, width: float, in_channels: int, has_norms: bool) -> Any:
@@ -288,8 +291,12 @@ def measure(peer: Any, name: str, folder: Path, options: argparse.Namespace) -> 
     description, points = read_inputs(folder)
     voxels = [voxelize(cloud, description["voxel_size_m"]) for cloud in points]
     torch.manual_seed(1)
-    network = minkunet(peer, options.width, points[0].shape[1], options.batch_norm)
-    initialise(network)
+    label = f"MinkUNet {options.width:.1f}x"
+    if isinstance(peer, Ptv3):
+        label, network = "PTv3-base", peer.network(points[0].shape[1])
+    else:
+        network = minkunet(peer, options.width, points[0].shape[1], options.batch_norm)
+        initialise(network)
     network = network.eval().to(device, dtype)
     for batch in options.batches:
         batches = []
@@ -322,7 +329,7 @@ def measure(peer: Any, name: str, folder: Path, options: argparse.Namespace) -> 
         busy = f"{busy_ms(run, len(batches)):.3f}" if on_cuda else ""
         memory_mib = torch.cuda.memory_reserved() / 2**20 if on_cuda else 0
         print(
-            f"| {name}: MinkUNet {options.width:.1f}x, {description['scan']} | {batch} |"
+            f"| {name}: {label}, {description['scan']} | {batch} |"
             f" {np.mean([len(cloud) for cloud in points]):.0f} | {np.mean([len(v[0]) for v in voxels]):.0f} |"
             f" {p50:.3f} | {percentile(times_ms, 0.99):.3f} | {p50 / batch:.3f} | | {busy} | {memory_mib:.0f} |"
             f" {len(times_ms)} |",
@@ -360,7 +367,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ImportError as error:
         print(f"{options.peer} is not installed here, or cannot run: {error}", file=sys.stderr)
         return 1
-    module = sys.modules[options.peer]
+    module = sys.modules["spconv" if options.peer == "ptv3" else options.peer]
     name = f"{options.peer} {getattr(module, '__version__', '')}".strip()
     print(f"{name}, torch {torch.__version__}, {'norms run' if options.batch_norm else 'norms folded'}\n\n{HEADER}")
     with torch.no_grad():

@@ -72,6 +72,14 @@ def test_a_missing_peer_is_named(tmp_path):
     assert done.stderr == "spconv is not installed here, or cannot run: no spconv\n"
 
 
+def test_ptv3_needs_a_gpu(tmp_path):
+    write_inputs(tmp_path, [np.ones((3, 4))])
+    (tmp_path / "torch.py").write_text("", encoding="utf-8")
+    done = run("ptv3", tmp_path, "--device", "cpu", path=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "ptv3 is not installed here, or cannot run: its flash attention runs on a GPU alone\n"
+
+
 def test_missing_torch_is_named(tmp_path):
     write_inputs(tmp_path, [np.ones((3, 4))])
     (tmp_path / "torch.py").write_text("raise ImportError('no torch')", encoding="utf-8")
