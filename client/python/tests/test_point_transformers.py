@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from transformer_golden import Golden, Values
 
-from voxserve.export import safetensors_file
+from voxserve.export import safetensors_file, transformer_command
 from voxserve.export.__main__ import main
+from voxserve.export.networks import point_transformer
 from voxserve.verify.compare import Model
 from voxserve.verify.interpreter import Interpreter
 
@@ -218,6 +219,16 @@ def test_tensors_that_are_missing_or_too_many(tmp_path: Path, capsys: pytest.Cap
     assert "tensor 'backbone.dec.dec0.up.proj.0.weight' is [16, 20], not [16, 16]" in problems
 
 
+def test_frequencies_of_another_base(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    golden = Golden.read("ptv3-m3")
+    golden.state["backbone.enc.enc0.block0.attn.rope.inv_freq"] = np.array([1.0], np.float32)
+    golden.state["backbone.enc.enc3.block0.attn.rope.inv_freq"] = 10 ** -np.array([0, 0.5], np.float32)
+    assert computed(export(golden, tmp_path), golden)["scores"].shape == golden.answer.shape
+    problem = "'backbone.enc.enc3.block0.attn.rope.inv_freq' has other frequencies than the base 100"
+    (tmp_path / "other").mkdir()
+    assert problem in refused(golden, tmp_path / "other", capsys, rope_base=100)
+
+
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     golden = Golden.read("ptv3-m1")
     assert "--orders has 'peano'" in refused(golden, tmp_path, capsys, "--orders", "z,peano")
@@ -287,14 +298,29 @@ def test_the_settings_beside_the_weights_of_an_encoder(tmp_path: Path, capsys: p
     assert main([*command, "--scale", "0.2"]) == 0
     assert list(Model.read(tmp_path / "net").network.nodes[0].voxelize.voxel_size) == pytest.approx([0.1] * 3)
     assert main([*command, "--scale", "0"]) == 1
-    torch.save({"config": {**settings, "enc_mode": False}, "state_dict": state}, tmp_path / "encoder.pth")
-    assert main(command) == 1
-    assert "config.dec_depths is missing" in capsys.readouterr().err
+    for changes, problem in (
+        ({"enc_mode": False}, "config.dec_depths is missing"),
+        ({"in_channels": 6}, "config.in_channels is 6, but the input has 9 columns"),
+        ({"window": 7}, "config.window is 7: the exporter does not know this setting"),
+    ):
+        torch.save({"config": {**settings, **changes}, "state_dict": state}, tmp_path / "encoder.pth")
+        assert main(command) == 1
+        assert problem in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("command", "values"), [("pointcept-ptv3", 45_018_576), ("litept", 12_654_340)])
-def test_random_networks_have_the_published_sizes(command: str, values: int, tmp_path: Path) -> None:
-    """Pointcept's PTv3-base has 46,163,344 values, of which 1,144,768 are the linear layers that are folded."""
-    assert main([command, "--output", str(tmp_path / "net")]) == 0
-    model = Model.read(tmp_path / "net")
-    assert sum(tensor.size for tensor in model.tensors.values()) == values
+@pytest.mark.parametrize(
+    ("config", "values"), [(point_transformer.Config(), 45_018_576), (transformer_command.LITEPT_S, 12_654_340)]
+)
+def test_random_networks_have_the_published_sizes(config: point_transformer.Config, values: int) -> None:
+    """Pointcept's PTv3-base has 46,163,344 values, of which 1,144,768 are the linear layers that are folded. Its
+    LitePT-S has 12,709,276 and 54,936.
+    """
+    network = point_transformer.random_network(config, name="net")
+    assert sum(tensor.size for tensor in network.tensors.values()) == values
+
+
+def test_a_random_network_of_a_configuration(tmp_path: Path) -> None:
+    golden = Golden.read("litept")
+    command = ["litept", "--config", str(config_of(tmp_path, golden)), "--seed", "3", "--output", str(tmp_path / "net")]
+    assert main(command) == 0
+    assert np.isfinite(computed(Model.read(tmp_path / "net"), golden)["scores"]).all()

@@ -23,7 +23,7 @@ import numpy as np
 from voxserve.export.model_folder import ClassEntry, Network, PointFeature
 from voxserve.export.networks.layers import INPUT_GAIN, Layers, spconv_xyz_weight
 from voxserve.export.networks.minkunet import LIDAR_FEATURES
-from voxserve.export.networks.tensors import RandomTensors, StateDict, Tensor, Tensors
+from voxserve.export.networks.tensors import ExportError, RandomTensors, StateDict, Tensor, Tensors
 
 CURVES = {"z": "Z", "z-trans": "Z_TRANSPOSED", "hilbert": "HILBERT", "hilbert-trans": "HILBERT_TRANSPOSED"}
 FEATURES, POINT_FEATURES, LEVEL_FEATURES = "features", "point_features", "level_features"
@@ -273,9 +273,14 @@ class _Builder:
         return [self._network.linear(f"{name}.{part}", x, np.ascontiguousarray(w), b) for part, w, b in made]
 
     def _check_rotary(self, key: str, stage: Stage) -> None:
-        """Reads Utonia's frequencies, which its state dicts hold. The base and the number of heads decide them."""
-        if key in self._tensors:
-            self._tensors.take(key, (stage.channels // stage.num_heads // 6,))
+        """Refuses frequencies other than those of the base, which Utonia's state dicts hold."""
+        if key not in self._tensors:
+            return
+        half = stage.channels // stage.num_heads // 6
+        stored = self._tensors.take(key, (half,))
+        expected = stage.rotary_base ** (-np.arange(half) / max(half, 1))
+        if stored.shape == expected.shape and not np.allclose(stored, expected, rtol=1e-3):
+            raise ExportError([f"tensor '{key}' has other frequencies than the base {stage.rotary_base:g}"])
 
     def _groups_of(self, level: int, curve: str, size: int, x: str) -> str:
         place = (level, curve, size)

@@ -19,6 +19,7 @@ LITEPT = ("LitePT", "LitePT-v1")
 PTV3 = ("PT-v3m1", "PT-v3m2", "PT-v3m3")
 _SEGMENTORS = ("DefaultSegmentorV2",)
 _PRETRAINED = ("Sonata-v1m1", "Concerto-v1m1", "Utonia-v1m1")  # a student and a teacher; the backbone gives features
+_UTONIA_BASE = 10.0  # the default of Utonia's own package; Pointcept's is 10,000
 _REASONS = {
     "DefaultSegmentor": "its backbones return rows of features; point transformers are in a DefaultSegmentorV2",
     "DefaultLORASegmentorV2": "merge the LoRA weights into the layers first",
@@ -62,8 +63,10 @@ def of_checkpoint(values: Mapping[str, Any], path: str, *, has_rotary: bool, poi
     has_rotary: the weights are Utonia's. points: the input, which the settings do not describe.
     """
     report = Report()
-    settings = Settings(dict(values), "config", report)
+    preset = {"rope_base": _UTONIA_BASE} if has_rotary else {}
+    settings = Settings({**preset, **values}, "config", report)
     made = _backbone(settings, "PT-v3m3" if has_rotary else "PT-v3m2", points)
+    settings.finish()
     if not made.decoder:
         made = replace(made, num_classes=0)
     else:
@@ -79,16 +82,12 @@ def _segmentor(
     backbone = model.section("backbone")
     kind = backbone.type()
     if kind not in kinds:
-        others = "litept" if kind in LITEPT else "pointcept-ptv3" if kind in PTV3 else ""
-        advice = f"use the command {others}" if others else f"this command exports {', '.join(kinds)}"
+        other = "litept" if kind in LITEPT else "pointcept-ptv3" if kind in PTV3 else ""
+        advice = f"use the command {other}" if other else f"this command exports {', '.join(kinds)}"
         backbone.problem("type", f"is {kind!r}: {advice}")
         return None
     points = pointcept_points.read(file, features, may_lack_colors=is_pretrained)
     made = _backbone(backbone, kind, points)
-    in_channels = backbone.count("in_channels", len(points.features))
-    if in_channels != len(points.features):
-        names = ", ".join(f.name for f in points.features)
-        backbone.problem("in_channels", f"is {in_channels}, but the input has {len(points.features)} columns: {names}")
     backbone.finish()
     if is_pretrained:
         if made.decoder:
@@ -124,6 +123,10 @@ def _backbone(settings: Settings, kind: str, points: Points) -> Config:
     for key in ("pdnorm_bn", "pdnorm_ln"):
         settings.refuse(key, "norms with a set of weights for each data set are not served")
     settings.skip("pdnorm_decouple", "pdnorm_adaptive", "pdnorm_affine", "pdnorm_conditions")
+    in_channels = settings.count("in_channels", len(points.features))
+    if in_channels != len(points.features):
+        names = ", ".join(f.name for f in points.features)
+        settings.problem("in_channels", f"is {in_channels}, but the input has {len(points.features)} columns: {names}")
     lists: dict[str, dict[str, Any]] = {"enc": {}, "dec": {}}
     if kind in LITEPT:
         for part, of_part in lists.items():
