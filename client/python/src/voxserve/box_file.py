@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from voxserve.new_file import new_file
+from voxserve import storage
 from voxserve.results import BOX_DTYPE, Detections
 
 
@@ -42,7 +42,7 @@ def write(path: str | os.PathLike[str], detections: Detections) -> None:
     if not is_box_file(path):
         raise ValueError(f"{os.fspath(path)}: boxes are written as .json, .csv or .npy")
     extension = os.fspath(path).lower().rsplit(".", 1)[-1]
-    with new_file(path) as file:
+    with storage.new(path) as file:
         if extension == "npy":
             np.save(file, detections.structured())
         elif extension == "json":

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voxserve import input_file
-from voxserve.new_file import new_file
+from voxserve import input_file, storage
 from voxserve.readers import npy
 from voxserve.results import Labels
 
@@ -32,7 +31,7 @@ def write(path: str | os.PathLike[str], labels: Labels) -> None:
     """
     if not is_label_file(path):
         raise ValueError(f"{os.fspath(path)}: labels are written as .npy or .label")
-    with new_file(path) as file:
+    with storage.new(path) as file:
         if os.fspath(path).lower().endswith(".npy"):
             np.save(file, labels)
         else:
@@ -43,7 +42,7 @@ def read(path: str | os.PathLike[str], num_points: int) -> npt.NDArray[np.int64]
     """Reads the labels: int64 [num_points]. ValueError if the file does not hold num_points labels, OSError if it
     cannot be read.
     """
-    contents = input_file.read(path, input_file.MAX_SCAN_BYTES)
+    contents = storage.read(path, input_file.MAX_SCAN_BYTES)
     name = os.fspath(path)
     values: npt.NDArray[Any]
     if name.lower().endswith(".npy"):

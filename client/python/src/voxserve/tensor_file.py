@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voxserve.new_file import new_file
+from voxserve import storage
 from voxserve.tensors import Tensor
 
 
@@ -35,5 +35,5 @@ def write(path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) -> None:
             if key in arrays:
                 raise ValueError(f"{os.fspath(path)}: two arrays would be named {key}")
             arrays[key] = values
-    with new_file(path) as file:
+    with storage.new(path) as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]

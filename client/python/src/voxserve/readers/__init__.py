@@ -5,6 +5,7 @@
     .pcd       PCD 0.7: ascii, binary or binary_compressed
     .ply       PLY 1.0: ascii, binary_little_endian or binary_big_endian; element "vertex"
     .npy       NumPy: [N, C] (columns x, y, z, intensity; more are skipped) or a structured array
+    .las .laz .e57 .feather .parquet    as voxserve.pieces reads them, with optional libraries
 
 Values are not converted: the server gets their bytes, and a description of the fields. In PCD and PLY an intensity or
 reflectivity of uint8 or uint16 gets the scale that makes its type's largest value 1, unless the spec names it.
@@ -13,14 +14,14 @@ A field spec (voxserve.field_spec) describes a .bin file of another layout, from
 For .npy of shape [N, C] the spec names the columns in order. In files that name their fields (PCD, PLY, structured NPY)
 an entry of the spec sets the scale and shift of the field with the same name. A spec whose types contradict the file is
 refused. An entry NEW=OLD of the spec renames a field of any format. The C++ client makes the same cloud of a valid
-file.
+file, and does not read the formats of voxserve.pieces.
 """
 
 from __future__ import annotations
 
 import os
 
-from voxserve import field_spec, input_file
+from voxserve import field_spec, input_file, storage
 from voxserve.field_spec import FieldSpec
 from voxserve.point_cloud import PointCloud
 from voxserve.readers import npy, pcd, ply
@@ -30,10 +31,11 @@ NUSCENES_LAYOUT = "x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098,ring:f32"
 # The longer ending comes first, since the first ending that matches a file's name is used.
 _PACKED = {".pcd.bin": NUSCENES_LAYOUT, ".bin": KITTI_LAYOUT}
 _WITH_HEADER = {".pcd": pcd.read, ".ply": ply.read, ".npy": npy.read}
+_IN_PIECES = (".las", ".laz", ".e57", ".feather", ".parquet")
 
 
 def read(path: str | os.PathLike[str], fields: str = "") -> PointCloud:
-    """Reads a scan file: .bin, .pcd.bin, .pcd, .ply or .npy, as the docstring of voxserve.readers describes them.
+    """Reads a scan file, as the docstring of voxserve.readers describes them; also from a URL (voxserve.storage).
     fields: a field spec; "" for the format's own layout.
 
     OSError if the file cannot be read, or is no regular file. ValueError, with the file's name and the problem, if the
@@ -42,16 +44,23 @@ def read(path: str | os.PathLike[str], fields: str = "") -> PointCloud:
     """
     spec = field_spec.parse(fields) if fields else None
     name = os.fspath(path).lower()
-    contents = input_file.read(path, input_file.MAX_SCAN_BYTES)
+    if name.endswith(_IN_PIECES):
+        from voxserve.pieces.whole import read_whole  # which imports this module
+
+        return read_whole(path, spec)
+    contents = storage.read(path, input_file.MAX_SCAN_BYTES)
     try:
-        cloud = _read(name, contents, None if spec is None else spec.layout)
+        cloud = read_contents(name, contents, None if spec is None else spec.layout)
         cloud = cloud if spec is None else cloud.renamed(spec.renames)
         return cloud.with_shares(spec) if name.endswith((".pcd", ".ply")) else cloud
     except ValueError as error:
         raise ValueError(f"{os.fspath(path)}: {error}") from None
 
 
-def _read(name: str, contents: bytes, layout: FieldSpec | None) -> PointCloud:
+def read_contents(name: str, contents: bytes, layout: FieldSpec | None) -> PointCloud:
+    """Returns the cloud of a file's contents, which may be a memory map. name: the file's name in lower case. layout: a
+    field spec without renames. ValueError if the contents are not valid.
+    """
     for extension, reader in _WITH_HEADER.items():
         if name.endswith(extension):
             return reader(contents, layout)
@@ -80,4 +89,4 @@ def read_packed(contents: bytes, spec: FieldSpec) -> PointCloud:
 
 def is_point_cloud_file(path: str | os.PathLike[str]) -> bool:
     """Returns whether read() knows the file's extension."""
-    return os.fspath(path).lower().endswith((*_PACKED, *_WITH_HEADER))
+    return os.fspath(path).lower().endswith((*_PACKED, *_WITH_HEADER, *_IN_PIECES))

@@ -30,6 +30,7 @@ class _Column:
     count: int
     num_bytes: int  # size of all values of the column in a point
     offset: int
+    code: str = ""  # the NumPy code of an integer of 8 bytes: "i8" or "u8"
 
     @property
     def skipped(self) -> bool:
@@ -46,6 +47,18 @@ def read(contents: bytes, spec: FieldSpec | None) -> PointCloud:
     except ValueError as error:
         raise ValueError(f"PCD: {error}") from None
     return cloud if spec is None else cloud.described_by(spec)
+
+
+def long_integers(contents: bytes) -> dict[str, tuple[str, int, int]]:
+    """Returns the fields of 8-byte integers that the bytes of read()'s cloud have, though the cloud does not name them:
+    the NumPy code, the number of values in a point and the offset, by name. contents: those of a valid file.
+    """
+    lines = LineReader(contents)
+    entries = _header(lines)
+    if entries["DATA"][0].lower() == "ascii":
+        return {}
+    columns = _columns(entries)
+    return {c.name: (c.code, c.count, c.offset) for c in columns if c.type is None and c.name != "_"}
 
 
 def _read(contents: bytes) -> PointCloud:
@@ -139,7 +152,8 @@ def _columns(entries: dict[str, list[str]]) -> list[_Column]:
             raise ValueError(f"field '{name}' has COUNT {count_text}, must be 1 to {_MAX_POINT_BYTES}, or 0 for none")
         if count == 0:
             continue
-        column = _Column(name, _TYPES[kind.upper(), size], count, size * count, offset)
+        kind = kind.upper()
+        column = _Column(name, _TYPES[kind, size], count, size * count, offset, f"{kind.lower()}8" if size == 8 else "")
         if not column.skipped and name in seen:
             raise ValueError(f"the field '{name}' appears twice")
         seen.add(name)

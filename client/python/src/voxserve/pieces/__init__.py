@@ -1,0 +1,98 @@
+"""Reads and writes large point files in pieces.
+
+    .las .laz           LAS, LAZ and COPC (voxserve.pieces.las)
+    .e57                only read (voxserve.pieces.e57)
+    .feather .parquet   tables with the columns x, y and z (voxserve.pieces.table)
+    .ply .pcd           voxserve.pieces.cloud
+    .bin .npy           only read, as voxserve.read does
+    .label, .npy        only written: the codes alone (voxserve.label_file)
+
+The libraries are optional: pip install 'voxserve[maps]'.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from voxserve import label_file
+from voxserve.field_spec import FieldSpec
+from voxserve.pieces import e57, las, table
+from voxserve.pieces.cloud import CloudReader, CloudWriter
+from voxserve.pieces.labels import LabelWriter
+from voxserve.pieces.reader import Piece, PieceReader
+from voxserve.pieces.writer import BEFORE, CLASSIFICATION, CONFIDENCE, PieceWriter
+
+__all__ = [
+    "BEFORE",
+    "CLASSIFICATION",
+    "CONFIDENCE",
+    "Piece",
+    "PieceReader",
+    "PieceWriter",
+    "is_writable",
+    "open_reader",
+    "open_writer",
+]
+_READERS: dict[tuple[str, ...], Callable[[str | os.PathLike[str]], PieceReader]] = {
+    las.ENDINGS: las.LasReader,
+    e57.ENDINGS: e57.E57Reader,
+    table.ENDINGS: table.TableReader,
+}
+_WRITERS: dict[tuple[str, ...], Callable[..., PieceWriter]] = {
+    las.ENDINGS: las.LasWriter,
+    table.ENDINGS: table.TableWriter,
+    (".ply", ".pcd"): CloudWriter,
+}
+WRITABLE = tuple(ending for endings in _WRITERS for ending in endings)
+
+
+def is_writable(path: str | os.PathLike[str]) -> bool:
+    """Returns whether open_writer() knows the file's extension."""
+    return os.fspath(path).lower().endswith(WRITABLE) or label_file.is_label_file(path)
+
+
+def open_reader(path: str | os.PathLike[str], spec: FieldSpec | None = None) -> PieceReader:
+    """Opens a point file, whose extension tells its kind. spec: the layout of a .bin file. OSError if it cannot be
+    read; ValueError, with the file's name, if it is damaged or its library is not installed.
+    """
+    name = os.fspath(path).lower()
+    for endings, reader in _READERS.items():
+        if name.endswith(endings):
+            return reader(path)
+    return CloudReader(path, spec)
+
+
+@contextmanager
+def open_writer(
+    path: str, source: PieceReader, legend: Mapping[int, str], *, keeps_codes: bool
+) -> Iterator[PieceWriter]:
+    """Yields a writer of a copy of `source`. At the end of the block the file replaces that at `path`. If the block
+    raises an error, nothing is left.
+
+    legend: the names of the codes. keeps_codes: the input has codes, which the copy keeps in classification_before.
+    """
+    temporary = f"{path}.{os.getpid()}.part"
+    try:
+        writer = _writer(path, temporary, source, legend, keeps_codes)
+        try:
+            yield writer
+        except BaseException:
+            with suppress(Exception):  # the file is incomplete, of which the writer may complain
+                writer.close()
+            raise
+        writer.close()
+        Path(temporary).replace(path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def _writer(
+    path: str, temporary: str, source: PieceReader, legend: Mapping[int, str], keeps_codes: bool
+) -> PieceWriter:
+    for endings, writer in _WRITERS.items():
+        if path.lower().endswith(endings):
+            return writer(path, temporary, source, legend, keeps_codes=keeps_codes)
+    return LabelWriter(path, temporary, source, legend)

@@ -1,0 +1,281 @@
+"""Reads and writes LAS 1.0 to 1.4, LAZ and COPC with laspy and lazrs.
+
+- A COPC file is a LAZ file whose points are ordered for random access. A written copy of one is plain LAZ: the header's
+  COPC records are left out.
+- The codes go into the dimension classification. Codes above 31 need the point formats 6 and later, so a file of an
+  older format is converted (laspy.convert; ASPRS LAS 1.4 R15, table 8).
+- The legend is the record "Classification Lookup" of the specification: up to 15 ASCII characters a code.
+- Intensities and colours are 0 to 65535, as the specification says ("normalized to a 16 bit range").
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from voxserve import input_file
+from voxserve.pieces.reader import SHARES, Array, Contents, Piece, PieceReader, damaged, library
+from voxserve.pieces.writer import BEFORE, CLASSIFICATION, CONFIDENCE, PieceWriter
+
+ENDINGS = (".las", ".laz")
+_NEWER_FORMATS = {0: 6, 1: 6, 2: 7, 3: 7, 4: 9, 5: 10}
+_LARGEST_OLD_CODE = 31
+_METRES = {9001: 1.0, 9002: 0.3048, 9003: 1200 / 3937}  # by the code of a linear unit in GeoTIFF
+_GEOGRAPHIC = 2  # GTModelTypeGeoKey
+_UNIT_OF_WKT = re.compile(r'(?:UNIT|LENGTHUNIT)\["[^"]*",\s*([0-9.eE+-]+)', re.IGNORECASE)
+_DEGREES_OF_ANGLE = 0.006  # of one step of scan_angle in the formats 6 and later; scan_angle_rank has whole degrees
+_HEADER_BYTES, _VLR_BYTES, _EVLR_BYTES = 247, 54, 60  # the first bytes of a header, and of a record
+_COORDINATES = ("X", "Y", "Z")
+
+
+class LasReader(PieceReader):
+    """Reads a .las or .laz file. ValueError if its header is damaged, or its scales are not finite numbers above 0."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        laspy = library("laspy")
+        logging.getLogger("laspy").addHandler(logging.NullHandler())  # what it logs are reasons of errors that follow
+        self._file = input_file.open_regular(path)
+        try:
+            _check_records(self._file)
+            self._reader: Any = laspy.open(self._file, closefd=True)
+            self.header: Any = self._reader.header
+            self.contents = self._contents()
+        except Exception as error:  # LaspyException, LazrsError, UnicodeDecodeError, struct.error, ...
+            self._file.close()
+            raise damaged(path, error) from None
+        try:
+            self._check()
+        except ValueError:
+            self._file.close()
+            raise
+
+    def _check(self) -> None:
+        header = self.header
+        for what, values, wrong in (
+            ("scale", header.scales, ~(np.isfinite(header.scales) & (np.asarray(header.scales) > 0))),
+            ("offset", header.offsets, ~np.isfinite(header.offsets)),
+        ):
+            if np.any(wrong):
+                raise ValueError(f"{self.path}: the header has the {what}s {np.asarray(values).tolist()}")
+        if not header.are_points_compressed:
+            size = os.fstat(self._file.fileno()).st_size
+            there = max(0, size - header.offset_to_point_data) // header.point_format.size
+            if there < header.point_count:
+                raise ValueError(
+                    f"{self.path}: the header promises {header.point_count} points of {header.point_format.size} "
+                    f"bytes, but the file ends after {there}"
+                )
+
+    def _contents(self) -> Contents:
+        header = self.header
+        dtypes: dict[str, np.dtype[Any]] = {}
+        for dimension in header.point_format.dimensions:
+            if dimension.name not in _COORDINATES:
+                wide = np.dtype(np.float64) if dimension.is_scaled else dimension.dtype
+                dtypes[dimension.name] = np.dtype(np.uint8) if wide is None else np.dtype(wide)
+        unit, is_geographic, has_crs = _reference(header)
+        return Contents(
+            num_points=int(header.point_count),
+            dtypes=dtypes,
+            ranges={name: (0.0, 65535.0) for name in SHARES if dtypes.get(name) == np.uint16},
+            metres=unit,
+            is_geographic=is_geographic,
+            has_crs=has_crs,
+            legend=_legend_of(header),
+        )
+
+    def _pieces(self, num_points: int) -> Iterator[Piece]:
+        self._reader.seek(0)
+        for record in self._reader.chunk_iterator(num_points):
+            yield _piece(record, self.header)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def _check_records(file: BinaryIO) -> None:
+    """Raises ValueError if a header promises more variable length records than the file has room for. laspy would make
+    objects of all of them.
+    """
+    size = os.fstat(file.fileno()).st_size
+    head = file.read(_HEADER_BYTES)
+    file.seek(0)
+    if len(head) < 104:
+        return  # laspy says so
+    (number,) = struct.unpack_from("<I", head, 100)
+    if number * _VLR_BYTES > size:
+        raise ValueError(f"the header promises {number} records in {size} bytes")
+    if len(head) == _HEADER_BYTES and head[25] >= 4:
+        (number,) = struct.unpack_from("<I", head, 243)
+        if number * _EVLR_BYTES > size:
+            raise ValueError(f"the header promises {number} extended records in {size} bytes")
+
+
+def _piece(record: Any, header: Any) -> Piece:
+    raw = np.stack([record.X, record.Y, record.Z], axis=1)
+    xyz = raw * np.asarray(header.scales, np.float64) + np.asarray(header.offsets, np.float64)
+    return Piece(xyz, lambda name: np.asarray(record[name]), record)
+
+
+def _legend_of(header: Any) -> dict[int, str]:
+    for record in header.vlrs:
+        if record.user_id == "LASF_Spec" and record.record_id == 0 and hasattr(record, "lookups"):
+            return {int(code): str(name).strip() for code, name in record.lookups.items()}
+    return {}
+
+
+def _reference(header: Any) -> tuple[float, bool, bool]:
+    """Returns the metres per unit of the coordinates, whether these are degrees, and whether the header has a
+    coordinate reference system at all. A file without one is taken to be in metres.
+    """
+    records = [*header.vlrs, *(header.evlrs or ())]
+    for record in records:
+        text = getattr(record, "string", "")
+        if text and record.record_id == 2112:  # OGC WKT
+            if re.match(r"\s*(GEOGCS|GEOGCRS|GEODCRS)", text, re.IGNORECASE):
+                return 1.0, True, True
+            projected = text[: text.upper().find("VERT_CS")] if "VERT_CS" in text.upper() else text
+            units = [float(each) for each in _UNIT_OF_WKT.findall(projected)]
+            metres = [each for each in units if abs(each - 0.0174532925) > 1e-6]  # without degrees
+            return (metres[-1] if metres else 1.0), False, True
+    for record in records:
+        keys = {key.id: key.value_offset for key in getattr(record, "geo_keys", ())}
+        if keys:
+            return _METRES.get(keys.get(3076, 9001), 1.0), keys.get(1024) == _GEOGRAPHIC, True
+    return 1.0, False, False
+
+
+class LasWriter(PieceWriter):
+    """Writes a .las or .laz file: a copy of a LAS or LAZ file with the same raw coordinates and every dimension, or the
+    columns of a file of another kind. Of those, columns that the specification knows by name and whose type fits become
+    its dimensions, and other numbers become extra dimensions.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        temporary: str,
+        source: PieceReader,
+        legend: Mapping[int, str],
+        *,
+        keeps_codes: bool,
+        scale: float = 0.001,
+    ) -> None:
+        self._laspy: Any = library("laspy")
+        self._path, self._temporary = path, temporary
+        self._is_copy = isinstance(source, LasReader)
+        self._codes = source.contents.codes if keeps_codes else ""
+        self._columns: dict[str, str] = {}  # the dimension of each column of another kind of file
+        self.notes: list[str] = []
+        if isinstance(source, LasReader):
+            self._header = self._copied(source, legend)
+        else:
+            self._header = self._made(source, scale)
+        self._add_legend(legend)
+        extra = [self._laspy.ExtraBytesParams(CONFIDENCE, "u1", "share of the votes", scales=[1 / 255], offsets=[0.0])]
+        if keeps_codes:
+            extra.append(self._laspy.ExtraBytesParams(BEFORE, "u1", "codes of the input"))
+        names = set(self._header.point_format.dimension_names)
+        self._header.add_extra_dims([each for each in extra if each.name not in names])
+        self._writer: Any = None
+
+    def _copied(self, source: LasReader, legend: Mapping[int, str]) -> Any:
+        header = copy.deepcopy(source.header)
+        number = header.point_format.id
+        if number in _NEWER_FORMATS and max(legend, default=0) > _LARGEST_OLD_CODE:
+            extra = list(header.point_format.extra_dimensions)
+            point_format = self._laspy.PointFormat(_NEWER_FORMATS[number])
+            point_format.dimensions.extend(extra)
+            header.set_version_and_point_format(self._laspy.header.Version(1, 4), point_format)
+        header.vlrs = type(header.vlrs)(each for each in header.vlrs if each.user_id != "copc")
+        if header.evlrs is not None:
+            header.evlrs = type(header.evlrs)(each for each in header.evlrs if each.user_id != "copc")
+        return header
+
+    def _made(self, source: PieceReader, scale: float) -> Any:
+        columns = source.contents.dtypes
+        has_colour = {"red", "green", "blue"} <= columns.keys()
+        number = (8 if "nir" in columns else 7) if has_colour else 6
+        header = self._laspy.LasHeader(version="1.4", point_format=number)
+        header.scales = np.full(3, scale)
+        header.offsets = np.zeros(3)
+        own = {each.name: each for each in header.point_format.dimensions}
+        for name, dtype in columns.items():
+            if name.lower() == CLASSIFICATION:
+                continue
+            kind = np.dtype(np.float32) if dtype == np.float16 else dtype
+            if name in own and np.can_cast(kind, own[name].dtype or np.uint8):
+                self._columns[name] = name
+                continue
+            if kind.kind not in "iufb" or kind.itemsize > 8:
+                self.notes.append(f"the column '{name}' ({dtype}) has no place in LAS")
+                continue
+            new = f"original_{name}"[:32] if name in own or name == CONFIDENCE else name[:32]
+            kind = np.dtype(np.uint8) if kind.kind == "b" else kind
+            header.add_extra_dims([self._laspy.ExtraBytesParams(new, kind.str[1:])])
+            self._columns[name] = new
+        return header
+
+    def _add_legend(self, legend: Mapping[int, str]) -> None:
+        lookup: Any = library("laspy.vlrs.known").ClassificationLookupVlr()
+        for code, name in legend.items():
+            if 0 <= code <= 255:
+                lookup[code] = "".join(c if c.isascii() and (c.isalnum() or c == " ") else " " for c in name)[:15]
+        kept = (each for each in self._header.vlrs if not (each.user_id == "LASF_Spec" and each.record_id == 0))
+        self._header.vlrs = type(self._header.vlrs)([*kept, lookup])
+
+    def write(self, piece: Piece, codes: Array, confidence: Array) -> None:
+        if self._writer is None:
+            self._open(piece)
+        points = self._laspy.ScaleAwarePointRecord.zeros(len(piece), header=self._header)
+        if self._is_copy:
+            _copy(piece.record, points)
+        else:
+            for axis, name in enumerate(_COORDINATES):
+                offset, scale = self._header.offsets[axis], self._header.scales[axis]
+                values = np.nan_to_num(piece.xyz[:, axis], nan=offset)
+                points[name] = np.rint((values - offset) / scale).astype(np.int32)
+            for name, dimension in self._columns.items():
+                points[dimension] = piece.column(name)
+        if self._codes:
+            points[BEFORE] = piece.column(self._codes)
+        points[CLASSIFICATION] = codes
+        points.array[CONFIDENCE] = np.rint(confidence * 255).astype(np.uint8)
+        self._writer.write_points(points)
+
+    def _open(self, piece: Piece | None) -> None:
+        if piece is not None and not self._is_copy:
+            finite = piece.xyz[np.isfinite(piece.xyz).all(axis=1)]
+            if len(finite):
+                self._header.offsets = np.floor(finite.min(axis=0))
+        is_compressed = self._path.lower().endswith(".laz")
+        self._file = Path(self._temporary).open("wb")  # noqa: SIM115  # the writer closes it
+        self._writer = self._laspy.open(self._file, mode="w", header=self._header, do_compress=is_compressed)
+
+    def close(self) -> None:
+        if self._writer is None:
+            self._open(None)
+        if self._header.evlrs:
+            self._writer.write_evlrs(self._header.evlrs)
+        self._writer.close()
+
+
+def _copy(old: Any, new: Any) -> None:
+    """Copies the raw values of every dimension of a record to a new record, which may have a newer point format."""
+    if old.point_format.id == new.point_format.id:
+        for name in old.array.dtype.names:
+            new.array[name] = old.array[name]
+        return
+    new.copy_fields_from(old)
+    for dimension in old.point_format.extra_dimensions:  # their raw values, since scaling could round them
+        new.array[dimension.name] = old.array[dimension.name]
+    new["scan_angle"] = np.rint(np.asarray(old["scan_angle_rank"]) / _DEGREES_OF_ANGLE).astype(np.int16)
