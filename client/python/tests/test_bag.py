@@ -21,6 +21,7 @@ from voxserve import wire
 from voxserve.bag import command
 from voxserve.bag.bag_error import BagError
 from voxserve.bag.transforms import Transforms
+from voxserve.cli import progress as progress_line
 from voxserve.cli.progress import Progress
 from voxserve.pose import Pose
 
@@ -350,11 +351,24 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_progress_is_for_terminals() -> None:
-    for out, is_shown in ((Terminal(), True), (io.StringIO(), False)):
-        with Progress(4, "clouds", out) as progress:
-            progress.update(4, ", 12 ms")
-        assert ("[########################] 4/4 clouds" in out.getvalue()) == is_shown
+def test_progress_in_a_terminal_and_in_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(progress_line.time, "perf_counter", lambda: now)
+    shown = []
+    for out in (Terminal(), io.StringIO()):
+        now = 1000.0
+        with Progress(7201, "clouds", out, before=1) as progress:
+            for second in range(1, 61):
+                now = 1000.0 + second
+                progress.update(1 + 2 * second, ", 12 ms")
+        shown.append(out.getvalue())
+    line = "121/7,201 clouds, 2.0/s, 59:00 left, 12 ms"
+    assert shown[0].endswith(f"\r[------------------------] {line}\x1b[K\n")
+    assert shown[0].count("\r") == 60
+    lines = shown[1].splitlines()
+    assert 5 <= len(lines) <= 6, "every ten seconds"
+    assert lines[0].startswith("voxserve: 21/7,201 clouds, 2.0/s, 59:50 left")
+    assert all(line.startswith("voxserve: ") for line in lines)
 
 
 @pytest.mark.integration

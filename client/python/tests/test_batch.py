@@ -201,3 +201,123 @@ def test_a_server_that_restarts_is_waited_for(scans: Path, tmp_path: Path) -> No
             started[0].stop()
     assert done.returncode == 0, done.stderr
     assert len(results(tmp_path / "out")) == NUM_SCANS
+
+
+def tree(folder: Path) -> Path:
+    """Writes scans of equal names into sequences/NN/velodyne, as SemanticKITTI has them."""
+    for sequence in ("00", "01"):
+        for i in range(3):
+            path = folder / "sequences" / sequence / "velodyne" / f"{i:06}.bin"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            np.full((int(sequence) * 10 + i + 1, 4), 0.5, np.float32).tofile(path)
+    return folder
+
+
+def batch_of(server: FakeServer, *words: Any) -> int:
+    return main(["batch", "--model", "m", "--address", server.address, *map(str, words)])
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_tree_is_mirrored(server: FakeServer, tmp_path: Path) -> None:
+    scans = tree(tmp_path / "kitti")
+    assert batch_of(server, scans, "--save", tmp_path / "out", "--format", "label") == 0
+    expected = [f"sequences/{s}/velodyne/{i:06}.label" for s in ("00", "01") for i in range(3)]
+    assert files_in(tmp_path / "out") == [*expected, batch.NOTE]
+    labels = np.fromfile(tmp_path / "out" / expected[4], np.uint32)
+    np.testing.assert_array_equal(labels, np.arange(12) % 2)
+    server.requests.clear()
+    assert batch_of(server, scans, "--save", tmp_path / "out", "--format", "label") == 0
+    assert not server.requests
+
+
+def test_results_within_the_tree_are_no_scans(server: FakeServer, tmp_path: Path) -> None:
+    scans = tree(tmp_path / "kitti")
+    for _ in range(2):
+        assert batch_of(server, scans, "--save", scans / "labels") == 0
+        assert len(files_in(scans / "labels")) == 7
+    assert len(server.requests) == 6
+
+
+def test_equal_names_of_a_glob_are_kept_apart(server: FakeServer, tmp_path: Path) -> None:
+    scans = sorted(tree(tmp_path / "kitti").glob("sequences/*/velodyne/000000.bin"))
+    assert batch_of(server, *scans, "--save", tmp_path / "out") == 0
+    assert files_in(tmp_path / "out") == ["00/velodyne/000000.npy", "01/velodyne/000000.npy", batch.NOTE]
+    assert len(np.load(tmp_path / "out" / "01/velodyne/000000.npy")) == 11
+
+
+def test_shards_of_a_tree_do_every_scan_once(server: FakeServer, tmp_path: Path) -> None:
+    scans = tree(tmp_path / "kitti")
+    for i in (1, 2):
+        assert batch_of(server, scans, "--save", tmp_path / "out", "--shard", f"{i}/2") == 0
+    assert len(server.requests) == 6
+    assert len(files_in(tmp_path / "out")) == 7
+
+
+def test_file_systems_without_hard_links(
+    server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scans: Path
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", refuse)
+    assert batch_of(server, scans, "--save", tmp_path / "out", "--shard", "1/2") == 0
+    assert batch_of(server, scans, "--save", tmp_path / "out", "--shard", "2/2") == 0
+    assert json.loads((tmp_path / "out" / batch.NOTE).read_text())["model"] == "m"
+    assert batch_of(server, scans, "--save", tmp_path / "out", "--sample", "3") == 2
+    assert len(results(tmp_path / "out")) == NUM_SCANS
+
+
+def test_a_manifest_has_a_row_for_each_scan(server: FakeServer, scans: Path, tmp_path: Path) -> None:
+    (scans / "000005.bin").write_bytes(b"123")
+    path = tmp_path / "m.jsonl"
+    words = [scans, "--save", tmp_path / "out", "--manifest", path]
+    assert batch_of(server, *words) == 1
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(rows) == NUM_SCANS
+    (bad,) = (row for row in rows if "error" in row)
+    assert bad["file"].endswith("000005.bin")
+    good = next(row for row in rows if row["file"].endswith("000003.bin"))
+    assert (good["points"], good["written"]) == (4, [str(tmp_path / "out" / "000003.npy")])
+    with path.open("a") as file:
+        file.write('{"file": "half')  # by a run that was killed
+    np.full((6, 4), 0.5, np.float32).tofile(scans / "000005.bin")
+    assert batch_of(server, *words) == 0
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(rows) == NUM_SCANS + 1
+    assert rows[-1]["points"] == 6
+
+
+def test_a_manifest_as_a_table(server: FakeServer, scans: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    (scans / "000005.bin").write_bytes(b"123")
+    path = tmp_path / "m.parquet"
+    words = [scans, "--save", tmp_path / "out", "--manifest", path]
+    assert batch_of(server, *words) == 1
+    assert parquet.read_table(path).num_rows == NUM_SCANS
+    np.full((6, 4), 0.5, np.float32).tofile(scans / "000005.bin")
+    assert batch_of(server, *words) == 0
+    rows = {row["file"]: row for row in parquet.read_table(path).to_pylist()}
+    assert len(rows) == NUM_SCANS, "the later row replaces that of the failure"
+    assert sorted(row["points"] for row in rows.values()) == list(range(1, NUM_SCANS + 1))
+    assert not list(tmp_path.glob("m.parquet.jsonl"))
+    assert batch_of(server, scans, "--save", tmp_path / "out", "--manifest", tmp_path / "m.txt") == 1
+
+
+def test_urls(server: FakeServer, tmp_path: Path) -> None:
+    fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+    memory = fsspec.filesystem("memory")
+    for path in tree(tmp_path / "kitti").rglob("*.bin"):
+        memory.pipe_file(f"/kitti/{path.relative_to(tmp_path / 'kitti')}", path.read_bytes())
+    for _ in range(2):
+        assert batch_of(server, "memory://kitti/sequences", "--save", "memory://out/labels") == 0
+        assert len(server.requests) == 6
+    assert len(memory.find("/out/labels")) == 7
+    assert len(memory.cat_file("/out/labels/01/velodyne/000002.npy")) == 128 + 13
+    assert batch_of(server, "memory://kitti/sequences", "--save", "memory://out/labels", "--sample", "1") == 2
+    assert batch_of(server, f"file://{tmp_path}/kitti", "--save", f"file://{tmp_path}/out") == 0
+    assert len(files_in(tmp_path / "out")) == 7
+    assert batch_of(server, "memory://nowhere", "--save", "memory://out/labels") == 1
+    memory.rm("/", recursive=True)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from conftest import FakeServer
 
-from voxserve.cli import infer, scan_jobs
+from voxserve.cli import progress, scan_jobs
 from voxserve.cli.main import main
 from voxserve.cli.report import format_time
 
@@ -392,8 +392,10 @@ def test_a_long_folder_says_how_far_it_has_come(run: Run, tmp_path: Path, monkey
     for name in ("a", "b"):
         write_scan(tmp_path / f"{name}.bin")
     assert run("infer", "--model", "m", tmp_path)[2] == ""
-    monkeypatch.setattr(infer, "_PROGRESS_SECONDS", 0)
-    assert run("infer", "--model", "m", tmp_path)[2] == "voxserve: 1 of 2 scans done\nvoxserve: 2 of 2 scans done\n"
+    monkeypatch.setattr(progress, "_LOG_SECONDS", 0)
+    lines = run("infer", "--model", "m", tmp_path)[2].splitlines()
+    assert [line.partition(",")[0] for line in lines] == ["voxserve: 1/2 scans", "voxserve: 2/2 scans"]
+    assert "left" in lines[0]
 
 
 def test_times() -> None:

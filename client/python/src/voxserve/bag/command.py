@@ -21,7 +21,7 @@ from voxserve.bag.messages import Colors
 from voxserve.bag.sink import Sink, job_of
 from voxserve.bag.source import Raw, Skipped, Source, Sweep
 from voxserve.cli import arguments
-from voxserve.cli.connection import connect
+from voxserve.cli.connection import connect, ready
 from voxserve.cli.ending import termination_interrupts
 from voxserve.cli.infer import advise, warn_of_new_names
 from voxserve.cli.intensity_warning import IntensityWarning
@@ -30,7 +30,6 @@ from voxserve.client import Client
 from voxserve.feature_warning import told_on_stderr
 from voxserve.numbers import real
 from voxserve.printable import printable
-from voxserve.results import ModelState, ModelVersion
 
 _DESCRIPTION = """\
 Labels the clouds of a recorded drive, or finds boxes in them, and writes an MCAP file that Foxglove, RViz and Rerun
@@ -116,18 +115,6 @@ def run(options: argparse.Namespace) -> tuple[str, int]:
                         file=sys.stderr,
                     )
                 raise
-
-
-def ready(client: Client, name: str, version: int) -> ModelVersion:
-    """Returns a version of a model; version 0 is the newest that is ready. Raises ValueError if it is not ready, or has
-    neither labels nor boxes.
-    """
-    model = client.model(name, version)
-    if model.state is not ModelState.READY:
-        raise ValueError(f"{name} version {model.version} is {model.state.name.lower()}: {'; '.join(model.problems)}")
-    if not model.has_labels and not model.has_boxes:
-        raise ValueError(f"{name} answers with tensors alone, neither labels nor boxes")
-    return model
 
 
 def _label_all(

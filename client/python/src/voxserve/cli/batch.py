@@ -1,7 +1,7 @@
 """The command batch: infer for folders that many machines share, and that take so long that a machine may fail.
 
-- A shard is a part of the scans, chosen by a hash of the scan's file name. So shards need not agree on a list, and
-  a scan that is added later changes no other scan's shard.
+- A shard is a part of the scans, chosen by a hash of the scan's place in the folder of results. So shards need not
+  agree on a list, and a scan that is added later changes no other scan's shard.
 - A scan that has a result file is not run again: result files appear when they are complete. So the same command
   continues an interrupted one.
 - The folder of results has a file, the note, with the model, its version and the settings. A shard or a later run with
@@ -19,25 +19,23 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 
-from voxserve import errors, input_file
+from voxserve import errors, input_file, storage
 from voxserve.cli import infer, scan_jobs
 from voxserve.cli.connection import connect
+from voxserve.cli.manifest import Manifest
 from voxserve.cli.report import ScanReport
+from voxserve.cli.retrying import patiently
 from voxserve.cli.scan_jobs import ScanJob, UsageError
 from voxserve.client import Client
 from voxserve.results import ModelState, ModelVersion
 
 NOTE = "voxserve-batch.json"
-_PASSING = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED}
-_LASTING = {"MODEL_FAILED", "MESSAGE_TOO_LARGE", "OUT_OF_MEMORY"}  # reasons for which a retry does not help
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0  # seconds
-_Result = TypeVar("_Result")
+_NOTE_SECONDS = 2.0  # for which another process may take to write the note
 
 
 def run(options: argparse.Namespace) -> int:
@@ -48,20 +46,21 @@ def run(options: argparse.Namespace) -> int:
     channels = min(options.concurrency, infer.MAX_CHANNELS)
     with connect(options, channels=channels) as client:
         options.version = options.version or _noted_version(options.save)
-        model = _patiently(lambda: _ready_model(client, options), options.retry)
+        model = patiently(lambda: _ready_model(client, options), options.retry)
         options.version = model.version
-        extension = ".npz" if infer.asks_tensors(model, options) else ".npy"
+        extension = infer.extension_of(model, options)
         # The jobs of all shards, since no two scans may write the same file.
         jobs = scan_jobs.plan(options.scans, options.save, "", extension)
         infer.check_for(model, options, jobs)
         _claim(options.save, _note_of(model, options))
         number, count = options.shard
-        mine = [job for job in jobs if shard_of(job.input, count) == number]
-        left = [job for job in mine if not Path(job.save).exists()]
+        mine = [job for job in jobs if shard_of(_place(job, options.save), count) == number]
+        left = [job for job in mine if not storage.exists(job.save)]
         shard = f"shard {number} of {count}: " if count > 1 else ""
         summary = f"{shard}{len(mine)} of {len(scans)} scans, {len(mine) - len(left)} done before, {len(left)} to do"
         print(summary, file=sys.stderr)
-        return infer.run_many(left, _PatientRunner(options, client, model)) if left else 0
+        with Manifest(options.manifest) as manifest:
+            return infer.run_many(left, _PatientRunner(options, client, model), manifest) if left else 0
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -74,10 +73,15 @@ def parse_shard(text: str) -> tuple[int, int]:
     return int(number), int(count)
 
 
-def shard_of(scan: str, count: int) -> int:
-    """Returns the shard that a scan belongs to, from 1 to count. It depends only on the scan's file name."""
+def _place(job: ScanJob, folder: str) -> str:
+    """Returns the place of a job's result in the folder of results, which is the same on every machine."""
+    return storage.plain(job.save).removeprefix(storage.plain(folder)).lstrip("/" + os.sep)
+
+
+def shard_of(place: str, count: int) -> int:
+    """Returns the shard that a scan belongs to, from 1 to count. It depends only on the place of its result."""
     # A CRC would fill the shards unevenly: the CRCs of names that differ only in a number have similar low bits.
-    digest = hashlib.sha256(os.fsencode(Path(scan).name)).digest()
+    digest = hashlib.sha256(os.fsencode(place)).digest()
     return int.from_bytes(digest[:8], "big") % count + 1
 
 
@@ -85,25 +89,7 @@ class _PatientRunner(infer.ScanRunner):
     """A ScanRunner that retries a scan, for up to --retry seconds, if it failed with a temporary error (_PASSING)."""
 
     def run(self, job: ScanJob) -> ScanReport:
-        return _patiently(lambda: super(_PatientRunner, self).run(job), self.options.retry)
-
-
-def _patiently(ask: Callable[[], _Result], seconds: float) -> _Result:
-    """Returns what `ask` returns. Calls `ask` again while it raises a temporary error (_PASSING), for up to `seconds`,
-    then raises the error. The pauses between the calls grow, and are random so that many clients do not retry at the
-    same time. If the server asks for a longer pause (retry_after), that pause is used.
-    """
-    end = time.monotonic() + seconds
-    pause = _FIRST_PAUSE
-    while True:
-        try:
-            return ask()
-        except errors.InferenceError as error:
-            wait = max(error.retry_after or 0.0, pause * random.uniform(0.5, 1.0))
-            if error.code not in _PASSING or error.reason in _LASTING or time.monotonic() + wait > end:
-                raise
-            time.sleep(wait)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+        return patiently(lambda: super(_PatientRunner, self).run(job), self.options.retry)
 
 
 def _ready_model(client: Client, options: argparse.Namespace) -> ModelVersion:
@@ -130,9 +116,9 @@ def _note_of(model: ModelVersion, options: argparse.Namespace) -> dict[str, Any]
 
 def _read_note(folder: str) -> dict[str, Any]:
     """Returns the folder's note, or {} if there is none."""
-    path = Path(folder) / NOTE
+    path = storage.join(folder, NOTE)
     try:
-        noted = input_file.parse_json(input_file.read(path))
+        noted = input_file.parse_json(storage.read(path))
     except FileNotFoundError:
         return {}
     except ValueError as error:
@@ -149,16 +135,36 @@ def _noted_version(folder: str) -> int:
 
 def _claim(folder: str, note: dict[str, Any]) -> None:
     """Writes the note into the folder. Raises UsageError if the folder already has a different note."""
-    path = Path(folder) / NOTE
-    temporary = path.with_name(f"{NOTE}.{os.getpid()}.{random.getrandbits(32):x}.part")
-    temporary.write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
+    text = (json.dumps(note, indent=1) + "\n").encode()
+    if storage.is_url(folder):
+        path = storage.join(folder, NOTE)
+        if not storage.exists(path):
+            with storage.new(path) as file:
+                file.write(text)
+    else:
+        _create(Path(storage.plain(folder)) / NOTE, text)
+    noted = _read_note(folder)  # also if this process wrote it: another one may have replaced the object of a URL
+    for name, value in note.items():
+        if noted.get(name) != value:
+            problem = f"has results of {name} {noted.get(name)!r}, and {value!r} is asked for"
+            raise UsageError(f"{folder} {problem}; name another folder")
+
+
+def _create(path: Path, text: bytes) -> None:
+    """Creates a file with this text, unless it is there; also if another process creates it at the same time."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.{random.getrandbits(32):x}.part")
+    temporary.write_bytes(text)
     try:
-        os.link(temporary, path)  # fails if the folder already has a note, even if another process has just written it
+        os.link(temporary, path)
     except FileExistsError:
-        noted = _read_note(folder)
-        for name, value in note.items():
-            if noted.get(name) != value:
-                problem = f"has results of {name} {noted.get(name)!r}, and {value!r} is asked for"
-                raise UsageError(f"{folder} {problem}; name another folder") from None
+        pass
+    except OSError:  # a file system without hard links, as some clusters and memory cards have it
+        try:
+            with path.open("xb") as file:
+                file.write(text)
+        except FileExistsError:
+            end = time.monotonic() + _NOTE_SECONDS
+            while path.stat().st_size < len(text) and time.monotonic() < end:
+                time.sleep(0.01)
     finally:
         temporary.unlink()

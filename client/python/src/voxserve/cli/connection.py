@@ -10,6 +10,7 @@ from voxserve import input_file
 from voxserve.client import Client
 from voxserve.printable import with_printable_texts
 from voxserve.protocol import Call, Result
+from voxserve.results import ModelState, ModelVersion
 
 TOKEN_VARIABLE = "VOXSERVE_TOKEN"
 
@@ -54,6 +55,18 @@ def connect(options: argparse.Namespace, **others: Any) -> Client:
         admin_address=getattr(options, "admin_address", ""),
         **others,
     )
+
+
+def ready(client: Client, name: str, version: int) -> ModelVersion:
+    """Returns a version of a model; version 0 is the newest that is ready. Raises ValueError if it is not ready, or has
+    neither labels nor boxes.
+    """
+    model = client.model(name, version)
+    if model.state is not ModelState.READY:
+        raise ValueError(f"{name} version {model.version} is {model.state.name.lower()}: {'; '.join(model.problems)}")
+    if not model.has_labels and not model.has_boxes:
+        raise ValueError(f"{name} answers with tensors alone, neither labels nor boxes")
+    return model
 
 
 class _CommandClient(Client):

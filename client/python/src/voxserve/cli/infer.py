@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import sys
 import time
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ from voxserve.cli.box_counts import BoxCount, count_boxes
 from voxserve.cli.connection import connect
 from voxserve.cli.intensity_warning import IntensityWarning
 from voxserve.cli.label_counts import Agreement, ClassCount, count_classes
+from voxserve.cli.manifest import Manifest
+from voxserve.cli.progress import Progress
 from voxserve.cli.report import ScanReport, format_time
 from voxserve.cli.scan_jobs import ScanJob, UsageError
 from voxserve.client import Client
@@ -29,7 +32,6 @@ from voxserve.results import ClassInfo, Detections, ModelState, ModelVersion, Se
 
 SCALE_ADVICE = "scale them with --fields, e.g. x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098"
 MAX_CHANNELS = 4
-_PROGRESS_SECONDS = 10.0  # the time between two lines of progress on a folder
 _ADVICE = {
     "NO_SERVER": "start one (voxserve --model_repository deploy/models) or name its address with --address HOST:PORT",
     "TLS_FAILED": "--tls_ca names the roots of the server's certificate",
@@ -80,11 +82,14 @@ def run(options: argparse.Namespace) -> int:
     with connect(options, channels=channels) as client:
         model = client.model(options.model, options.version)
         if is_folder:  # the format of its files depends on the model
-            extension = ".npz" if asks_tensors(model, options) else ".npy"
+            extension = extension_of(model, options)
             jobs = scan_jobs.plan(options.scans, options.save, options.truth, extension)
         check_for(model, options, jobs)
         runner = ScanRunner(options, client, model)
-        return _run_one(jobs[0], runner) if len(jobs) == 1 else run_many(jobs, runner)
+        if len(jobs) == 1:
+            return _run_one(jobs[0], runner)
+        with Manifest("") as manifest:
+            return run_many(jobs, runner, manifest)
 
 
 def check_for(model: ModelVersion, options: argparse.Namespace, jobs: Sequence[ScanJob]) -> None:
@@ -114,6 +119,13 @@ def check_for(model: ModelVersion, options: argparse.Namespace, jobs: Sequence[S
 def asks_tensors(model: ModelVersion, options: argparse.Namespace) -> bool:
     is_ready = model.state is ModelState.READY
     return bool(options.outputs) or (is_ready and not model.has_labels and not model.has_boxes)
+
+
+def extension_of(model: ModelVersion, options: argparse.Namespace) -> str:
+    """Returns the extension of the files in a folder of results."""
+    if asks_tensors(model, options):
+        return ".npz"
+    return f".{options.format.lstrip('.')}" if options.format else ".npy"
 
 
 class ScanRunner:
@@ -234,12 +246,12 @@ class _Totals:
         return [dataclasses.replace(count, share=count.num_points / self.num_points) for count in ordered]
 
 
-def run_many(jobs: Sequence[ScanJob], runner: ScanRunner) -> int:
-    """Runs every job, prints a summary of all of them, and returns the exit status."""
+def run_many(jobs: Sequence[ScanJob], runner: ScanRunner, manifest: Manifest) -> int:
+    """Runs every job, prints a summary of all of them, and returns the exit status. Each gets a row in the manifest."""
     totals = _Totals()
     as_json = runner.options.json
-    start = last_told = time.perf_counter()
-    with ThreadPoolExecutor(runner.options.concurrency) as pool:
+    start = time.perf_counter()
+    with Progress(len(jobs), "scans") as progress, ThreadPoolExecutor(runner.options.concurrency) as pool:
         futures = {pool.submit(runner.run, job): job for job in jobs}
         for num_done, future in enumerate(as_completed(futures), 1):
             job = futures[future]
@@ -254,9 +266,8 @@ def run_many(jobs: Sequence[ScanJob], runner: ScanRunner) -> int:
                 line = reports.format_json(report, runner.model.classes)
             if as_json:
                 print(line, end="", flush=True)
-            if time.perf_counter() - last_told > _PROGRESS_SECONDS:
-                last_told = time.perf_counter()
-                print(f"voxserve: {num_done} of {len(jobs)} scans done", file=sys.stderr, flush=True)
+            manifest.add(json.loads(line))
+            progress.update(num_done)
     if totals.round_trips and not as_json:
         _print_totals(totals, time.perf_counter() - start, runner)
     if not totals.failures:

@@ -26,7 +26,8 @@ model with both, the boxes), and the time of each stage. Reads KITTI .bin (float
 .pcd.bin (intensity 0..255 and ring), PCD (ascii, binary, binary_compressed), PLY and NPY ([N, C] or structured);
 --fields describes any other layout.
 
-A folder means the scans in it. Several are in flight at once. Failures are listed at the end and make the exit code 1.
+A folder means the scans in it and below it. Several are in flight at once. Failures are listed at the end and make the
+exit code 1.
 The C++ client, voxserve-client, also draws pictures and previews, measures, and has the operators' commands.
 """
 _INFER_EXAMPLES = """\
@@ -154,6 +155,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TIME",
         help="a scan is retried for this time while no server answers or its queue is full (default 5m)",
     )
+    batching.add_argument(
+        "--manifest",
+        default="",
+        metavar="FILE",
+        help="writes a row for each scan that is done now, with its result or its error: .jsonl, or .parquet",
+    )
     arguments.add_connection(batching, 30)
     batching.set_defaults(run=batch.run, truth="")
 
@@ -246,6 +253,12 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
         default="return",
         help="with return (default) the answer lists the points of --sample; with network the network sees only these "
         "points, and the others get no label",
+    )
+    add(
+        "--format",
+        default="",
+        metavar="EXT",
+        help="the format of files in a folder --save: npy (default) or label for labels; npy, json or csv for boxes",
     )
     add("--json", action="store_true", help="prints one line of JSON per scan instead of tables")
     add(

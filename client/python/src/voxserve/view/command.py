@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from voxserve import errors, readers
-from voxserve.bag.command import SCALE_ADVICE, UnitReport, add_request, ready
+from voxserve.bag.command import SCALE_ADVICE, UnitReport, add_request
 from voxserve.bag.labelling import Poses, Request, label
 from voxserve.bag.open_recording import is_bag
 from voxserve.bag.source import Skipped, Source
 from voxserve.cli import arguments
-from voxserve.cli.connection import connect
+from voxserve.cli.connection import connect, ready
 from voxserve.cli.ending import termination_interrupts
 from voxserve.cli.infer import advise, warn_of_new_names
 from voxserve.cli.intensity_warning import IntensityWarning
