@@ -280,7 +280,7 @@ def test_flipped_bytes_never_crash(columns: dict[str, Any], tmp_path: Path) -> N
                         assert len(piece) <= 500
             except ValueError as error:
                 told.append(str(error))
-    assert len(told) > 50
+    assert len(told) > 15
     assert all("a.la" in text for text in told)
 
 

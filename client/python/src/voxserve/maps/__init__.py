@@ -1,0 +1,1 @@
+"""The command `python -m voxserve.maps`: labels large point clouds in tiles."""
