@@ -28,6 +28,8 @@ FLAGS = {
     "kernels/points/farthest/farthest_point_sample_cpu.cc": UNFUSED_CPU,
     "kernels/points/point_offsets.cu": UNFUSED_CUDA,
     "kernels/points/point_offsets_cpu.cc": UNFUSED_CPU,
+    "kernels/rows/group_attention_avx2.cc": ["-mavx2", "-mfma"],
+    "kernels/rows/group_attention_avx512.cc": ["-mavx512f", "-mfma", "-mprefer-vector-width=512"],
     "tests/bench/farthest_point_sample_bench.cc": UNFUSED_CPU,
     "tests/engine/executor/point_sample_test.cc": UNFUSED_CPU,
     "tests/kernels/boxes/rotated_nms_test.cc": UNFUSED_CPU,
