@@ -118,17 +118,31 @@ inline void AddValues(int32_t num_keys, const float* __restrict weights, const f
   }
 }
 
-// Does the same for the last `num_channels` < kTileRows channels. kChannels is the largest number that is possible.
+// Does the same for num_channels <= kChannels.
 template <int kChannels>
-inline void AddRest(int32_t num_channels, int32_t num_keys, const float* weights, const float* values,
-                    int32_t value_channels, const Lanes& factor, float* out) {
+inline void AddAnyValues(int32_t num_channels, int32_t num_keys, const float* weights, const float* values,
+                         int32_t value_channels, const Lanes& factor, float* out) {
   if constexpr (kChannels > 0) {
     if (num_channels == kChannels) {
       AddValues<kChannels>(num_keys, weights, values, value_channels, factor, out);
     } else {
-      AddRest<kChannels - 1>(num_channels, num_keys, weights, values, value_channels, factor, out);
+      AddAnyValues<kChannels - 1>(num_channels, num_keys, weights, values, value_channels, factor, out);
     }
   }
+}
+
+// Turns the scores of some keys into weights, and returns the sum of each query's.
+inline Lanes Weigh(int32_t num_keys, const Lanes& subtracted, float* __restrict scores) {
+  Lanes sum = {};
+  for (int32_t k = 0; k < num_keys; ++k) {
+    for (int v = 0; v < kVectors; ++v) {
+      float* const score = scores + k * kTileQueries + v * kVectorFloats;
+      const Vector weight = Exp2(Load(score) - subtracted.v[v]);
+      Store(score, weight);
+      sum.v[v] += weight;
+    }
+  }
+  return sum;
 }
 
 // The softmax is computed online, tile of keys by tile of keys (T. Dao et al., "FlashAttention", NeurIPS 2022).
@@ -138,6 +152,9 @@ void Attend(const QueryTileArgs& args) {
   for (Vector& v : largest.v) v = lowest;
   for (int64_t i = 0; i < int64_t{args.value_channels} * kTileQueries; ++i) args.out[i] = 0;
 
+  // The fewest tiles, of about the same size, because a tile of few channels waits for its sums.
+  const int32_t num_tiles = (args.value_channels + kTileRows - 1) / kTileRows;
+  const int32_t tile_channels = (args.value_channels + num_tiles - 1) / num_tiles;
   const float* panel = args.keys;
   for (int32_t first = 0; first < args.num_keys; first += kScoreTileKeys) {
     const int32_t num_keys = args.num_keys - first < kScoreTileKeys ? args.num_keys - first : kScoreTileKeys;
@@ -156,24 +173,15 @@ void Attend(const QueryTileArgs& args) {
       subtracted.v[v] = largest.v[v] == lowest ? Vector{} : largest.v[v];
       factor.v[v] = Exp2(before.v[v] - subtracted.v[v]);
     }
-    Lanes added = {};
-    for (int32_t j = 0; j < num_keys; ++j) {
-      for (int v = 0; v < kVectors; ++v) {
-        float* const score = args.scores + j * kTileQueries + v * kVectorFloats;
-        const Vector weight = Exp2(Load(score) - subtracted.v[v]);
-        Store(score, weight);
-        added.v[v] += weight;
-      }
-    }
+    const Lanes added = Weigh(num_keys, subtracted, args.scores);
     for (int v = 0; v < kVectors; ++v) sum.v[v] = sum.v[v] * factor.v[v] + added.v[v];
 
-    const float* const values = args.values + int64_t{first} * args.value_channels;
-    int32_t c = 0;
-    for (; c + kTileRows <= args.value_channels; c += kTileRows) {
-      AddValues<kTileRows>(num_keys, args.scores, values + c, args.value_channels, factor, args.out + c * kTileQueries);
+    for (int32_t c = 0; c < args.value_channels; c += tile_channels) {
+      const int32_t rest = args.value_channels - c;
+      AddAnyValues<kTileRows>(rest < tile_channels ? rest : tile_channels, num_keys, args.scores,
+                              args.values + int64_t{first} * args.value_channels + c, args.value_channels, factor,
+                              args.out + c * kTileQueries);
     }
-    AddRest<kTileRows - 1>(args.value_channels - c, num_keys, args.scores, values + c, args.value_channels, factor,
-                           args.out + c * kTileQueries);
   }
   for (int32_t c = 0; c < args.value_channels; ++c) {
     for (int v = 0; v < kVectors; ++v) {
