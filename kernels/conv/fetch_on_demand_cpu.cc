@@ -2,7 +2,6 @@
 
 #include "kernels/conv/fetch_on_demand.h"
 #include "kernels/conv/fetch_on_demand_dispatch.h"
-#include "kernels/core/vector_isa.h"
 
 namespace voxserve::kernels::cpu {
 namespace {
@@ -11,15 +10,6 @@ namespace {
 constexpr int64_t kBlockBytes = 256 << 10;
 constexpr int32_t kMinBlockRows = 128;
 constexpr int32_t kMaxBlockRows = 1024;
-
-const Isa& IsaOf(VectorIsa isa) {
-#if defined(__x86_64__)
-  if (isa == VectorIsa::kAvx512) return avx512::kIsa;
-  if (isa == VectorIsa::kAvx2) return avx2::kIsa;
-#endif
-  (void)isa;
-  return baseline::kIsa;
-}
 
 const Isa& WidestIsa() { return *SupportedIsas().front(); }
 
@@ -40,7 +30,11 @@ int32_t BlockRows(const Isa& isa, int32_t in_channels, int32_t out_channels) {
 const std::vector<const Isa*>& SupportedIsas() {
   static const std::vector<const Isa*> kSupported = [] {
     std::vector<const Isa*> isas;
-    for (const VectorIsa isa : SupportedVectorIsas()) isas.push_back(&IsaOf(isa));
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f")) isas.push_back(&avx512::kIsa);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) isas.push_back(&avx2::kIsa);
+#endif
+    isas.push_back(&baseline::kIsa);
     return isas;
   }();
   return kSupported;

@@ -14,12 +14,12 @@ constexpr float kLog2E = 1.44269504f;
 // Packing then costs little, and a single group of kMaxGroupSize rows still keeps 8 threads busy.
 constexpr int32_t kTaskQueries = 512;
 
-const QueryTileIsa& QueryTileOf(VectorIsa isa) {
+// Returns the loops that are compiled for the set `isa`.
+const QueryTileIsa& QueryTileOf([[maybe_unused]] const Isa& isa) {
 #if defined(__x86_64__)
-  if (isa == VectorIsa::kAvx512) return avx512::kQueryTile;
-  if (isa == VectorIsa::kAvx2) return avx2::kQueryTile;
+  if (&isa == &avx512::kIsa) return avx512::kQueryTile;
+  if (&isa == &avx2::kIsa) return avx2::kQueryTile;
 #endif
-  (void)isa;
   return baseline::kQueryTile;
 }
 
@@ -148,10 +148,10 @@ class Worker {
 }  // namespace
 
 void GroupAttention(const GroupAttentionParams& params, ThreadPool& pool) {
-  GroupAttention(SupportedVectorIsas().front(), params, pool);
+  GroupAttention(*SupportedIsas().front(), params, pool);
 }
 
-void GroupAttention(VectorIsa isa, const GroupAttentionParams& params, ThreadPool& pool) {
+void GroupAttention(const Isa& isa, const GroupAttentionParams& params, ThreadPool& pool) {
   assert(params.queries.dtype == DType::kFloat32 && params.out.dtype == DType::kFloat32);
   const std::vector<Task> tasks = CutIntoTasks(params);
   // A thread takes several tasks at a time, so that it seldom allocates its scratch.

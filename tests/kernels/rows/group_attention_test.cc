@@ -21,7 +21,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr GroupTail kTails[] = {GroupTail::kBorrows, GroupTail::kShort};
 const std::vector<Margins> kMargins = {{}, {.before = 8, .after = 8}, {.before = 1, .after = 2}};
 
-class GroupAttentionTest : public testing::TestWithParam<cpu::VectorIsa> {
+class GroupAttentionTest : public testing::TestWithParam<const cpu::Isa*> {
  protected:
   GroupOperands RandomOperands(int64_t rows, int32_t num_heads, int32_t key_channels, int32_t value_channels) {
     const auto random = [&](int32_t channels) {
@@ -37,7 +37,7 @@ class GroupAttentionTest : public testing::TestWithParam<cpu::VectorIsa> {
   Matrix Attend(GroupOperands in, const GroupsCase& groups, Margins margins = {.after = 3}, int num_threads = 3) const {
     Matrix out(groups.num_rows(), in.values.channels, margins, nullptr);
     ThreadPool pool(num_threads);
-    cpu::GroupAttention(GetParam(),
+    cpu::GroupAttention(*GetParam(),
                         {.groups = {.row_of_place = groups.order.empty() ? nullptr : groups.order.data(),
                                     .sample_begin = groups.begins.data(),
                                     .num_samples = groups.num_samples(),
@@ -214,10 +214,8 @@ TEST_P(GroupAttentionTest, GivesTheSameBytesWithAnyNumberOfThreads) {
   EXPECT_TRUE(SameBytes(Attend(in, groups, {}, 1).values, Attend(in, groups, {}, 3).values));
 }
 
-std::string IsaName(const testing::TestParamInfo<cpu::VectorIsa>& isa) {
-  return isa.param == cpu::VectorIsa::kAvx512 ? "Avx512" : isa.param == cpu::VectorIsa::kAvx2 ? "Avx2" : "Baseline";
-}
-INSTANTIATE_TEST_SUITE_P(Isas, GroupAttentionTest, testing::ValuesIn(cpu::SupportedVectorIsas()), IsaName);
+std::string IsaName(const testing::TestParamInfo<const cpu::Isa*>& isa) { return isa.param->name; }
+INSTANTIATE_TEST_SUITE_P(Isas, GroupAttentionTest, testing::ValuesIn(cpu::SupportedIsas()), IsaName);
 
 TEST(GroupAttention, ChoosesTheWidestInstructionSet) {
   Random random(2);
@@ -239,7 +237,7 @@ TEST(GroupAttention, ChoosesTheWidestInstructionSet) {
                         pool);
     return out.values;
   };
-  EXPECT_TRUE(SameBytes(run(), run(cpu::SupportedVectorIsas().front())));
+  EXPECT_TRUE(SameBytes(run(), run(*cpu::SupportedIsas().front())));
 }
 
 }  // namespace
