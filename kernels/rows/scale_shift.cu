@@ -65,6 +65,38 @@ __global__ void __launch_bounds__(kBlockThreads)
   });
 }
 
+// Rounds float32 rows to a narrower type.
+template <typename Out, int kCount>
+__global__ void __launch_bounds__(kBlockThreads)
+    NarrowKernel(const RowsOf<float, Out, kCount> rows, const ConstRows in, const Rows out) {
+  rows.ForEach([&](int64_t row, int32_t channel) {
+    float values[kCount];
+    rows.Load(in, row, channel, values);
+    rows.Store(values, out, row, channel);
+  });
+}
+
+bool IsPlainCopy(const ScaleShiftParams& params) {
+  const Epilogue& epilogue = params.epilogue;
+  return params.scale == nullptr && epilogue.bias == nullptr && epilogue.residual.data == nullptr &&
+         epilogue.activation.function == ActivationFunction::kNone;
+}
+
+cudaError_t Narrow(const ConstRows& in, const Rows& out, cudaStream_t stream) {
+  if (out.capacity == 0 || out.channels == 0) return cudaSuccess;
+  const NvtxRange range("Narrow");
+  const int64_t alignment = CommonAlignment().Add(in).Add(out).Add(out.channels * SizeOf(in.dtype)).bytes();
+  return VisitFeatureType(out.dtype, [&](auto value) {
+    const auto launch = [&](const auto& rows) {
+      NarrowKernel<<<rows.NumBlocks(), kBlockThreads, 0, stream>>>(rows, in, out);
+      return LaunchStatus(stream);
+    };
+    using Out = decltype(value);
+    if (alignment == kVectorBytes) return launch(RowsOf<float, Out, kVectorBytes / sizeof(float)>(out));
+    return launch(RowsOf<float, Out, 1>(out));
+  });
+}
+
 DType FactorType(const SampleScaleShiftParams& params) {
   return params.centre.data != nullptr  ? params.centre.dtype
          : params.scale.data != nullptr ? params.scale.dtype
@@ -74,6 +106,9 @@ DType FactorType(const SampleScaleShiftParams& params) {
 }  // namespace
 
 cudaError_t ScaleShift(const ScaleShiftParams& params, cudaStream_t stream) {
+  if (params.in.dtype == DType::kFloat32 && params.out.dtype != DType::kFloat32 && IsPlainCopy(params)) {
+    return Narrow(params.in, params.out, stream);
+  }
   CommonAlignment others;
   AddEpilogue(params.epilogue, others.Add(params.scale));
   return LaunchRows("ScaleShift", params.in, params.out, others,

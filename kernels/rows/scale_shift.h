@@ -11,8 +11,9 @@
 //   to the sample's sites (shift alone copies or adds the row, scale alone multiplies by it), and as the last pass of
 //   instance and group norms (with centre and scale; the norm's bias is the epilogue's bias).
 //
-// `out` has as many rows as `in`. Its type is in's type or float32. It may share its memory with `in` or with the
-// residual if it has the same type and pitch.
+// `out` has as many rows as `in`. Its type is in's type or float32; ScaleShift also copies float32 to float16 or
+// bfloat16, without scale and epilogue. It may share its memory with `in` or with the residual if it has the same type
+// and pitch.
 //
 // The CPU functions support only float32. The CUDA functions queue their kernel on the stream; they return
 // cudaErrorInvalidValue for types other than those named here.

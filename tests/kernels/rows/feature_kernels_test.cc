@@ -188,6 +188,25 @@ TEST_P(FeatureKernelTest, ScaleShiftEqualsTheNaiveLoop) {
   }
 }
 
+// A plain copy rounds float32 to a narrower type, ties to even.
+TEST_P(FeatureKernelTest, ScaleShiftCopiesFloatsToTheType) {
+  Random random(4);
+  for (const int64_t rows : {0, 1, 77}) {
+    for (const int32_t channels : {1, 3, 4, 8, 40}) {
+      const Margins margins = random.OneOf(kMargins);
+      const Matrix in(rows, channels, margins, &random);
+      const DeviceMatrix device_in(device(), DType::kFloat32, in);
+      const DeviceMatrix device_out(device(), dtype(), Matrix(rows, channels, margins, nullptr));
+      RunScaleShift(device(), {.in = device_in.View(), .out = device_out.View()});
+      const Matrix out = device_out.ToHost();
+      for (int64_t i = 0; i < rows * channels; ++i) {
+        ASSERT_EQ(out.at(i / channels, i % channels), Rounded(dtype(), in.at(i / channels, i % channels))) << i;
+      }
+      EXPECT_TRUE(out.MarginsAreUntouched());
+    }
+  }
+}
+
 TEST_P(FeatureKernelTest, ArgmaxTiesGoToTheLowest) {
   const DeviceValues in(device(), dtype(), {1, 3, 3, 0, -2, -1, -1, -1, 0, 0, 0, 0});
   const DeviceArray<uint8_t> labels(device(), 3);

@@ -1,0 +1,101 @@
+#include <algorithm>
+
+#include "kernels/coordinates/morton_key.h"
+#include "kernels/core/launch.cuh"
+#include "kernels/core/row_tiles.cuh"
+#include "kernels/rows/rotary.h"
+
+namespace voxserve::kernels::cuda {
+namespace {
+
+// A block first computes the sines and cosines of its rows: of at most so many angles, and of so many rows.
+constexpr int32_t kBlockAngles = 2048;
+constexpr int32_t kMaxBlockRows = 64;
+
+// ---- kernels
+
+__device__ float ValueAt(const ConstRows& rows, int64_t row, int32_t column) {
+  const int64_t at = row * rows.pitch + column;
+  if (rows.dtype == DType::kFloat16) return ToFloat(static_cast<const __half*>(rows.data)[at]);
+  if (rows.dtype == DType::kBfloat16) return ToFloat(static_cast<const __nv_bfloat16*>(rows.data)[at]);
+  return static_cast<const float*>(rows.data)[at];
+}
+
+__device__ int32_t CoordinateOf(int32_t dimension, uint64_t key, int32_t axis) {
+  switch (dimension) {
+    case 1:
+      return MortonKey<1>::Coordinate(key, axis);
+    case 2:
+      return MortonKey<2>::Coordinate(key, axis);
+    case 3:
+      return MortonKey<3>::Coordinate(key, axis);
+    default:
+      return MortonKey<4>::Coordinate(key, axis);
+  }
+}
+
+// A block takes rows_a_block rows at a time. angles: dynamic shared memory, [rows_a_block, pairs of a head].
+template <typename T, typename Out>
+__global__ void __launch_bounds__(kBlockThreads)
+    RotaryKernel(const int32_t rows_a_block, const __grid_constant__ RotaryParams params) {
+  extern __shared__ float2 angles[];  // the sine (x) and cosine (y) of each angle
+  const int32_t pairs = params.PairsOfAnAxis(), head_pairs = params.dimension * pairs;
+  const int32_t row_pairs = params.num_heads * head_pairs;
+  const int64_t num_rows = NumRows(params.out.capacity, params.out.num_rows);
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  for (int64_t first = int64_t{blockIdx.x} * rows_a_block; first < num_rows;
+       first += int64_t{gridDim.x} * rows_a_block) {
+    const auto rows = static_cast<int32_t>(min(int64_t{rows_a_block}, num_rows - first));
+    for (int32_t i = thread; i < rows * head_pairs; i += kBlockThreads) {
+      const int64_t row = first + i / head_pairs;
+      const int32_t axis = i % head_pairs / pairs, j = i % pairs;
+      const float position = params.positions.data != nullptr
+                                 ? ValueAt(params.positions, row, axis)
+                                 : static_cast<float>(CoordinateOf(params.dimension, params.keys[row], axis));
+      sincosf(position * params.frequencies[j], &angles[i].x, &angles[i].y);
+    }
+    __syncthreads();
+    // Neighbouring threads take neighbouring pairs of a row; threads left over take further rows.
+    const int32_t lanes = min(row_pairs, kBlockThreads), rows_at_once = kBlockThreads / lanes;
+    const int32_t first_row = thread / lanes < rows_at_once ? thread / lanes : rows;
+    for (int32_t pair = thread % lanes; pair < row_pairs; pair += lanes) {
+      const int32_t channel = pair / pairs * 2 * pairs + pair % pairs, angle_of_row = pair % head_pairs;
+      for (int32_t row = first_row; row < rows; row += rows_at_once) {
+        const float2 angle = angles[row * head_pairs + angle_of_row];
+        const T* const in = static_cast<const T*>(params.in.data) + (first + row) * params.in.pitch + channel;
+        Out* const out = static_cast<Out*>(params.out.data) + (first + row) * params.out.pitch + channel;
+        const float u = ToFloat(in[0]), v = ToFloat(in[pairs]);
+        out[0] = FromFloat<Out>(u * angle.y - v * angle.x);
+        out[pairs] = FromFloat<Out>(v * angle.y + u * angle.x);
+      }
+    }
+    __syncthreads();
+  }
+}
+
+// ---- launchers
+
+// Calls visit(T{}, Out{}) for the types that RotaryParams names.
+template <typename Visitor>
+cudaError_t VisitTypes(DType in, DType out, const Visitor& visit) {
+  if (in != DType::kFloat32) return VisitInAndOutType(in, out, visit);
+  return VisitFeatureType(out, [&](auto value) { return visit(float{}, value); });
+}
+
+}  // namespace
+
+cudaError_t Rotary(const RotaryParams& params, cudaStream_t stream) {
+  if (params.out.capacity == 0 || params.out.channels == 0) return cudaSuccess;
+  const int32_t head_pairs = params.PairsOfAnAxis() * params.dimension;
+  if (head_pairs < 1 || head_pairs > kMaxRotaryHeadChannels / 2) return cudaErrorInvalidValue;
+  const NvtxRange range("Rotary");
+  const int32_t rows_a_block = std::clamp(kBlockAngles / head_pairs, 1, kMaxBlockRows);
+  return VisitTypes(params.in.dtype, params.out.dtype, [&](auto in, auto out) {
+    RotaryKernel<decltype(in), decltype(out)>
+        <<<NumBlocks(params.out.capacity, rows_a_block), kBlockThreads,
+           static_cast<size_t>(rows_a_block * head_pairs) * sizeof(float2), stream>>>(rows_a_block, params);
+    return LaunchStatus(stream);
+  });
+}
+
+}  // namespace voxserve::kernels::cuda
