@@ -22,6 +22,8 @@ constexpr bool IsHilbert(Curve curve) { return curve == Curve::kHilbert || curve
 inline constexpr int kMaxCurveDepth = MortonKey<3>::kAxisBits;  // bits an axis: every coordinate of a key has a code
 
 // Returns the code of Hilbert's curve with `depth` bits an axis, 1 to kMaxCurveDepth. Coordinates are 0 to 2^depth - 1.
+// Beyond that the curve is no longer Hilbert's, but different coordinates still have different codes. (A padded
+// convolution can make a site beyond those of a halved grid.)
 constexpr uint64_t HilbertCode(uint32_t x, uint32_t y, uint32_t z, int depth) {
   uint32_t axes[3] = {x, y, z};
   for (int bit = depth - 1; bit >= 0; --bit) {

@@ -335,6 +335,15 @@ size_t SortPartsScratchBytes(std::span<const SortPart> parts) {
 }
 
 template <typename Key>
+bool SortPartsSwapsBuffers(std::span<const SortPart> parts) {
+#if VOXSERVE_SORTS_BY_PASSES
+  const int64_t num_pairs = NumPairs(parts);
+  if (num_pairs > 0 && num_pairs <= kMostPairs) return SortPlan(parts, PassShape<Key>::kTilePairs).num_passes % 2 == 1;
+#endif
+  return false;
+}
+
+template <typename Key>
 cudaError_t SortParts(PairBuffers<Key>& buffers, std::span<const SortPart> parts, void* scratch, cudaStream_t stream) {
   if (parts.size() > kMaxSortParts) return cudaErrorInvalidValue;
   int most_bits = 0;
@@ -374,6 +383,8 @@ cudaError_t SortPairs(PairBuffers<Key>& buffers, int64_t num_pairs, int num_bits
 
 template size_t SortPartsScratchBytes<uint32_t>(std::span<const SortPart>);
 template size_t SortPartsScratchBytes<uint64_t>(std::span<const SortPart>);
+template bool SortPartsSwapsBuffers<uint32_t>(std::span<const SortPart>);
+template bool SortPartsSwapsBuffers<uint64_t>(std::span<const SortPart>);
 template cudaError_t SortParts(PairBuffers<uint32_t>&, std::span<const SortPart>, void*, cudaStream_t);
 template cudaError_t SortParts(PairBuffers<uint64_t>&, std::span<const SortPart>, void*, cudaStream_t);
 template size_t SortPairsScratchBytes<uint32_t>(int64_t);

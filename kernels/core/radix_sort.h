@@ -104,6 +104,11 @@ size_t SortPartsScratchBytes(std::span<const SortPart> parts);
 template <typename Key>
 cudaError_t SortParts(PairBuffers<Key>& buffers, std::span<const SortPart> parts, void* scratch, cudaStream_t stream);
 
+// Returns true if SortParts leaves these parts in the other buffer than it found them in. Above 16 million pairs this
+// is not known, and the result a guess.
+template <typename Key>
+bool SortPartsSwapsBuffers(std::span<const SortPart> parts);
+
 // SortPairs is SortParts with one part. SortPairsScratchBytes returns what it needs for up to num_pairs pairs and any
 // number of bits.
 template <typename Key>
