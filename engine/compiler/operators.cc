@@ -19,6 +19,7 @@
 #include "engine/ops/rows/elementwise.h"
 #include "engine/ops/rows/embedding.h"
 #include "engine/ops/rows/global_pool.h"
+#include "engine/ops/rows/group_attention.h"
 #include "engine/ops/rows/pool.h"
 #include "engine/ops/rows/prelu.h"
 #include "engine/ops/rows/row_norm.h"
@@ -43,8 +44,8 @@ concept OfRows = OneOf<Op, ElementwiseOp, RowNormOp, PReluOp, EmbeddingOp>;
 struct InputsRead {
   const GraphNode& node;
 
-  size_t operator()(
-      const OneOf<FarthestPointSampleOp, VoxelizeOp, PointFeaturesOp, PointOffsetsOp, SiteCoordinatesOp> auto&) const {
+  size_t operator()(const OneOf<FarthestPointSampleOp, VoxelizeOp, PointFeaturesOp, PointOffsetsOp, SiteCoordinatesOp,
+                                GroupsOp> auto&) const {
     return 0;
   }
   size_t operator()(const OneOf<VoxelToPointOp, DevoxelizeOp> auto&) const { return 1; }
@@ -102,7 +103,9 @@ struct Beginning {
                               PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp> auto&) const {
     layer.has_epilogue = false;
   }
-  void operator()(const OneOf<SampleRowsOp, AttentionOp, SiteCoordinatesOp> auto&) const { layer.has_epilogue = false; }
+  void operator()(const OneOf<SampleRowsOp, AttentionOp, GroupsOp, SiteCoordinatesOp> auto&) const {
+    layer.has_epilogue = false;
+  }
   void operator()(const RowNormOp& op) const {
     layer.has_scale = false;
     layer.has_epilogue = op.kind == kernels::RowNorm::kLayerNorm;
@@ -142,7 +145,7 @@ struct Absorption {
   }
   bool operator()(const OfRows auto&) const { return false; }
 
-  bool operator()(const OneOf<SampleRowsOp, AttentionOp, SiteCoordinatesOp> auto&) const { return false; }
+  bool operator()(const OneOf<SampleRowsOp, AttentionOp, GroupsOp, SiteCoordinatesOp> auto&) const { return false; }
 
   // Returns true if no addition and no activation has been fused into the layer yet, and the layer itself is no
   // addition of tensors on different sites (is_union).
@@ -155,8 +158,9 @@ struct Emission {
   StepEmitter& emitter;
   int index;  // the layer's
 
-  // Points are sampled before the first step runs. The first nms that reads decoders emits them.
-  void operator()(const OneOf<FarthestPointSampleOp, CenterHeadDecodeOp, AnchorHeadDecodeOp> auto&) const {}
+  // Points are sampled before the first step runs, and groups are geometry. The first nms that reads decoders emits
+  // them.
+  void operator()(const OneOf<FarthestPointSampleOp, GroupsOp, CenterHeadDecodeOp, AnchorHeadDecodeOp> auto&) const {}
 
   void operator()(const VoxelizeOp& op) const {
     Push(std::make_unique<VoxelFeaturesStep>(
@@ -242,6 +246,10 @@ struct Emission {
     Push(std::make_unique<SampleRowsStep>(op.weight->values, dtype, out));
   }
   void operator()(const AttentionOp& op) const {
+    if (op.groups_of >= 0) {
+      EmitGroupAttention(op);
+      return;
+    }
     for (const int input : {node().inputs[0], node().inputs[1]}) {
       if (const int level = emitter.Node(input).level; level >= 0) emitter.AddSampleLevel(level);
     }
@@ -338,6 +346,20 @@ struct Emission {
   void operator()(const NmsOp& op) const { EmitNms(op, index, emitter); }
 
  private:
+  void EmitGroupAttention(const AttentionOp& op) const {
+    const auto& groups = std::get<GroupsOp>(emitter.Node(op.groups_of).op);
+    emitter.AddSampleLevel(groups.order.level);
+    Push(std::make_unique<GroupAttentionStep>(GroupAttentionStep::Options{.queries = emitter.UseInputBuffer(index, 0),
+                                                                          .keys = emitter.UseInputBuffer(index, 1),
+                                                                          .values = emitter.UseInputBuffer(index, 2),
+                                                                          .out = emitter.UseBuffer(index),
+                                                                          .order = emitter.OrderOf(groups.order),
+                                                                          .size = groups.size,
+                                                                          .tail = groups.tail,
+                                                                          .num_heads = op.num_heads,
+                                                                          .scale = op.scale}));
+  }
+
   // Returns the values of a tensor, and counts them as weights of the layer's step. Returns an empty vector if there is
   // no tensor.
   std::vector<float> Counted(const HostTensorPtr& tensor) const {

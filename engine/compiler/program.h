@@ -43,6 +43,7 @@ struct ProgramSegment {
   std::vector<int> levels;         // parents before their children; level 0, the voxels, is in no segment's list
   std::vector<int> rulebooks;      // searched ones before those that swap them
   std::vector<int> sample_levels;  // levels on which steps read where each sample's rows begin
+  std::vector<int> orders;         // of which steps cut groups
   int first_step = 0;
   int end_step = 0;  // the first step of the next segment
 };
@@ -64,6 +65,7 @@ struct Program {
   VoxelizeOp voxelize;
   std::vector<CoordinateLevel> levels;     // parents before their children
   std::vector<ProgramRulebook> rulebooks;  // searched ones before those that swap them
+  std::vector<SiteOrderSpec> orders;       // each once
   std::vector<ProgramConv> convs;
   std::vector<ProgramSegment> segments;  // one, or more where scores decide about sites
   std::vector<BufferSlice> scores;       // by level: the scores on its parent's sites that decide which stay, or none

@@ -43,6 +43,9 @@ void Segments::Fill(const std::vector<int>& sample_levels, Program& program) con
     ProgramSegment& out = segment_of(spec.out_level);
     std::max(&in, &out)->rulebooks.push_back(static_cast<int>(i));
   }
+  for (size_t i = 0; i < program.orders.size(); ++i) {
+    segment_of(program.orders[i].level).orders.push_back(static_cast<int>(i));
+  }
   for (const int level : sample_levels) segment_of(level).sample_levels.push_back(level);
 }
 

@@ -22,7 +22,8 @@ class Segments {
   // Returns the segment in which a level is made; 0 for kSampleLevel and kPointLevel.
   int OfLevel(int level) const { return level < 0 ? 0 : of_level_[static_cast<size_t>(level)]; }
 
-  // Fills the lists of levels and rulebooks in the program's segments. The program's rulebooks must be complete.
+  // Fills the lists of levels, rulebooks and orders in the program's segments. The program's rulebooks and orders must
+  // be complete. (The level that decides an order's depth is made no later than the order's level.)
   // sample_levels: the levels on which steps read where each sample's rows begin.
   void Fill(const std::vector<int>& sample_levels, Program& program) const;
 

@@ -131,6 +131,14 @@ void StepEmitter::AddLevel(int level, std::vector<int>& levels) {
   if (std::find(levels.begin(), levels.end(), level) == levels.end()) levels.push_back(level);
 }
 
+int StepEmitter::OrderOf(const SiteOrderSpec& spec) {
+  std::vector<SiteOrderSpec>& orders = program_.orders;
+  const auto found = std::find(orders.begin(), orders.end(), spec);
+  const auto index = static_cast<int>(found - orders.begin());
+  if (found == orders.end()) orders.push_back(spec);
+  return index;
+}
+
 int StepEmitter::FindOrAdd(const ProgramRulebook& wanted) {
   std::vector<ProgramRulebook>& rulebooks = program_.rulebooks;
   const auto found = std::find_if(rulebooks.begin(), rulebooks.end(), [&](const ProgramRulebook& rulebook) {

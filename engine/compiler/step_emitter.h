@@ -63,6 +63,8 @@ class StepEmitter {
     return FindOrAdd({.spec = spec, .swap_of = searched, .first_conv = conv_index});
   }
   int FindOrAdd(const ProgramRulebook& wanted);
+  // Returns the program's index of an order.
+  int OrderOf(const SiteOrderSpec& spec);
 
   // AddSampleLevel records that steps read where each sample's rows begin on a level; AddKeyLevel records that steps
   // read the keys of its sites.

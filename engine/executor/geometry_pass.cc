@@ -74,7 +74,12 @@ absl::Status MakeMaps(const Program& program, const ProgramSegment& segment, con
   for (const int rulebook : segment.rulebooks) RETURN_IF_ERROR(MakeRulebook(program, rulebook, options, maker));
   RETURN_IF_ERROR(maker.Finish());
   for (const int level : segment.sample_levels) RETURN_IF_ERROR(maker.MakeSampleBegin(level));
-  return absl::OkStatus();
+  if (segment.orders.empty()) return absl::OkStatus();
+  std::vector<OrderRequest> orders;
+  for (const int order : segment.orders) {
+    orders.push_back({.index = order, .spec = program.orders[static_cast<size_t>(order)]});
+  }
+  return maker.MakeOrders(orders);
 }
 
 }  // namespace voxserve

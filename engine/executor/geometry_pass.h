@@ -32,9 +32,9 @@ struct MapOptions {
   int64_t max_grid_bytes = 0;
 };
 
-// Makes the levels and rulebooks of a segment, and finds where each sample's rows begin on its sample_levels. context:
-// the current batch's; it holds the scores by which later segments filter sites. Null for the first segment. Returns
-// the maker's errors.
+// Makes the levels, rulebooks and orders of a segment, and finds where each sample's rows begin on its sample_levels.
+// context: the current batch's; it holds the scores by which later segments filter sites. Null for the first segment.
+// Returns the maker's errors.
 absl::Status MakeMaps(const Program& program, const ProgramSegment& segment, const StepContext* context,
                       const MapOptions& options, GeometryMaker& maker);
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 #include "kernels/coordinates/coordinate_key.h"
+#include "kernels/coordinates/curves/site_order.h"
 #include "kernels/coordinates/site_union.h"
 
 namespace voxserve {
@@ -85,9 +86,10 @@ absl::Status BatchGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int64
   num_grid_fallbacks_ = 0;
   most_grid_bytes_ = 0;
   most_hash_bytes_ = 0;
-  // An earlier batch of another model may have had more levels and rulebooks.
+  // An earlier batch of another model may have had more levels, rulebooks and orders.
   for (kernels::ScratchVector<uint64_t>& keys : levels_) keys.clear();
   for (kernels::Rulebook& rulebook : rulebooks_) rulebook.Clear();
+  for (kernels::ScratchVector<int32_t>& places : orders_) places.clear();
   const auto num_points = static_cast<size_t>(fixed.num_points);
   const auto num_samples = static_cast<size_t>(fixed.num_samples);
   kernels::ScratchVector<uint64_t>& voxel_keys = Level(0);
@@ -197,6 +199,22 @@ absl::Status BatchGeometry::MakeSampleBegin(int level) {
   return absl::OkStatus();
 }
 
+absl::Status BatchGeometry::MakeOrders(absl::Span<const OrderRequest> orders) {
+  const auto sites = [this](int level) {
+    return kernels::LevelSites{.keys = keys(level).data(), .num_sites = num_sites(level)};
+  };
+  for (const OrderRequest& request : orders) {
+    const SiteOrderSpec& spec = request.spec;
+    while (orders_.size() <= static_cast<size_t>(request.index)) orders_.emplace_back(memory_);
+    kernels::ScratchVector<int32_t>& made = orders_[static_cast<size_t>(request.index)];
+    kernels::Renew(made, keys(spec.level).size());
+    kernels::SiteOrder order{.curve = spec.curve, .sites = sites(spec.level), .halvings = spec.halvings};
+    if (spec.depth_level >= 0) order.depth_sites = sites(spec.depth_level);
+    kernels::cpu::SiteOrders({&order, 1}, num_samples_, made.data(), *pool_, memory_);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status BatchGeometry::MakeRulebook(int index, const RulebookRequest& request) {
   const kernels::ScratchVector<uint64_t>& in_keys = keys(request.in_level);
   const kernels::ScratchVector<uint64_t>& out_keys = keys(request.out_level);
@@ -233,6 +251,7 @@ int64_t BatchGeometry::needed_bytes() const {
                   static_cast<int64_t>(most_workspace_bytes_) + most_grid_bytes_ + most_hash_bytes_;
   for (const kernels::ScratchVector<uint64_t>& keys : levels_) bytes += BytesOf(keys);
   for (const kernels::Rulebook& rulebook : rulebooks_) bytes += rulebook.needed_bytes();
+  for (const kernels::ScratchVector<int32_t>& order : orders_) bytes += BytesOf(order);
   return bytes;
 }
 

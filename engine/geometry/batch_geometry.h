@@ -60,12 +60,15 @@ class BatchGeometry final : public BatchCounts, public GeometryMaker {
   absl::Status SwapRulebook(int index, int of) override;
   absl::Status Finish() override { return absl::OkStatus(); }
   absl::Status MakeSampleBegin(int level) override;
+  absl::Status MakeOrders(absl::Span<const OrderRequest> orders) override;
 
   const int64_t* level_sample_begin(int level) const { return sample_begins_[static_cast<size_t>(level)].data(); }
 
   const kernels::ScratchVector<uint64_t>& keys(int level) const { return levels_[static_cast<size_t>(level)]; }
   int64_t num_sites(int level) const { return static_cast<int64_t>(keys(level).size()); }
   kernels::RulebookView rulebook(int index) const { return rulebooks_[static_cast<size_t>(index)].View(); }
+  // [num_sites of its level] the row at each place of an order.
+  const kernels::ScratchVector<int32_t>& row_of_place(int order) const { return orders_[static_cast<size_t>(order)]; }
 
   // The number of rulebooks since Voxelize that asked for a grid and got a hash table, because the grid would have been
   // larger than max_grid_bytes.
@@ -94,6 +97,7 @@ class BatchGeometry final : public BatchCounts, public GeometryMaker {
   std::vector<kernels::ScratchVector<uint64_t>> levels_;  // ascending, unique keys of each level
   std::vector<std::vector<int64_t>> sample_begins_;       // by level; [samples + 1] after MakeSampleBegin, else empty
   std::vector<kernels::Rulebook> rulebooks_;
+  std::vector<kernels::ScratchVector<int32_t>> orders_;
   kernels::ScratchVector<uint8_t> point_mask_;  // [num_points] points that the network sees, where a sample limits them
   std::vector<kernels::Axes> sample_origin_;
   std::vector<int64_t> level_beyond_limits_;

@@ -69,6 +69,8 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   // Makes the recorded levels and rulebooks. Waits for the stream in the first case above.
   absl::Status Finish() override;
   absl::Status MakeSampleBegin(int level) override;
+  // Sorts all orders together, except those that the rows of a level have already.
+  absl::Status MakeOrders(absl::Span<const OrderRequest> orders) override;
 
   // Begins the geometry of the next segment, whose sites a prune selects by scores. Without capacities, the sizes of
   // the earlier levels must be on the host. The memory of existing features is kept; new levels and rulebooks take
@@ -90,6 +92,7 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   absl::Status UploadVoxels(const BatchGeometry& made);
   absl::Status UploadRulebook(int index, const RulebookRequest& request, const kernels::RulebookView& made);
   absl::Status UploadSampleBegin(int level, const BatchGeometry& made);
+  absl::Status UploadOrders(absl::Span<const OrderRequest> orders, const BatchGeometry& made);
   // Uploads a level's keys as MortonKeys in the CPU's order of rows, so keys(level) is not ascending.
   absl::Status UploadKeys(int level, const BatchGeometry& made);
 
@@ -117,6 +120,9 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   const int64_t* voxel_begin() const { return voxel_begin_; }
   // [samples + 1] in device memory, after MakeSampleBegin or UploadSampleBegin of the level.
   const int64_t* level_sample_begin(int level) const { return levels_.at(level).sample_begin; }
+  // [num_sites(level)] in device memory, after MakeOrders or UploadOrders: the row at each place of an order. Null if
+  // place i is row i.
+  const int32_t* row_of_place(int order) const { return row_of_place_[static_cast<size_t>(order)]; }
   // [num_sites(level)] a level's MortonKeys in device memory. They ascend if the GPU made the level. A level that the
   // CPU made has keys only after UploadKeys.
   const uint64_t* keys(int level) const { return levels_.at(level).keys; }
@@ -125,6 +131,7 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   // Forgets the batch before, on the host.
   void Forget(const DeviceSizes::Shape& shape, BatchCapacities capacities, CudaContext& context);
   absl::Status TakeSizes();
+  const int32_t*& RowOfPlace(int order);
 
   GeometryMemory memory_;
   DeviceSizes sizes_;
@@ -138,6 +145,7 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   int32_t* point_to_voxel_ = nullptr;
   int32_t* sorted_points_ = nullptr;
   int64_t* voxel_begin_ = nullptr;
+  std::vector<const int32_t*> row_of_place_;  // by order
 };
 
 }  // namespace voxserve

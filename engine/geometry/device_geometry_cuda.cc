@@ -8,6 +8,7 @@
 #include "engine/geometry/device_geometry.h"
 #include "engine/runtime/cuda_status.h"
 #include "kernels/coordinates/coordinate_key.h"
+#include "kernels/coordinates/curves/site_order.h"
 #include "kernels/coordinates/morton_key.h"
 
 namespace voxserve {
@@ -29,6 +30,7 @@ void DeviceGeometry::Forget(const DeviceSizes::Shape& shape, BatchCapacities cap
   num_points_ = 0;
   point_to_voxel_ = sorted_points_ = nullptr;
   voxel_begin_ = nullptr;
+  row_of_place_.clear();
   sizes_.Begin(shape, memory_);
   levels_.Begin(sizes_, memory_);
   rulebooks_.Begin(sizes_, levels_, memory_);
@@ -128,6 +130,41 @@ absl::Status DeviceGeometry::Finish() {
 
 absl::Status DeviceGeometry::MakeSampleBegin(int level) { return levels_.MakeSampleBegin(level); }
 
+const int32_t*& DeviceGeometry::RowOfPlace(int order) {
+  if (row_of_place_.size() <= static_cast<size_t>(order)) row_of_place_.resize(static_cast<size_t>(order) + 1);
+  return row_of_place_[static_cast<size_t>(order)];
+}
+
+absl::Status DeviceGeometry::MakeOrders(absl::Span<const OrderRequest> orders) {
+  const auto sites = [this](int index) {
+    const DeviceLevels::Level& level = levels_.at(index);
+    return kernels::LevelSites{
+        .keys = level.keys, .num_sites = level.capacity, .device_num_sites = level.num_sites, .extent = level.extent};
+  };
+  std::vector<kernels::SiteOrder> sorted;
+  int64_t num_places = 0;
+  for (const OrderRequest& request : orders) {
+    const SiteOrderSpec& spec = request.spec;
+    RowOfPlace(request.index) = nullptr;
+    if (kernels::IsMortonOrder(spec.curve)) continue;
+    sorted.push_back({.curve = spec.curve, .sites = sites(spec.level), .halvings = spec.halvings});
+    if (spec.depth_level >= 0) sorted.back().depth_sites = sites(spec.depth_level);
+    num_places += sorted.back().sites.num_sites;
+  }
+  if (sorted.empty()) return absl::OkStatus();
+  const int32_t num_samples = sizes_.num_samples();
+  ASSIGN_OR_RETURN(int32_t * row_of_place, memory_.TakeSized<int32_t>(num_places));
+  ASSIGN_OR_RETURN(void* const workspace,
+                   memory_.TakeScratch(kernels::cuda::SiteOrdersWorkspaceBytes(sorted, num_samples)));
+  RETURN_IF_CUDA_ERROR(kernels::cuda::SiteOrders(sorted, num_samples, row_of_place, workspace, memory_.stream().get()));
+  for (const OrderRequest& request : orders) {
+    if (kernels::IsMortonOrder(request.spec.curve)) continue;
+    RowOfPlace(request.index) = row_of_place;
+    row_of_place += levels_.at(request.spec.level).capacity;
+  }
+  return absl::OkStatus();
+}
+
 void DeviceGeometry::BeginNextSegment() {
   memory_.KeepFeatures();
   levels_.ShrinkToSites();
@@ -209,6 +246,14 @@ absl::Status DeviceGeometry::UploadRulebook(int index, const RulebookRequest& re
 
 absl::Status DeviceGeometry::UploadSampleBegin(int level, const BatchGeometry& made) {
   RETURN_IF_ERROR(levels_.UploadSampleBegin(level, made.level_sample_begin(level)));
+  return memory_.stream().Synchronize();
+}
+
+absl::Status DeviceGeometry::UploadOrders(absl::Span<const OrderRequest> orders, const BatchGeometry& made) {
+  for (const OrderRequest& request : orders) {
+    const kernels::ScratchVector<int32_t>& order = made.row_of_place(request.index);
+    ASSIGN_OR_RETURN(RowOfPlace(request.index), memory_.TakeUploaded(order.data(), order.size()));
+  }
   return memory_.stream().Synchronize();
 }
 

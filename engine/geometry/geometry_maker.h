@@ -14,7 +14,9 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "engine/geometry/rulebook_forms.h"
+#include "engine/geometry/site_order_spec.h"
 #include "kernels/coordinates/conv_geometry.h"
 #include "kernels/coordinates/coordinate_table.h"
 #include "kernels/coordinates/output_coordinates.h"
@@ -31,6 +33,12 @@ struct RulebookRequest {
   // How the CPU searches; a GPU has only one search.
   kernels::MapSearch search = kernels::MapSearch::kHash;
   int64_t max_grid_bytes = 0;  // for a search by a grid: a larger grid becomes a hash table
+};
+
+// Asks for order number `index`.
+struct OrderRequest {
+  int index = 0;
+  SiteOrderSpec spec;
 };
 
 class GeometryMaker {
@@ -51,6 +59,8 @@ class GeometryMaker {
   virtual absl::Status Finish() = 0;
   // Finds where each sample's rows begin on a level. Call it after Finish.
   virtual absl::Status MakeSampleBegin(int level) = 0;
+  // Makes orders of levels' sites, together. Call it once in a segment, after Finish.
+  virtual absl::Status MakeOrders(absl::Span<const OrderRequest> orders) = 0;
 };
 
 }  // namespace voxserve

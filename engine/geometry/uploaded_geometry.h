@@ -32,6 +32,7 @@ class UploadedGeometry final : public GeometryMaker {
   absl::Status SwapRulebook(int index, int of) override;
   absl::Status Finish() override;
   absl::Status MakeSampleBegin(int level) override;
+  absl::Status MakeOrders(absl::Span<const OrderRequest> orders) override;
 
  private:
   BatchGeometry on_host_;

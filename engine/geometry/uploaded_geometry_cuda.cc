@@ -29,4 +29,9 @@ absl::Status UploadedGeometry::MakeSampleBegin(int level) {
   return on_device_->UploadSampleBegin(level, on_host_);
 }
 
+absl::Status UploadedGeometry::MakeOrders(absl::Span<const OrderRequest> orders) {
+  RETURN_IF_ERROR(on_host_.MakeOrders(orders));
+  return on_device_->UploadOrders(orders, on_host_);
+}
+
 }  // namespace voxserve

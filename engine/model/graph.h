@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "engine/geometry/row_level.h"
+#include "engine/geometry/site_order_spec.h"
 #include "engine/model/levels.h"
 #include "engine/tensor/farthest_points.h"
 #include "engine/tensor/feature_warning.h"
@@ -39,6 +40,7 @@
 #include "kernels/points/voxel_features.h"
 #include "kernels/points/voxelize.h"
 #include "kernels/rows/elementwise.h"
+#include "kernels/rows/group_attention.h"
 #include "kernels/rows/pool.h"
 #include "kernels/rows/row_norm.h"
 
@@ -240,11 +242,21 @@ struct SampleRowsOp {
   HostTensorPtr weight;  // [rows per sample, channels]
 };
 
-// Dot-product attention within each sample. Inputs: queries, keys and values. Keys and values have the same rows, on
-// sites or on kSampleLevel; queries and the result have rows of any level.
+// Cuts an order of its input's sites into groups. It reads only the input's level, and it has no values: no node reads
+// it, and AttentionOp::groups_of names it. Its channels are 1.
+struct GroupsOp {
+  SiteOrderSpec order;
+  int32_t size = 1;  // 1 to kernels::kMaxGroupSize
+  kernels::GroupTail tail = kernels::GroupTail::kBorrows;
+};
+
+// Dot-product attention within each sample, or within each group of a sample's sites. Inputs: queries, keys and values.
+// Keys and values have the same rows, on sites or on kSampleLevel; queries and the result have rows of any level. With
+// groups, all are on the groups' level.
 struct AttentionOp {
-  int num_heads = 1;  // divides the channels of queries, keys and values
-  float scale = 1;    // factor of the dot products of queries and keys
+  int num_heads = 1;   // divides the channels of queries, keys and values
+  float scale = 1;     // factor of the dot products of queries and keys
+  int groups_of = -1;  // index of the GroupsOp; -1: within each sample
 };
 
 // Combines two inputs with the same rows, value by value. One of them may have 1 channel, which counts for all channels
@@ -329,8 +341,8 @@ using GraphOp =
                  PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp,
                  // Operators of rows.
                  ElementwiseOp, RowNormOp, PReluOp, EmbeddingOp, SiteCoordinatesOp,
-                 // Attention within samples.
-                 SampleRowsOp, AttentionOp>;
+                 // Attention within samples and groups.
+                 SampleRowsOp, AttentionOp, GroupsOp>;
 
 // Returns true for an operator that decodes boxes from images, or from rows on sites.
 inline bool IsDecoder(const GraphOp& op) {
@@ -357,6 +369,12 @@ inline int SitesOf(const GraphOp& op) {
   if (const auto* to_voxel = std::get_if<PointToVoxelOp>(&op)) return to_voxel->sites_of;
   if (const auto* from_dense = std::get_if<FromDenseOp>(&op)) return from_dense->sites_of;
   return -1;
+}
+
+// Returns the node of the groups within which an attention stays (groups_of); -1: none.
+inline int GroupsOf(const GraphOp& op) {
+  const auto* const attention = std::get_if<AttentionOp>(&op);
+  return attention == nullptr ? -1 : attention->groups_of;
 }
 
 // The shape of a dense result: one cell for every position, row-major in the order of its axes. An image has the axes

@@ -96,7 +96,9 @@ class Validator {
       const std::string& sites_of = proto.has_from_dense()       ? proto.from_dense().sites_of()
                                     : proto.has_point_to_voxel() ? proto.point_to_voxel().sites_of()
                                                                  : conv.sites_of();
-      for (const auto& [field, name] : {std::pair("paired_with", paired_with), {"sites_of", sites_of}}) {
+      for (const auto& [field, name] : {std::pair("paired_with", paired_with),
+                                        {"sites_of", sites_of},
+                                        {"groups_of", proto.attention().groups_of()}}) {
         if (name.empty()) continue;
         partner_.back() = IndexOf(name);
         if (partner_.back() == kNone) AtNode(node).Add(field, " ", Quoted(name), " does not exist");
@@ -262,8 +264,9 @@ class Validator {
       return;
     }
     const GraphNode& made = graph_.nodes[graph_index_[node]];
-    if (std::holds_alternative<FarthestPointSampleOp>(made.op)) {
-      at.Add("this node is a farthest_point_sample, which has no features");
+    if (std::holds_alternative<FarthestPointSampleOp>(made.op) || std::holds_alternative<GroupsOp>(made.op)) {
+      at.Add("this node is a ", std::holds_alternative<GroupsOp>(made.op) ? "groups" : "farthest_point_sample",
+             ", which has no features");
     } else if (made.is_labels) {
       at.Add("this node computes labels; KIND_LABELS answers with labels of points");
     } else if (made.max_boxes > 0 || IsHeadOp(made.op)) {
@@ -347,6 +350,7 @@ class Validator {
       for (const int input : node.inputs) is_needed[input] = true;
       if (const int partner = PartnerOf(node.op); partner != kNone) is_needed[partner] = true;
       if (const int named = SitesOf(node.op); named != kNone) is_needed[named] = true;
+      if (const int groups = GroupsOf(node.op); groups != kNone) is_needed[groups] = true;
     }
     for (int node = 0; node < model_.nodes_size(); ++node) {
       if (!is_needed[graph_index_[node]]) AtNode(node).Add("no output depends on it");
@@ -361,7 +365,7 @@ class Validator {
   // These four members describe model_.nodes.
   absl::flat_hash_map<std::string, int> index_of_;  // index by name
   std::vector<std::vector<int>> inputs_;            // by node: indices of its inputs
-  std::vector<int> partner_;                        // by node: index of the node in paired_with or sites_of
+  std::vector<int> partner_;                        // by node: index of the node in paired_with, sites_of or groups_of
   std::vector<int> graph_index_;                    // by node: its index in graph_.nodes
 };
 

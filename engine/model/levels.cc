@@ -1,6 +1,7 @@
 #include "engine/model/levels.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 #include <limits>
 #include <numeric>
@@ -208,6 +209,64 @@ int LevelTable::FindOrAdd(const CoordinateLevel& level) {
   }
   levels_.push_back(level);
   return static_cast<int>(levels_.size()) - 1;
+}
+
+template <typename Visitor>
+bool LevelTable::VisitAncestors(int level, const Visitor& visit) const {
+  std::vector<int> open = {level};
+  std::vector<bool> is_known(levels_.size(), false);
+  while (!open.empty()) {
+    const int next = open.back();
+    open.pop_back();
+    if (next < 0 || is_known[static_cast<size_t>(next)]) continue;
+    is_known[static_cast<size_t>(next)] = true;
+    switch (visit(levels_[next])) {
+      case Verdict::kNo:
+        return false;
+      case Verdict::kYes:
+        break;
+      case Verdict::kAsItsParents:
+        open.insert(open.end(), {levels_[next].parent, levels_[next].united_with});
+    }
+  }
+  return true;
+}
+
+bool LevelTable::IsNeverNegative(int level, int dimension) const {
+  return VisitAncestors(level, [dimension](const CoordinateLevel& next) {
+    if (next.parent < 0 || next.united_with >= 0) return Verdict::kAsItsParents;
+    if (next.filter) {
+      const Axes& lower = next.filter->lower;
+      const bool is_cut =
+          std::all_of(lower.begin(), lower.begin() + dimension, [](int32_t bound) { return bound >= 0; });
+      return is_cut ? Verdict::kYes : Verdict::kAsItsParents;
+    }
+    const SiteRule& rule = next.from;
+    if (kernels::HasShape(rule.rule)) return Verdict::kYes;  // the sites are within [0, shape)
+    if (rule.rule == CoordinateRule::kExpand && rule.lower_bound) {
+      const bool is_bounded =
+          AllAxes(rule.geometry, [&](int axis) { return (*rule.lower_bound)[axis] > -rule.geometry.stride[axis]; });
+      return is_bounded ? Verdict::kYes : Verdict::kNo;
+    }
+    const bool stays_above = rule.rule != CoordinateRule::kGenerative ||
+                             AllAxes(rule.geometry, [&](int axis) { return rule.geometry.DeltaOnAxis(axis, 0) >= 0; });
+    return stays_above ? Verdict::kAsItsParents : Verdict::kNo;
+  });
+}
+
+std::optional<int> LevelTable::NumHalvings(int level, int dimension) const {
+  const SiteUnit& unit = levels_[level].unit;
+  const auto voxels = static_cast<uint64_t>(unit.voxels[0]);
+  if (!std::has_single_bit(voxels)) return std::nullopt;
+  for (size_t axis = 0; axis < static_cast<size_t>(dimension); ++axis) {
+    if (unit.parts[axis] != 1 || unit.voxels[axis] != unit.voxels[0]) return std::nullopt;
+  }
+  const bool is_strided = VisitAncestors(level, [](const CoordinateLevel& next) {
+    const bool is_made_by_rule = next.parent >= 0 && next.united_with < 0 && !next.filter;
+    return is_made_by_rule && kernels::MakesFinerSites(next.from.rule) ? Verdict::kNo : Verdict::kAsItsParents;
+  });
+  if (!is_strided) return std::nullopt;
+  return static_cast<int>(std::bit_width(voxels)) - 1;
 }
 
 int LevelTable::Rulebook(int in_level, int out_level, const ConvGeometry& geometry) {

@@ -125,12 +125,24 @@ class LevelTable {
   // Returns the unit of `from` divided by the unit of `to`; nullopt if the fraction needs more than 31 bits.
   std::optional<kernels::SiteRatio> RatioBetween(int from, int to) const;
 
+  // Returns true if no site of the level can have a coordinate below 0, provided that no voxel has.
+  bool IsNeverNegative(int level, int dimension) const;
+
+  // Returns l if the level's unit is 2^l voxels on each of the dimension's axes, and its sites follow from the voxels
+  // by strides; the level may be a union, or have some of another's sites. Returns nullopt for other levels.
+  std::optional<int> NumHalvings(int level, int dimension) const;
+
   // Returns the rulebook of these levels and geometry; adds it where it does not exist yet.
   int Rulebook(int in_level, int out_level, const kernels::ConvGeometry& geometry);
   // Returns the rulebook that pairs every site of in_level with the same site of out_level.
   int SameSiteRulebook(int in_level, int out_level, int dimension);
 
  private:
+  // Whether a level has a property: yes or no whatever its parents are, or if its parents have it.
+  enum class Verdict { kNo, kYes, kAsItsParents };
+  // Returns true if the level has the property. visit(CoordinateLevel) returns a Verdict. Visits each level once.
+  template <typename Visitor>
+  bool VisitAncestors(int level, const Visitor& visit) const;
   int FindOrAdd(const CoordinateLevel& level);
   int UnionOfTwo(int a, int b);
 

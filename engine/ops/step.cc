@@ -33,6 +33,10 @@ const uint64_t* StepContext::Keys(int level) const {
   return cuda() != nullptr ? device_geometry->keys(level) : geometry->keys(level).data();
 }
 
+const int32_t* StepContext::RowOfPlace(int order) const {
+  return cuda() != nullptr ? device_geometry->row_of_place(order) : geometry->row_of_place(order).data();
+}
+
 const int32_t* StepContext::PointToVoxel() const {
   return cuda() != nullptr ? device_geometry->point_to_voxel() : geometry->point_to_voxel.data();
 }

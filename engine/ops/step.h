@@ -95,6 +95,8 @@ struct StepContext {
   // CoordinateKeys on the CPU and MortonKeys on a GPU. They ascend, except where a GPU's batch has a geometry that the
   // CPU made (uploaded_geometry.h).
   const uint64_t* Keys(int level) const;
+  // Returns [sites of its level] on the device: the row at each place of the program's order. Null: place i is row i.
+  const int32_t* RowOfPlace(int order) const;
   // Returns [1] on the device: a level's number of sites. Null on the CPU.
   const int64_t* DeviceNumSites(int level) const;
   // Returns [1] on the device: the number of points. Null if point_capacity() is this number.

@@ -4,8 +4,8 @@
 // Simpler, Faster, Stronger", CVPR 2024):
 //   out_i = sum over j of softmax_j(scale * q_i . k_j) v_j, over the rows j of row i's group.
 //
-// The sites of a sample stand in an order (kernels/coordinates/site_order.h). Place p of the order is cut into groups
-// of `size` places. A sample of at most `size` sites has one group. Otherwise its last group may be short; with
+// The sites of a sample stand in an order (kernels/coordinates/curves/site_order.h). Place p of the order is cut into
+// groups of `size` places. A sample of at most `size` sites has one group. Otherwise its last group may be short; with
 // GroupTail::kBorrows it then reads, as keys and values only, as many places of the group before as it lacks: with r
 // places of its own, the places r .. size - 1 of that group.
 //

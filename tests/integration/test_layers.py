@@ -21,6 +21,7 @@ ROOMS = {
     "grpc/health": [],
     "kernels/core": [],
     "kernels/coordinates": ["kernels/core"],
+    "kernels/coordinates/curves": ["kernels/core", "kernels/coordinates"],
     "kernels/conv": ["kernels/core", "kernels/coordinates"],
     "kernels/conv/implicit_gemm": ["kernels/core", "kernels/coordinates", "kernels/conv"],
     "kernels/points": ["kernels/core", "kernels/coordinates"],

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
 #include <utility>
 
 #include "engine/base/quoted.h"
@@ -54,6 +55,25 @@ bool MatchInputs(const GraphNode& queries, const GraphNode& keys, const GraphNod
   return true;
 }
 
+// Sets the groups within which the attention stays, if it names any. Returns false if they do not fit its inputs, and
+// reports a problem unless it was reported before. The inputs are queries, keys and values.
+bool PlaceInGroups(std::initializer_list<const GraphNode*> inputs, AttentionOp* op, NodeContext& context) {
+  if (context.proto.attention().groups_of().empty()) return true;
+  const GraphNode* const groups = context.KnownPartner();
+  if (groups == nullptr) return false;
+  op->groups_of = context.partner;
+  if (!std::holds_alternative<GroupsOp>(groups->op)) {
+    context.at.Add("groups_of ", Quoted(groups->name), " is not a groups");
+    return false;
+  }
+  for (const GraphNode* const input : inputs) {
+    if (input->level == groups->level) continue;
+    context.at.Add("its input ", Quoted(input->name), " is not on the sites of groups_of ", Quoted(groups->name));
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 void CheckSampleRows(NodeContext& context) {
@@ -82,8 +102,8 @@ void CheckAttention(NodeContext& context) {
   const GraphNode* const keys = context.FeaturesInput(1);
   const GraphNode* const values = context.FeaturesInput(2);
   if (op.num_heads > 0 && queries != nullptr && keys != nullptr && values != nullptr &&
-      MatchInputs(*queries, *keys, *values, context.at) && CutsIntoHeads(*keys, op.num_heads, context.at) &&
-      CutsIntoHeads(*values, op.num_heads, context.at)) {
+      MatchInputs(*queries, *keys, *values, context.at) && PlaceInGroups({queries, keys, values}, &op, context) &&
+      CutsIntoHeads(*keys, op.num_heads, context.at) && CutsIntoHeads(*values, op.num_heads, context.at)) {
     if (!proto.has_scale()) op.scale = 1.0f / std::sqrt(static_cast<float>(keys->channels / op.num_heads));
     context.node.TakeRowsOf(*queries);
     context.node.channels = values->channels;

@@ -69,10 +69,14 @@ void CheckEmbedding(NodeContext& context);
 void CheckInstanceNorm(NodeContext& context);
 void CheckGroupNorm(NodeContext& context);
 
-// ---- attention_checks.cc: attention within samples, and the learned rows that such a network may begin with
+// ---- attention_checks.cc: attention within samples or groups, and the learned rows that such a network may begin with
 
 void CheckSampleRows(NodeContext& context);
 void CheckAttention(NodeContext& context);
+
+// ---- groups_checks.cc: groups of sites along a curve
+
+void CheckGroups(NodeContext& context);
 
 // ---- point_checks.cc: operators on rows of points, and those between points and voxels
 

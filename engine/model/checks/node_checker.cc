@@ -9,7 +9,7 @@
 namespace voxserve {
 namespace {
 
-// The next two functions ensure that a node's inputs are what its operator's check expects. They report wrong inputs
+// The next three functions ensure that a node's inputs are what its operator's check expects. They report wrong inputs
 // and replace them by -1, an unknown input.
 
 void CheckInputCount(const InputCount& count, NodeContext& context) {
@@ -30,6 +30,23 @@ void CheckFirstInput(FirstInput rows, NodeContext& context) {
   context.node.inputs[0] = -1;
 }
 
+// Only attention.groups_of names groups, which have no values.
+void RefuseGroups(NodeContext& context) {
+  const auto are_groups = [&](int node) {
+    return node >= 0 && std::holds_alternative<GroupsOp>(context.graph.nodes[static_cast<size_t>(node)].op);
+  };
+  for (int& input : context.node.inputs) {
+    if (!are_groups(input)) continue;
+    context.at.Add("its input ", Quoted(context.graph.nodes[static_cast<size_t>(input)].name),
+                   " is a groups, which has no features; only groups_of names those");
+    input = -1;
+  }
+  if (context.proto.has_attention() || !are_groups(context.partner)) return;
+  context.at.Add("names ", Quoted(context.graph.nodes[static_cast<size_t>(context.partner)].name),
+                 ", which is a groups; only groups_of names those");
+  context.partner = -1;
+}
+
 }  // namespace
 
 void NodeChecker::Check(const model::v1::Node& proto, std::vector<int> inputs, int partner,
@@ -44,6 +61,7 @@ void NodeChecker::Check(const model::v1::Node& proto, std::vector<int> inputs, i
   context.weights_owner = weights_owner;
   if (const OperatorRow* const row = FindOperator(proto.op_case()); row != nullptr) {
     CheckInputCount(row->inputs, context);
+    RefuseGroups(context);
     CheckFirstInput(row->first_input, context);
     row->check(context);
     if (!proto.weights_of().empty() && !context.has_read_tensors && context.node.channels > 0) {

@@ -21,8 +21,8 @@ class NodeChecker {
   NodeChecker(Graph* graph, WeightReader* weights) : graph_(*graph), weights_(*weights) {}
 
   // Appends exactly one node to the graph. inputs: the graph's indices of the input nodes, which have been checked.
-  // partner: the index of the node in paired_with or sites_of, -1 without these fields. An input or partner that does
-  // not exist, or that stands in a cycle, has been reported before and is -1. weights_owner: see NodeContext.
+  // partner: the index of the node in paired_with, sites_of or groups_of, -1 without these fields. An input or partner
+  // that does not exist, or that stands in a cycle, has been reported before and is -1. weights_owner: see NodeContext.
   void Check(const model::v1::Node& proto, std::vector<int> inputs, int partner, const std::string& weights_owner,
              const ProblemsAt& at);
 

@@ -32,8 +32,9 @@ struct NodeContext {
   Graph& graph;           // the nodes before this one, and the levels and rulebooks so far
   WeightReader& weights;  // reads the model's tensors
   VoxelizeState& voxelize;
-  int partner = -1;  // index of the node in paired_with or sites_of; -1: none, or unknown, which has been reported
-  GraphNode node;    // the check fills its op and what it computes
+  // Index of the node in paired_with, sites_of or groups_of; -1: none, or unknown, which has been reported.
+  int partner = -1;
+  GraphNode node;  // the check fills its op and what it computes
   // The name of the node whose tensors this node reads: its own, or the one in weights_of. Empty: weights_of is wrong,
   // which has been reported.
   std::string weights_owner = {};

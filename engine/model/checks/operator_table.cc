@@ -158,6 +158,7 @@ constexpr OperatorRow kOperators[] = {
 
     {Node::kSampleRows, {0, 0}, kAny, CheckSampleRows},
     {Node::kAttention, {3, 3}, kAny, CheckAttention},
+    {Node::kGroups, {1, 1}, kSites, CheckGroups},
 
     {Node::kMaxPool2D, {1, 1}, kAny, CheckMaxPool2d},
     {Node::kPointOffsets, {1, 1}, kAny, CheckPointOffsets},

@@ -48,6 +48,7 @@ std::vector<model::v1::Node> ComputedNodes(const support::TestModel& model) {
       if (wanted.count(node.name()) == 0) continue;
       nodes.push_back(node);
       wanted.insert(node.inputs().begin(), node.inputs().end());
+      if (node.has_attention()) wanted.insert(node.attention().groups_of());  // may be ""
     }
   }
   return nodes;

@@ -69,9 +69,9 @@ TEST(CapturedOperatorsTest, ReplaysAreWhatTheirBatchesAreWithout) {
     captured_networks.insert(network.name);
   }
   if (!kCanCapture) return;
-  // Among them are rows of points, prunes and attention.
+  // Among them are rows of points, prunes, attention and orders of sites.
   EXPECT_THAT(captured_networks, ::testing::IsSupersetOf({"sites", "points", "pruned sites", "images", "attention",
-                                                          "rows", "detector of pillars"}));
+                                                          "groups", "rows", "detector of pillars"}));
 }
 
 }  // namespace

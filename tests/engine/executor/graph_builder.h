@@ -31,11 +31,11 @@ inline constexpr kernels::Axes kFlatShape = {7, 5, 1, 1};  // spatial shape of t
 class GraphBuilder {
  public:
   // dimension: 3, or 2; in 2 dimensions all sites have z = 0. rule: the rule by which Down and PoolDown make the sites
-  // of level 1.
+  // of level 1. shape_of_voxels: the voxels' spatial shape in 3 dimensions.
   explicit GraphBuilder(uint32_t seed, kernels::CoordinateRule rule = kernels::CoordinateRule::kFloor,
-                        int dimension = 3)
+                        int dimension = 3, const kernels::Axes& shape_of_voxels = kShape)
       : random_(seed), rule_(rule) {
-    const kernels::Axes shape = dimension == 3 ? kShape : kFlatShape;
+    const kernels::Axes shape = dimension == 3 ? shape_of_voxels : kFlatShape;
     graph_.dimension = dimension;
     graph_.levels = LevelTable(shape);
     VoxelizeOp op;
@@ -124,6 +124,20 @@ class GraphBuilder {
   int Attention(int queries, int keys, int values, int num_heads, float scale) {
     return Add("attention", {queries, keys, values}, AttentionOp{.num_heads = num_heads, .scale = scale},
                Level(queries), Channels(values));
+  }
+  // Adds groups of the sites of `input`. halvings: of the voxels' depth; -1: the depth is that of the level itself.
+  int Groups(int input, kernels::Curve curve, int halvings, int size, kernels::GroupTail tail) {
+    SiteOrderSpec order{.level = Level(input), .curve = curve};
+    if (kernels::IsHilbert(curve)) {
+      order.depth_level = halvings < 0 ? Level(input) : kFine;
+      order.halvings = std::max(halvings, 0);
+    }
+    return Add("groups", {input}, GroupsOp{.order = order, .size = size, .tail = tail}, Level(input), 1);
+  }
+  int GroupAttention(int queries, int keys, int values, int groups, int num_heads, float scale) {
+    return Add("attention", {queries, keys, values},
+               AttentionOp{.num_heads = num_heads, .scale = scale, .groups_of = groups}, Level(queries),
+               Channels(values));
   }
   // If num_groups is 0, the norm is an instance norm.
   int SampleNorm(int input, int num_groups, bool affine) {
@@ -411,6 +425,7 @@ class GraphBuilder {
       for (const int input : graph_.nodes[i].inputs) is_read[static_cast<size_t>(input)] = true;
       if (const int partner = PartnerOf(graph_.nodes[i].op); partner >= 0) is_read[static_cast<size_t>(partner)] = true;
       if (const int given = SitesOf(graph_.nodes[i].op); given >= 0) is_read[static_cast<size_t>(given)] = true;
+      if (const int groups = GroupsOf(graph_.nodes[i].op); groups >= 0) is_read[static_cast<size_t>(groups)] = true;
     }
     std::vector<int> moved(graph_.nodes.size(), -1);
     std::vector<GraphNode> kept;
@@ -430,6 +445,9 @@ class GraphBuilder {
       }
       if (auto* from_dense = std::get_if<FromDenseOp>(&node.op)) {
         from_dense->sites_of = moved[static_cast<size_t>(from_dense->sites_of)];
+      }
+      if (auto* attention = std::get_if<AttentionOp>(&node.op); attention && attention->groups_of >= 0) {
+        attention->groups_of = moved[static_cast<size_t>(attention->groups_of)];
       }
       if (auto* to_voxel = std::get_if<PointToVoxelOp>(&node.op); to_voxel && to_voxel->sites_of >= 0) {
         to_voxel->sites_of = moved[static_cast<size_t>(to_voxel->sites_of)];

@@ -18,6 +18,7 @@
 #include "tests/engine/executor/graph_builder.h"
 #include "tests/engine/executor/random_points.h"
 #include "tests/engine/executor/row_definitions.h"
+#include "tests/support/curve_formulas.h"
 
 namespace voxserve {
 
@@ -28,7 +29,8 @@ inline Site PointRow(size_t i) { return {-2, static_cast<int32_t>(i), 0}; }
 
 class Interpreter {
  public:
-  Interpreter(const Graph& graph, const Points& points) : graph_(graph) {
+  Interpreter(const Graph& graph, const Points& points)
+      : graph_(graph), shape_(graph.dimension == 3 ? *graph.voxelize_op().grid_shape : kShape) {
     for (size_t i = 0; i < points.size(); ++i) {
       const float* p = points.values.data() + i * 4;
       points_.push_back({p[0], p[1], p[2], p[3]});
@@ -59,9 +61,9 @@ class Interpreter {
     const bool floors = graph_.voxelize_op().rounding == kernels::VoxelRounding::kFloor;
     Site site;
     for (size_t axis = 0; axis < 3; ++axis) {
-      if (!(point[axis] >= 0 && point[axis] < kShape[axis])) return std::nullopt;
+      if (!(point[axis] >= 0 && point[axis] < shape_[axis])) return std::nullopt;
       site[axis] = static_cast<int32_t>(floors ? std::floor(point[axis]) : std::nearbyint(point[axis]));
-      if (site[axis] >= kShape[axis]) return std::nullopt;
+      if (site[axis] >= shape_[axis]) return std::nullopt;
     }
     return site;
   }
@@ -78,6 +80,11 @@ class Interpreter {
     if (const auto* rows = std::get_if<SampleRowsOp>(&node.op)) return RowsOfASample(*rows, node);
     const Values in = Evaluate(node.inputs[0]);
     if (const auto* attention = std::get_if<AttentionOp>(&node.op)) {
+      if (attention->groups_of >= 0) {
+        const auto& groups = std::get<GroupsOp>(graph_.nodes[static_cast<size_t>(attention->groups_of)].op);
+        return AttendInGroups(*attention, groups, Ordered(groups.order), in, Evaluate(node.inputs[1]),
+                              Evaluate(node.inputs[2]));
+      }
       return Attend(*attention, in, Evaluate(node.inputs[1]), Evaluate(node.inputs[2]));
     }
     if (std::holds_alternative<VoxelToPointOp>(node.op)) {
@@ -181,7 +188,7 @@ class Interpreter {
           out[axis] = reached / 2;
           exists &= reached >= 0 && reached % 2 == 0;
           // (shape + 2 * 1 - (3 - 1) - 1) / 2 + 1
-          if (rule.rule == kernels::CoordinateRule::kPadded) exists &= out[axis] < (kShape[axis] - 1) / 2 + 1;
+          if (rule.rule == kernels::CoordinateRule::kPadded) exists &= out[axis] < (shape_[axis] - 1) / 2 + 1;
         }
         if (exists) sites.insert(out);
       }
@@ -232,6 +239,25 @@ class Interpreter {
     } else {
       for (const Site& site : coarse_) sites[site];
     }
+    return sites;
+  }
+
+  // Returns the sites of an order's level in their order.
+  std::vector<Site> Ordered(const SiteOrderSpec& order) {
+    const auto sites_of = [this](int level) {
+      std::vector<Site> sites;
+      for (const auto& [site, unused] : Sites(level)) sites.push_back(site);
+      return sites;
+    };
+    const bool is_hilbert = kernels::IsHilbert(order.curve);
+    const bool is_transposed =
+        order.curve == kernels::Curve::kZTransposed || order.curve == kernels::Curve::kHilbertTransposed;
+    const int depth = is_hilbert ? support::DefinedCurveDepth(sites_of(order.depth_level), order.halvings) : 0;
+    const auto code = [&](const Site& site) {
+      return support::DefinedCurveCode(is_hilbert, is_transposed, site, depth);
+    };
+    std::vector<Site> sites = sites_of(order.level);
+    std::sort(sites.begin(), sites.end(), [&](const Site& a, const Site& b) { return code(a) < code(b); });
     return sites;
   }
 
@@ -431,6 +457,7 @@ class Interpreter {
   }
 
   const Graph& graph_;
+  const kernels::Axes shape_;  // spatial shape of the voxels
   std::vector<std::vector<double>> points_;
   std::vector<std::optional<Site>> sites_;  // by point
   Values voxels_;

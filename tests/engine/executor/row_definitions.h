@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <map>
 #include <variant>
 #include <vector>
 
@@ -140,17 +141,45 @@ inline Values Attend(const AttentionOp& op, const Values& queries, const Values&
     row.assign(values.begin()->second.size(), 0.0);
     const size_t heads = static_cast<size_t>(op.num_heads), ins = query.size() / heads, outs = row.size() / heads;
     for (size_t head = 0; head < heads; ++head) {
-      double sum = 0;
+      double sum = 0, largest = -std::numeric_limits<double>::infinity();
       std::vector<double> result(outs);
+      std::map<Site, double> scores;
       for (const auto& [other, key] : keys) {
         double score = 0;
         for (size_t c = head * ins; c < (head + 1) * ins; ++c) score += query[c] * key[c];
-        const double weight = std::exp(op.scale * score);
+        scores[other] = op.scale * score;
+        largest = std::max(largest, scores[other]);
+      }
+      for (const auto& [other, score] : scores) {
+        const double weight = std::exp(score - largest);
         sum += weight;
         for (size_t c = 0; c < outs; ++c) result[c] += weight * values.at(other)[head * outs + c];
       }
       for (size_t c = 0; c < outs; ++c) row[head * outs + c] = result[c] / sum;
     }
+  }
+  return out;
+}
+
+// Returns a row for each site, from attention within its group. ordered: the sites in the order from which groups are
+// cut.
+inline Values AttendInGroups(const AttentionOp& op, const GroupsOp& groups, const std::vector<Site>& ordered,
+                             const Values& queries, const Values& keys, const Values& values) {
+  const auto size = static_cast<size_t>(groups.size);
+  Values out;
+  for (size_t begin = 0; begin < ordered.size(); begin += size) {
+    const size_t end = std::min(begin + size, ordered.size());
+    Values queries_here, keys_here;
+    for (size_t place = begin; place < end; ++place) {
+      queries_here[ordered[place]] = queries.at(ordered[place]);
+      keys_here[ordered[place]] = keys.at(ordered[place]);
+    }
+    if (groups.tail == kernels::GroupTail::kBorrows && begin > 0) {
+      // Place i of a short group that has only r is place i of the group before.
+      for (size_t i = end - begin; i < size; ++i)
+        keys_here[ordered[begin - size + i]] = keys.at(ordered[begin - size + i]);
+    }
+    out.merge(Attend(op, queries_here, keys_here, values));
   }
   return out;
 }

@@ -90,6 +90,21 @@ TEST_F(BatchGeometryTest, ABatchNeedsTheSameWhateverRanBefore) {
   }
 }
 
+TEST_F(BatchGeometryTest, OrdersCountAsLongAsTheirBatchLasts) {
+  // Rows ascend by (x, y, z). Morton's order is (1, 0, 0), (1, 0, 1), (0, 0, 3), (2, 0, 0), with codes 4, 5, 9, 32.
+  ASSERT_TRUE(Voxelize({{2, 0, 0, 1, 0, 1, 0, 0, 3, 1, 0, 0}, {}, {5, 5, 5}}).ok());
+  const int64_t without = geometry_.needed_bytes();
+  const SiteOrderSpec z = {.level = 0, .curve = kernels::Curve::kZ};
+  const SiteOrderSpec hilbert = {.level = 0, .curve = kernels::Curve::kHilbert, .depth_level = 0};
+  ASSERT_TRUE(geometry_.MakeOrders({{.index = 1, .spec = z}, {.index = 0, .spec = hilbert}}).ok());
+  EXPECT_THAT(geometry_.row_of_place(1), ElementsAre(1, 2, 0, 3, 4));
+  EXPECT_EQ(geometry_.row_of_place(0).size(), 5u);
+  EXPECT_EQ(geometry_.row_of_place(0).back(), 4);
+  EXPECT_EQ(geometry_.needed_bytes(), without + 2 * 5 * static_cast<int64_t>(sizeof(int32_t)));
+  ASSERT_TRUE(Voxelize({{2, 0, 0, 1, 0, 1, 0, 0, 3, 1, 0, 0}, {}, {5, 5, 5}}).ok());
+  EXPECT_EQ(geometry_.needed_bytes(), without);
+}
+
 TEST_F(BatchGeometryTest, LevelThatNoMemoryHoldsIsRefusedBeforeItIsMade) {
   std::vector<float> line;
   for (int i = 0; i < 64; ++i) line.insert(line.end(), {static_cast<float>(i), 0, 0});

@@ -251,6 +251,66 @@ TEST(LevelTableTest, UnitsOfUnions) {
   EXPECT_FALSE(table.HaveOneUnit(far, beside));
 }
 
+TEST(LevelTableTest, SitesBelowZero) {
+  LevelTable table(kernels::Axes{64, 64, 64, 1});
+  EXPECT_TRUE(table.IsNeverNegative(0, 3));
+  const int half = table.Apply(0, Rule(CoordinateRule::kFloor, kTwo, kTwo));
+  EXPECT_TRUE(table.IsNeverNegative(half, 3));
+  EXPECT_TRUE(table.IsNeverNegative(table.Apply(half, Rule(CoordinateRule::kPadded, kThree, kTwo, kCentred)), 3));
+  EXPECT_TRUE(table.IsNeverNegative(table.Apply(half, Rule(CoordinateRule::kTransposed, kThree, kTwo, kCentred)), 3));
+  EXPECT_TRUE(table.IsNeverNegative(table.Apply(half, Rule(CoordinateRule::kGenerative, kTwo, kTwo)), 3));
+  SiteRule expand = Rule(CoordinateRule::kExpand, kThree, kTwo, kCentred);
+  EXPECT_TRUE(table.IsNeverNegative(table.Apply(half, expand), 3));
+  // A position of -1 or more, in the parent's units, is at a site of 0 or more; one of -2 is not.
+  expand.lower_bound = {-1, 0, -1, 0};
+  EXPECT_TRUE(table.IsNeverNegative(table.Apply(half, expand), 3));
+  expand.lower_bound = {0, 0, -2, 0};
+  EXPECT_FALSE(table.IsNeverNegative(table.Apply(half, expand), 3));
+  const int grown = table.Apply(half, Rule(CoordinateRule::kGenerative, kThree, kOnes, kCentred));
+  EXPECT_FALSE(table.IsNeverNegative(grown, 3));
+  EXPECT_FALSE(table.IsNeverNegative(table.Apply(grown, Rule(CoordinateRule::kFloor, kTwo, kTwo)), 3));
+  EXPECT_FALSE(table.IsNeverNegative(table.Union({half, grown}), 3));
+  EXPECT_FALSE(table.IsNeverNegative(table.Filter(grown, {.score_node = 4}), 3));
+  Axes lower = kernels::kLowestSite;
+  lower[0] = lower[1] = 0;
+  EXPECT_FALSE(table.IsNeverNegative(table.Filter(grown, {.lower = lower}), 3));
+  lower[2] = 5;
+  EXPECT_TRUE(table.IsNeverNegative(table.Filter(grown, {.lower = lower}), 3));
+}
+
+TEST(LevelTableTest, HalvingsOfStrides) {
+  LevelTable table(kernels::Axes{64, 64, 64, 1});
+  EXPECT_EQ(table.NumHalvings(0, 3), 0);
+  const int half = table.Apply(0, Rule(CoordinateRule::kPadded, kThree, kTwo, kCentred));
+  EXPECT_EQ(table.NumHalvings(half, 3), 1);
+  const int eighth = table.Apply(half, Rule(CoordinateRule::kFloor, kOnes, {4, 4, 4, 1}));
+  EXPECT_EQ(table.NumHalvings(eighth, 3), 3);
+  const int part = table.Filter(eighth, {.score_node = 4});
+  EXPECT_EQ(table.NumHalvings(part, 3), 3);
+  EXPECT_EQ(table.NumHalvings(table.Union({part, eighth}), 3), 3);
+  EXPECT_EQ(table.NumHalvings(table.Apply(0, Rule(CoordinateRule::kFloor, kThree, kThree)), 3), std::nullopt);
+  EXPECT_EQ(table.NumHalvings(table.Apply(0, Rule(CoordinateRule::kFloor, kOnes, {2, 2, 4, 1})), 3), std::nullopt);
+  const int finer = table.Apply(0, Rule(CoordinateRule::kGenerative, kTwo, kTwo));
+  EXPECT_EQ(table.NumHalvings(finer, 3), std::nullopt);
+  const int back = table.Apply(half, Rule(CoordinateRule::kTransposed, kThree, kTwo, kCentred));
+  EXPECT_EQ(table.NumHalvings(back, 3), std::nullopt);
+  EXPECT_EQ(table.NumHalvings(table.Union({0, back}), 3), std::nullopt);
+}
+
+// Unions of two parts of a union: the walk over ancestors must not visit them again and again.
+TEST(LevelTableTest, ManyUnionsOfParts) {
+  LevelTable table(std::nullopt);
+  int level = 0;
+  for (int i = 0; i < 120; ++i) {
+    Axes upper = kernels::kBeyondSites;
+    upper[0] = 1000 - i;
+    level = table.Union({table.Filter(level, {.upper = upper}), table.Filter(level, {.score_node = i})});
+  }
+  EXPECT_FALSE(table.is_full());
+  EXPECT_TRUE(table.IsNeverNegative(level, 3));
+  EXPECT_EQ(table.NumHalvings(level, 3), 0);
+}
+
 TEST(LevelTableTest, RulebooksAreSharedByLevelsAndGeometry) {
   LevelTable table(std::nullopt);
   const ConvGeometry centred = Rule(CoordinateRule::kFloor, kThree, kOnes, kCentred).geometry;

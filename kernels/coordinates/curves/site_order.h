@@ -21,7 +21,7 @@
 #include <type_traits>
 
 #include "kernels/coordinates/conv_geometry.h"
-#include "kernels/coordinates/space_filling_curve.h"
+#include "kernels/coordinates/curves/space_filling_curve.h"
 #include "kernels/core/cuda_stream.h"
 #include "kernels/core/thread_pool.h"
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "kernels/coordinates/coordinate_key.h"
-#include "kernels/coordinates/site_order.h"
+#include "kernels/coordinates/curves/site_order.h"
 #include "kernels/core/chunks.h"
 #include "kernels/core/radix_sort.h"
 #include "kernels/core/scratch.h"

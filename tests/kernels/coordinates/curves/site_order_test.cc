@@ -1,7 +1,7 @@
 // Tests space-filling curves against published codes, and the orders of sites along them on both devices against a sort
 // of codes that a plain loop makes bit by bit.
 
-#include "kernels/coordinates/site_order.h"
+#include "kernels/coordinates/curves/site_order.h"
 
 #include <gtest/gtest.h>
 
@@ -18,6 +18,7 @@
 
 #include "kernels/coordinates/coordinate_key.h"
 #include "tests/kernels/coordinates/device_sites.h"
+#include "tests/support/curve_formulas.h"
 
 namespace voxserve::kernels::site_order_test {
 namespace {
@@ -109,54 +110,20 @@ TEST(CurveCodeTest, DepthIsTheBitsOfOneMoreThanTheLargest) {
 
 using SampleSites = std::vector<std::vector<Axes>>;  // by sample: its sites
 
-// Computes a code bit by bit, from Pointcept's definition.
-uint64_t SlowCode(Curve curve, const Axes& site, int depth) {
-  const bool is_transposed = curve == Curve::kZTransposed || curve == Curve::kHilbertTransposed;
-  uint32_t axes[3] = {static_cast<uint32_t>(site[is_transposed ? 1 : 0]),
-                      static_cast<uint32_t>(site[is_transposed ? 0 : 1]), static_cast<uint32_t>(site[2])};
-  constexpr int kBits = 18;
-  if (IsHilbert(curve)) {
-    for (int bit = depth - 1; bit >= 0; --bit) {
-      for (int axis = 0; axis < 3; ++axis) {
-        for (int below = 0; below < bit; ++below) {
-          const uint32_t one = uint32_t{1} << below;
-          const bool first = axes[0] & one, other = axes[axis] & one;
-          if (axes[axis] >> bit & 1) {
-            axes[0] ^= one;
-          } else if (first != other) {
-            axes[0] ^= one;
-            axes[axis] ^= one;
-          }
-        }
-      }
-    }
-  }
-  uint64_t code = 0;
-  bool parity = false;
-  for (int bit = kBits - 1; bit >= 0; --bit) {
-    for (const uint32_t axis : axes) {
-      const bool here = axis >> bit & 1;
-      parity = parity != here;
-      code = code << 1 | (IsHilbert(curve) ? parity : here);
-    }
-  }
-  return code;
-}
-
-int DepthOf(const std::vector<Axes>& sites, int halvings) {
-  int64_t largest = 0;
-  for (const Axes& site : sites) largest = std::max<int64_t>({largest, site[0], site[1], site[2]});
-  int bits = 0;
-  while (largest + 1 >= int64_t{1} << bits) ++bits;
-  return std::max(bits - halvings, 1);
-}
+support::CurveSite WithoutFourthAxis(const Axes& site) { return {site[0], site[1], site[2]}; }
 
 // Returns each sample's sites in the order of the curve.
 SampleSites Ordered(Curve curve, SampleSites sites, const SampleSites& depth_sites, int halvings) {
+  const bool is_transposed = curve == Curve::kZTransposed || curve == Curve::kHilbertTransposed;
   for (size_t sample = 0; sample < sites.size(); ++sample) {
-    const int depth = DepthOf(depth_sites[sample], halvings);
+    std::vector<support::CurveSite> deciding;
+    for (const Axes& site : depth_sites[sample]) deciding.push_back(WithoutFourthAxis(site));
+    const int depth = support::DefinedCurveDepth(deciding, halvings);
+    const auto code = [&](const Axes& site) {
+      return support::DefinedCurveCode(IsHilbert(curve), is_transposed, WithoutFourthAxis(site), depth);
+    };
     std::sort(sites[sample].begin(), sites[sample].end(),
-              [&](const Axes& a, const Axes& b) { return SlowCode(curve, a, depth) < SlowCode(curve, b, depth); });
+              [&](const Axes& a, const Axes& b) { return code(a) < code(b); });
   }
   return sites;
 }

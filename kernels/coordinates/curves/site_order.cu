@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "kernels/coordinates/coordinate_key.h"
+#include "kernels/coordinates/curves/site_order.h"
 #include "kernels/coordinates/morton_key.h"
-#include "kernels/coordinates/site_order.h"
 #include "kernels/core/clear.h"
 #include "kernels/core/launch.cuh"
 #include "kernels/core/radix_sort.h"

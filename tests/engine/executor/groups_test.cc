@@ -1,0 +1,191 @@
+// Tests attention within groups of sites in whole networks: against an interpreter of graphs, alone and in batches, and
+// over two runs. The groups' orders are those of all curves, on two levels, by both rules of depth.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/engine/executor/program_comparison.h"
+#include "tests/engine/executor/same_bytes.h"
+
+namespace voxserve::groups_test {
+namespace {
+
+using kernels::Curve;
+using kernels::GroupTail;
+
+constexpr Curve kCurves[] = {Curve::kZ, Curve::kZTransposed, Curve::kHilbert, Curve::kHilbertTransposed};
+constexpr int kOwnLevel = -1;  // as halvings
+constexpr kernels::Axes kWideShape = {40, 30, 20, 1};
+
+// Returns one point in each of num_sites random sites of the shape.
+Points PointsOn(int num_sites, const kernels::Axes& shape, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::set<Site> sites;
+  while (sites.size() < static_cast<size_t>(num_sites)) {
+    Site site;
+    for (size_t axis = 0; axis < 3; ++axis) {
+      site[axis] = static_cast<int32_t>(random() % static_cast<uint32_t>(shape[axis]));
+    }
+    sites.insert(site);
+  }
+  Points points;
+  std::uniform_real_distribution<float> f(-1, 1);
+  for (const Site& site : sites) {
+    for (const int32_t c : site) points.values.push_back(static_cast<float>(c));
+    points.values.push_back(f(random));
+  }
+  return points;
+}
+
+PointCloud CloudOf(const Points& points) {
+  return *PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
+}
+
+// How queries, keys and values follow from a row. On the CPU the bits of a linear layer depend on the batch's number of
+// rows, those of a convolution do not.
+enum class Products { kLinear, kConvolutions };
+
+// Adds attention within groups with queries, keys and values of `input`, as a transformer's block has them.
+int Block(GraphBuilder& b, int input, int groups, int num_heads, Products products = Products::kLinear) {
+  const auto product = [&](int of, bool bias) {
+    return products == Products::kLinear ? b.Linear(of, 8, bias) : b.Submanifold(of, 8, bias);
+  };
+  const int normed = b.RowNorm(input, kernels::RowNorm::kLayerNorm, 1e-5f);
+  const int attention =
+      b.GroupAttention(product(normed, true), product(normed, false), product(normed, true), groups, num_heads, 0.7f);
+  return b.Sum(product(attention, true), input);
+}
+
+// Returns a U-Net with a block for each curve on both levels, by both rules of depth.
+Graph UNet(int size, GroupTail tail, Products products) {
+  GraphBuilder b(7, kernels::CoordinateRule::kFloor, 3, kWideShape);
+  int fine = b.Submanifold(0, 8, true);
+  for (const Curve curve : kCurves) fine = Block(b, fine, b.Groups(fine, curve, 0, size, tail), 2, products);
+  const int down = b.Down(fine, 8);
+  int coarse = down;
+  for (const Curve curve : kCurves) {
+    for (const int halvings : {kOwnLevel, 1}) {
+      coarse = Block(b, coarse, b.Groups(coarse, curve, halvings, size, tail), 4, products);
+    }
+  }
+  const int up = b.Up(coarse, down, 8);
+  return b.Finish(b.Submanifold(b.RowNorm(b.Sum(up, fine), kernels::RowNorm::kLayerNorm, 1e-5f), 3, true));
+}
+
+class GroupsNetworkTest : public testing::TestWithParam<support::Device> {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, GroupsNetworkTest, support::AllDevices(), support::DeviceName);
+
+TEST_P(GroupsNetworkTest, NumbersOfSitesAroundAGroup) {
+  constexpr int kSize = 8;
+  uint32_t seed = 0;
+  for (const int num_sites : {0, 1, kSize - 1, kSize, kSize + 1, 2 * kSize - 1, 2 * kSize, 2 * kSize + 1, 130}) {
+    for (const GroupTail tail : {GroupTail::kBorrows, GroupTail::kShort}) {
+      SCOPED_TRACE(num_sites);
+      GraphBuilder b(++seed);
+      const int stem = b.Submanifold(0, 8, true);
+      const Curve curve = kCurves[seed % 4];
+      const int attention = Block(b, stem, b.Groups(stem, curve, kOwnLevel, kSize, tail), 2);
+      // The layers after attention must not be fused into it.
+      const Graph graph = b.Finish(b.Linear(b.Relu(b.Norm(attention)), 3, true));
+      ExpectEqual(GetParam(), graph, PointsOn(num_sites, kShape, seed));
+    }
+  }
+}
+
+TEST_P(GroupsNetworkTest, GroupsOfOneSiteReadTheirOwnValue) {
+  GraphBuilder b(3);
+  const int stem = b.Submanifold(0, 8, true);
+  const int groups = b.Groups(stem, Curve::kHilbert, 0, 1, GroupTail::kBorrows);
+  ExpectEqual(GetParam(), b.Finish(b.Linear(b.GroupAttention(stem, stem, stem, groups, 1, 1), 3, true)), 3);
+}
+
+TEST_P(GroupsNetworkTest, EveryCurveOnTwoLevels) {
+  for (const GroupTail tail : {GroupTail::kBorrows, GroupTail::kShort}) {
+    ExpectEqual(GetParam(), UNet(48, tail, Products::kLinear), PointsOn(3000, kWideShape, 11));
+  }
+}
+
+// The sites of the groups are those that scores keep, so the order is made in the second segment.
+TEST_P(GroupsNetworkTest, BehindAPrune) {
+  GraphBuilder b(5);
+  const int stem = b.Submanifold(0, 8, true);
+  const int pruned = b.Prune(stem, b.Linear(stem, 1, true), 0.05f);
+  const int attention = Block(b, pruned, b.Groups(pruned, Curve::kHilbertTransposed, 0, 6, GroupTail::kBorrows), 1);
+  ExpectEqual(GetParam(), b.Finish(b.Onto(attention, 0, 3)), PointsOn(100, kShape, 5));
+}
+
+TEST_P(GroupsNetworkTest, EqualOrdersAreMadeOnce) {
+  GraphBuilder b(6);
+  int trunk = b.Submanifold(0, 8, true);
+  for (const int size : {4, 6}) {
+    for (const GroupTail tail : {GroupTail::kBorrows, GroupTail::kShort}) {
+      for (const Curve curve : {Curve::kZ, Curve::kHilbert}) {
+        for (const int halvings : {kOwnLevel, 0})
+          trunk = Block(b, trunk, b.Groups(trunk, curve, halvings, size, tail), 2);
+      }
+    }
+  }
+  const Graph graph = b.Finish(b.Linear(trunk, 3, true));
+  const auto runner = DeviceRunner::Create({.device = GetParam()});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const auto program = (*runner)->Compile(graph, {.device = GetParam()});
+  ASSERT_TRUE(program.ok()) << program.status();
+  // On level 0 the voxels' depth is the level's own.
+  EXPECT_EQ(program->orders.size(), 2u);
+  ExpectEqual(GetParam(), graph, PointsOn(50, kShape, 6));
+}
+
+// Every sample has the same bytes alone, in batches, and in a second run by another context.
+TEST_P(GroupsNetworkTest, ASampleIsInCompanyWhatItIsAlone) {
+  const Graph graph = UNet(16, GroupTail::kBorrows, Products::kConvolutions);
+  std::vector<PointCloud> clouds;
+  for (const int num_sites : {0, 1, 15, 16, 17, 31, 32, 33, 2000}) {
+    clouds.push_back(CloudOf(PointsOn(num_sites, kWideShape, static_cast<uint32_t>(num_sites))));
+  }
+  const bool on_cuda = GetParam() == support::Device::kCuda;
+  const Variant variant{.device = GetParam(),
+                        .precision = on_cuda ? ModelConfig::Precision::kFloat16 : ModelConfig::Precision::kFloat32,
+                        .plan = on_cuda ? kDefaultCudaConvPlan : ConvPlan{},
+                        .is_deterministic = true};
+  std::vector<BatchReport> first_run;
+  for (int run = 0; run < 2; ++run) {
+    SCOPED_TRACE(run);
+    const auto runner = DeviceRunner::Create({.device = GetParam()});
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    const auto program = (*runner)->Compile(graph, variant);
+    ASSERT_TRUE(program.ok()) << program.status();
+    std::vector<BatchReport> alone;
+    for (const PointCloud& cloud : clouds) alone.push_back((*runner)->Run(*program, {&cloud}, true));
+    for (const std::vector<size_t>& batch : {std::vector<size_t>{8, 0, 3, 8, 5}, {1, 8}, {0, 7, 6, 5, 4, 3, 2, 1, 0}}) {
+      std::vector<const PointCloud*> together;
+      for (const size_t cloud : batch) together.push_back(&clouds[cloud]);
+      const BatchReport output = (*runner)->Run(*program, together, true);
+      ASSERT_TRUE(output.status.ok()) << output.status;
+      for (size_t i = 0; i < batch.size(); ++i) {
+        const InferResult &sample = output.samples[i], &expected = alone[batch[i]].samples[0];
+        ASSERT_EQ(sample.outputs.size(), expected.outputs.size());
+        for (size_t j = 0; j < expected.outputs.size(); ++j) {
+          ASSERT_TRUE(sample.outputs[j].bytes == expected.outputs[j].bytes) << batch[i] << ": " << i;
+        }
+      }
+    }
+    for (size_t i = 0; i < first_run.size(); ++i) ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(alone[i], first_run[i]));
+    if (run == 0) first_run = std::move(alone);
+  }
+}
+
+TEST(GroupsOnCudaTest, OrdersOfTheCpuAreThoseOfTheGpu) {
+  SKIP_WITHOUT(support::Device::kCuda);
+  ExpectEqualWithMapsOfTheCpu(UNet(32, GroupTail::kBorrows, Products::kLinear));
+}
+
+}  // namespace
+}  // namespace voxserve::groups_test
