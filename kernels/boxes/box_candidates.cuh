@@ -1,15 +1,16 @@
 #pragma once
 
 // These two kernels make boxes from images, for anchor heads and center heads. FindCandidatesKernel writes the keys of
-// all candidates (box_candidates.h) to lists. SelectBoxesKernel sorts the keys of a sample, and decodes the best. Only
-// .cu files include this file.
+// all candidates (box_candidates.h) to lists. SelectBoxesKernel sorts the keys of a sample (SortBestKeys), and decodes
+// the best. select_peaks.cu uses the first kernel and SortBestKeys too. Only .cu files include this file.
 //
 // Each block of FindCandidatesKernel has its own list, so no memory needs to be set to 0 before. If a sample has more
-// than kSortedKeys candidates, SelectBoxesKernel cannot sort them all. It then finds a bound for the best keys from the
+// than kSortedKeys candidates, SortBestKeys cannot sort them all. It then finds a bound for the best keys from the
 // lists' histograms of logits, and sorts only the keys above the bound.
 //
-// An item is a part of the image that a thread checks for candidates: an anchor of a cell (anchor_head.cu) or a cell
-// (center_head.cu). Both kernels take a parameter of a type Heads with these members:
+// An item is a part of the image that a thread checks for candidates: an anchor of a cell (anchor_head.cu), a cell
+// (center_head.cu), or a class of a cell (select_peaks.cu). The kernels take a parameter of a type Heads with these
+// members; FindCandidatesKernel does not need MaxBoxes, Boxes and Decode:
 //   int32_t num_heads, num_samples;
 //   __device__ const CandidateLists& Lists(int head) const;
 //   __device__ int32_t NumItems(int head) const;  // items of one sample
@@ -293,15 +294,12 @@ __device__ inline void SortKeys(uint64_t* keys, int32_t num_keys) {
   __syncthreads();
 }
 
-// A block makes the boxes of one head and sample: blockIdx is (head, sample).
-template <typename Heads>
-__global__ void __launch_bounds__(kSelectThreads) SelectBoxesKernel(const __grid_constant__ Heads heads) {
-  __shared__ SelectShared shared;
-  const auto head = static_cast<int32_t>(blockIdx.x), sample = static_cast<int32_t>(blockIdx.y);
+// Sorts keys of a sample, its num_best best among them, in descending order at the beginning of shared.keys. Returns
+// how many it has sorted: all keys of the sample if they are at most num_best. num_best must be at most kSortedKeys.
+// All threads of the block must call it.
+__device__ inline int32_t SortBestKeys(const CandidateLists& lists, int32_t sample, int32_t num_best,
+                                       SelectShared& shared) {
   const auto thread = static_cast<int32_t>(threadIdx.x);
-  const CandidateLists& lists = heads.Lists(head);
-  const int32_t max_boxes = heads.MaxBoxes(head);
-
   int32_t of_thread = 0, num_candidates;
   for (int32_t list = thread; list < lists.num_lists; list += kSelectThreads) {
     of_thread += lists.counts[int64_t{sample} * lists.num_lists + list];
@@ -309,13 +307,24 @@ __global__ void __launch_bounds__(kSelectThreads) SelectBoxesKernel(const __grid
   if (thread == 0) shared.num_keys = 0;
   InclusiveSum(of_thread, shared, &num_candidates);
   if (num_candidates > kSortedKeys) {
-    GatherBest(lists, sample, max_boxes, shared);
+    GatherBest(lists, sample, num_best, shared);
   } else {
     ForEachKey(lists, sample, [&](uint64_t key) { shared.keys[CountOne(&shared.num_keys)] = key; });
   }
   __syncthreads();
   const int32_t num_keys = shared.num_keys;
   SortKeys(shared.keys, num_keys);
+  return num_keys;
+}
+
+// A block makes the boxes of one head and sample: blockIdx is (head, sample).
+template <typename Heads>
+__global__ void __launch_bounds__(kSelectThreads) SelectBoxesKernel(const __grid_constant__ Heads heads) {
+  __shared__ SelectShared shared;
+  const auto head = static_cast<int32_t>(blockIdx.x), sample = static_cast<int32_t>(blockIdx.y);
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const int32_t max_boxes = heads.MaxBoxes(head);
+  const int32_t num_keys = SortBestKeys(heads.Lists(head), sample, max_boxes, shared);
 
   const int32_t num_best = min(num_keys, max_boxes);
   float* const rows = heads.Boxes(head) + int64_t{sample} * max_boxes * kBoxPitch;
@@ -346,15 +355,22 @@ __global__ void __launch_bounds__(kSelectThreads) SelectBoxesKernel(const __grid
 
 // ---- Launcher ----------------------------------------------------------------------------------------------------
 
-// Launches both kernels. most_lists: the largest num_lists of all heads.
+// Launches FindCandidatesKernel. most_lists: the largest num_lists of all heads.
+template <typename Heads>
+cudaError_t FindCandidates(const Heads& heads, int32_t most_lists, cudaStream_t stream) {
+  static_assert(sizeof(Heads) <= kMaxParamBytes);
+  const dim3 blocks(static_cast<unsigned>(std::max(most_lists, 1)), static_cast<unsigned>(heads.num_heads),
+                    static_cast<unsigned>(heads.num_samples));
+  FindCandidatesKernel<<<blocks, kBlockThreads, 0, stream>>>(heads);
+  return LaunchStatus(stream);
+}
+
+// Launches both kernels.
 template <typename Heads>
 cudaError_t DecodeBoxes(const Heads& heads, int32_t most_lists, cudaStream_t stream) {
-  static_assert(sizeof(Heads) <= kMaxParamBytes);
-  const auto num_heads = static_cast<unsigned>(heads.num_heads), num_samples = static_cast<unsigned>(heads.num_samples);
-  const dim3 blocks(static_cast<unsigned>(std::max(most_lists, 1)), num_heads, num_samples);
-  FindCandidatesKernel<<<blocks, kBlockThreads, 0, stream>>>(heads);
-  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-  SelectBoxesKernel<<<dim3(num_heads, num_samples), kSelectThreads, 0, stream>>>(heads);
+  VOXSERVE_RETURN_IF_CUDA(FindCandidates(heads, most_lists, stream));
+  const dim3 blocks(static_cast<unsigned>(heads.num_heads), static_cast<unsigned>(heads.num_samples));
+  SelectBoxesKernel<<<blocks, kSelectThreads, 0, stream>>>(heads);
   return LaunchStatus(stream);
 }
 

@@ -21,6 +21,8 @@ FLAGS = {
     "kernels/boxes/anchor_head_cpu.cc": UNFUSED_CPU,
     "kernels/boxes/center_head.cu": UNFUSED_CUDA,
     "kernels/boxes/center_head_cpu.cc": UNFUSED_CPU,
+    "kernels/boxes/query_decode.cu": UNFUSED_CUDA,
+    "kernels/boxes/query_decode_cpu.cc": UNFUSED_CPU,
     "kernels/boxes/rotated_nms.cu": UNFUSED_CUDA,
     "kernels/boxes/rotated_nms_cpu.cc": UNFUSED_CPU,
     "kernels/conv/fetch_on_demand_avx2.cc": ["-mavx2", "-mfma"],

@@ -52,12 +52,13 @@ inline BoxRow NoBoxRow() {
   return row;
 }
 
-// Splits a stored array [..., kBoxColumns] into boxes.
+// Splits a stored array [..., columns] into boxes. The columns that it lacks are 0.
 inline std::vector<BoxRow> BoxRowsOf(const support::NpyArray& array) {
   const float* const values = array.data<float>();
   std::vector<BoxRow> rows;
-  for (int64_t i = 0; i < array.num_elements(); i += kBoxColumns) {
-    rows.emplace_back(values + i, values + i + kBoxColumns);
+  for (int64_t i = 0; i < array.num_elements(); i += array.shape.back()) {
+    rows.emplace_back(values + i, values + i + array.shape.back());
+    rows.back().resize(kBoxColumns);
   }
   return rows;
 }

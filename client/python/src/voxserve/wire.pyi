@@ -153,7 +153,8 @@ class Box(Message):
     velocity_x: float
     velocity_y: float
     class_name: str
-    def __init__(self, *, class_id: int | None = ..., score: float | None = ..., x: float | None = ..., y: float | None = ..., z: float | None = ..., length: float | None = ..., width: float | None = ..., height: float | None = ..., yaw: float | None = ..., velocity_x: float | None = ..., velocity_y: float | None = ..., class_name: str | None = ...) -> None: ...
+    query: int
+    def __init__(self, *, class_id: int | None = ..., score: float | None = ..., x: float | None = ..., y: float | None = ..., z: float | None = ..., length: float | None = ..., width: float | None = ..., height: float | None = ..., yaw: float | None = ..., velocity_x: float | None = ..., velocity_y: float | None = ..., class_name: str | None = ..., query: int | None = ...) -> None: ...
 
 class PointCounts(Message):
     used: int
@@ -387,8 +388,12 @@ class Node(Message):
     site_coordinates: SiteCoordinates
     max_pool2d: MaxPool2d
     point_offsets: PointOffsets
+    select: Select
+    gather: Gather
+    constant: Constant
+    query_decode: QueryDecode
     weights_of: str
-    def __init__(self, *, name: str | None = ..., inputs: Iterable[str] | None = ..., voxelize: Voxelize | None = ..., sparse_conv: SparseConv | None = ..., batch_norm: BatchNorm | None = ..., linear: Linear | None = ..., activation: Activation | None = ..., add: Add | None = ..., concat: Concat | None = ..., voxel_to_point: VoxelToPoint | None = ..., argmax: Argmax | None = ..., pool: Pool | None = ..., global_pool: GlobalPool | None = ..., broadcast: Broadcast | None = ..., instance_norm: InstanceNorm | None = ..., group_norm: GroupNorm | None = ..., farthest_point_sample: FarthestPointSampling | None = ..., to_dense: ToDense | None = ..., to_bev: ToBev | None = ..., from_dense: FromDense | None = ..., conv2d: Conv2d | None = ..., conv_transpose2d: ConvTranspose2d | None = ..., center_head_decode: CenterHeadDecode | None = ..., anchor_head_decode: AnchorHeadDecode | None = ..., nms: Nms | None = ..., crop: Crop | None = ..., prune: Prune | None = ..., point_features: PointFeatures | None = ..., point_to_voxel: PointToVoxel | None = ..., devoxelize: Devoxelize | None = ..., multiply: Multiply | None = ..., softmax: Softmax | None = ..., layer_norm: LayerNorm | None = ..., l2_norm: L2Norm | None = ..., prelu: PRelu | None = ..., embedding: Embedding | None = ..., sample_rows: SampleRows | None = ..., attention: Attention | None = ..., groups: Groups | None = ..., rotary: Rotary | None = ..., site_position: SitePosition | None = ..., elementwise: Elementwise | None = ..., row_reduce: RowReduce | None = ..., site_coordinates: SiteCoordinates | None = ..., max_pool2d: MaxPool2d | None = ..., point_offsets: PointOffsets | None = ..., weights_of: str | None = ...) -> None: ...
+    def __init__(self, *, name: str | None = ..., inputs: Iterable[str] | None = ..., voxelize: Voxelize | None = ..., sparse_conv: SparseConv | None = ..., batch_norm: BatchNorm | None = ..., linear: Linear | None = ..., activation: Activation | None = ..., add: Add | None = ..., concat: Concat | None = ..., voxel_to_point: VoxelToPoint | None = ..., argmax: Argmax | None = ..., pool: Pool | None = ..., global_pool: GlobalPool | None = ..., broadcast: Broadcast | None = ..., instance_norm: InstanceNorm | None = ..., group_norm: GroupNorm | None = ..., farthest_point_sample: FarthestPointSampling | None = ..., to_dense: ToDense | None = ..., to_bev: ToBev | None = ..., from_dense: FromDense | None = ..., conv2d: Conv2d | None = ..., conv_transpose2d: ConvTranspose2d | None = ..., center_head_decode: CenterHeadDecode | None = ..., anchor_head_decode: AnchorHeadDecode | None = ..., nms: Nms | None = ..., crop: Crop | None = ..., prune: Prune | None = ..., point_features: PointFeatures | None = ..., point_to_voxel: PointToVoxel | None = ..., devoxelize: Devoxelize | None = ..., multiply: Multiply | None = ..., softmax: Softmax | None = ..., layer_norm: LayerNorm | None = ..., l2_norm: L2Norm | None = ..., prelu: PRelu | None = ..., embedding: Embedding | None = ..., sample_rows: SampleRows | None = ..., attention: Attention | None = ..., groups: Groups | None = ..., rotary: Rotary | None = ..., site_position: SitePosition | None = ..., elementwise: Elementwise | None = ..., row_reduce: RowReduce | None = ..., site_coordinates: SiteCoordinates | None = ..., max_pool2d: MaxPool2d | None = ..., point_offsets: PointOffsets | None = ..., select: Select | None = ..., gather: Gather | None = ..., constant: Constant | None = ..., query_decode: QueryDecode | None = ..., weights_of: str | None = ...) -> None: ...
 
 class Output(Message):
     KIND_UNSPECIFIED: ClassVar[int]
@@ -730,6 +735,32 @@ class MaxPool2d(Message):
     padding: RepeatedScalarFieldContainer[int]
     def __init__(self, *, kernel_size: Iterable[int] | None = ..., stride: Iterable[int] | None = ..., padding: Iterable[int] | None = ...) -> None: ...
 
+class Select(Message):
+    BORDER_UNSPECIFIED: ClassVar[int]
+    BORDER_DROP: ClassVar[int]
+    BORDER_KEEP: ClassVar[int]
+    BORDER_PAD: ClassVar[int]
+    k: int
+    peak_kernel: int
+    border: int
+    classes_without_peak_test: RepeatedScalarFieldContainer[int]
+    def __init__(self, *, k: int | None = ..., peak_kernel: int | None = ..., border: int | None = ..., classes_without_peak_test: Iterable[int] | None = ...) -> None: ...
+
+class Gather(Message):
+    OF_UNSPECIFIED: ClassVar[int]
+    OF_FEATURES: ClassVar[int]
+    OF_CLASS: ClassVar[int]
+    OF_SCORE: ClassVar[int]
+    OF_POSITION: ClassVar[int]
+    of: int
+    def __init__(self, *, of: int | None = ...) -> None: ...
+
+class Constant(Message):
+    rows: int
+    columns: int
+    channels: int
+    def __init__(self, *, rows: int | None = ..., columns: int | None = ..., channels: int | None = ...) -> None: ...
+
 class CenterHeadDecode(Message):
     CONVENTION_UNSPECIFIED: ClassVar[int]
     CONVENTION_OPENPCDET: ClassVar[int]
@@ -758,6 +789,22 @@ class AnchorHeadDecode(Message):
     score_threshold: float
     max_boxes: int
     def __init__(self, *, anchors: Iterable[Anchor] | None = ..., num_direction_bins: int | None = ..., direction_offset: float | None = ..., direction_limit_offset: float | None = ..., score_threshold: float | None = ..., max_boxes: int | None = ...) -> None: ...
+
+class QueryDecode(Message):
+    HEIGHT_UNSPECIFIED: ClassVar[int]
+    HEIGHT_CENTER: ClassVar[int]
+    HEIGHT_TOP: ClassVar[int]
+    class_ids: RepeatedScalarFieldContainer[int]
+    stride: int
+    score_thresholds: RepeatedScalarFieldContainer[float]
+    max_boxes: int
+    center_min: RepeatedScalarFieldContainer[float]
+    center_max: RepeatedScalarFieldContainer[float]
+    bounds_bottom: bool
+    has_velocity: bool
+    height_of: int
+    min_rot_lengths: RepeatedScalarFieldContainer[float]
+    def __init__(self, *, class_ids: Iterable[int] | None = ..., stride: int | None = ..., score_thresholds: Iterable[float] | None = ..., max_boxes: int | None = ..., center_min: Iterable[float] | None = ..., center_max: Iterable[float] | None = ..., bounds_bottom: bool | None = ..., has_velocity: bool | None = ..., height_of: int | None = ..., min_rot_lengths: Iterable[float] | None = ...) -> None: ...
 
 class Nms(Message):
     iou_threshold: float
