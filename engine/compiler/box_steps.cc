@@ -8,6 +8,7 @@
 #include "engine/compiler/steps.h"
 #include "engine/ops/boxes/decode_boxes.h"
 #include "engine/ops/boxes/nms.h"
+#include "engine/ops/boxes/query_decode.h"
 
 namespace voxserve {
 namespace {
@@ -50,6 +51,20 @@ void EmitAnchorHead(const AnchorHeadDecodeOp& op, int node, StepEmitter& emitter
 }
 
 }  // namespace
+
+void EmitQueryDecode(const QueryDecodeOp& op, int index, StepEmitter& emitter) {
+  const auto input = [&](size_t at) { return emitter.UseInputBuffer(index, at); };
+  emitter.Push(index, std::make_unique<QueryDecodeStep>(
+                          QueryDecodeStep::Options{.parameters = op.head,
+                                                   .selection = input(0),
+                                                   .heatmap = input(1),
+                                                   .center = input(2),
+                                                   .height = input(3),
+                                                   .dim = input(4),
+                                                   .rot = input(5),
+                                                   .vel = op.has_velocity ? input(6) : BufferSlice(),
+                                                   .out = emitter.UseBuffer(index)}));
+}
 
 void EmitNms(const NmsOp& op, int index, StepEmitter& emitter) {
   const std::vector<int>& inputs = emitter.FirstNode(emitter.At(index)).inputs;

@@ -51,7 +51,7 @@ void BufferLayout::PlaceConcats() {
 DType BufferLayout::DTypeOf(const Layer& layer) const {
   const GraphNode& node = layers_.Node(layer.result_node);
   if (node.is_labels) return label_dtype_;
-  if (node.max_boxes > 0) return DType::kFloat32;
+  if (node.max_boxes > 0 || node.is_selection) return DType::kFloat32;
   return layers_.StaysFloat32(layer) ? DType::kFloat32 : dtype_;
 }
 

@@ -30,7 +30,9 @@ bool Layers::IsMadeByAnswer(int node) const {
 bool Layers::StaysFloat32(const Layer& layer) const {
   const std::vector<int>& readers = ReadersOf(layer);
   return std::all_of(readers.begin(), readers.end(), [&](int reader) {
-    // A prune only compares its scores, so they may stay float32; its first input is a feature like any other.
+    // A select only compares its scores, so they may stay float32.
+    if (std::holds_alternative<SelectOp>(Node(reader).op)) return true;
+    // Those of a prune may too; its first input is a feature like any other.
     if (std::holds_alternative<PruneOp>(Node(reader).op)) return Node(reader).inputs[0] != layer.result_node;
     return IsHead(reader) && (decodes_floats_ || !IsDecoder(Node(reader).op));
   });
@@ -41,6 +43,7 @@ bool Layers::DecodersReadAlone() const {
   for (const GraphNode& node : graph_.nodes) {
     if (!IsDecoder(node.op)) continue;
     for (const int image : node.inputs) {
+      if (Node(image).is_selection) continue;
       const std::vector<int>& readers = consumers_[static_cast<size_t>(image)];
       if (!std::all_of(readers.begin(), readers.end(), is_decoder)) return false;
     }

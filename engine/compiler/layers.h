@@ -80,8 +80,8 @@ class Layers {
   // to points.
   bool IsMadeByAnswer(int node) const;
   // Returns true if the layer's values are float32 whatever type the features have. They are if every node that reads
-  // them belongs to the head or is a prune that reads them as scores; that includes an output that no node reads. If
-  // another node also reads an image of a decoder, no image of a decoder stays float32.
+  // them belongs to the head, or is a select or a prune that reads them as scores; that includes an output that no node
+  // reads. If another node also reads an image of a decoder, or rows of queries of one, none of them stays float32.
   bool StaysFloat32(const Layer& layer) const;
   bool IsOutput(int node) const;  // true if an output has the node's values
 
@@ -94,7 +94,7 @@ class Layers {
   // Finds the nodes from whose values the outputs and the scores of prunes are computed.
   void FindRead();
   void FindConsumers();
-  bool DecodersReadAlone() const;  // true where only decoders read the decoders' images
+  bool DecodersReadAlone() const;  // true where only decoders read the decoders' images and rows of queries
   void Make();
   void Absorb(Layer& layer);
   void MarkOutputs();

@@ -9,6 +9,9 @@
 
 #include "engine/compiler/step_emitter.h"
 #include "engine/compiler/steps.h"
+#include "engine/ops/boxes/gather.h"
+#include "engine/ops/boxes/query_decode.h"
+#include "engine/ops/boxes/select.h"
 #include "engine/ops/image/from_dense.h"
 #include "engine/ops/image/max_pool2d.h"
 #include "engine/ops/image/to_dense.h"
@@ -39,6 +42,10 @@ concept OneOf = (std::is_same_v<Op, Ops> || ...);
 template <typename Op>
 concept OfRows = OneOf<Op, ElementwiseOp, RowNormOp, PReluOp, EmbeddingOp>;
 
+// Operators on the queries of a select.
+template <typename Op>
+concept OfQueries = OneOf<Op, SelectOp, GatherOp, QueryDecodeOp>;
+
 // Reading.
 
 struct InputsRead {
@@ -57,6 +64,7 @@ struct InputsRead {
   }
   size_t operator()(const OneOf<SampleRowsOp, AttentionOp> auto&) const { return node.inputs.size(); }
   size_t operator()(const OfRows auto&) const { return node.inputs.size(); }
+  size_t operator()(const OfQueries auto&) const { return node.inputs.size(); }
 };
 
 // Fusion.
@@ -111,6 +119,7 @@ struct Beginning {
     layer.has_epilogue = op.kind == kernels::RowNorm::kLayerNorm;
   }
   void operator()(const OneOf<ElementwiseOp, PReluOp, EmbeddingOp> auto&) const { layer.has_epilogue = false; }
+  void operator()(const OfQueries auto&) const { layer.has_epilogue = false; }
 };
 
 // Fuses the operator that reads a layer's value into the layer. Returns false if the layer's kernel cannot compute the
@@ -144,6 +153,7 @@ struct Absorption {
     return false;
   }
   bool operator()(const OfRows auto&) const { return false; }
+  bool operator()(const OfQueries auto&) const { return false; }
 
   bool operator()(const OneOf<SampleRowsOp, AttentionOp, GroupsOp, SiteCoordinatesOp> auto&) const { return false; }
 
@@ -344,6 +354,25 @@ struct Emission {
   }
 
   void operator()(const NmsOp& op) const { EmitNms(op, index, emitter); }
+
+  void operator()(const SelectOp& op) const {
+    Push(std::make_unique<SelectStep>(SelectStep::Options{
+        .parameters = op.parameters, .scores = emitter.UseInputBuffer(index), .out = emitter.UseBuffer(index)}));
+  }
+  void operator()(const GatherOp& op) const {
+    const bool reads_image = op.of == kernels::GatherOf::kFeatures;
+    const std::vector<int>& inputs = node().inputs;
+    GatherStep::Options options{
+        .of = op.of, .selection = emitter.UseNodeBuffer(inputs.back()), .out = emitter.UseBuffer(index)};
+    if (reads_image) {
+      const kernels::Axes& size = emitter.Node(inputs[0]).grid->size;
+      options.image = emitter.UseNodeBuffer(inputs[0]);
+      options.num_rows = size[0];
+      options.num_columns = size[1];
+    }
+    Push(std::make_unique<GatherStep>(options));
+  }
+  void operator()(const QueryDecodeOp& op) const { EmitQueryDecode(op, index, emitter); }
 
  private:
   void EmitGroupAttention(const AttentionOp& op) const {

@@ -46,5 +46,6 @@ void EmitVoxelToPoint(int index, StepEmitter& emitter);
 // Emits an nms, and before the nms those of its input decoders that were not emitted yet. These decoders of CenterPoint
 // heads become one step for all heads on images, and one step for all heads on the sites of one level.
 void EmitNms(const NmsOp& op, int index, StepEmitter& emitter);
+void EmitQueryDecode(const QueryDecodeOp& op, int index, StepEmitter& emitter);
 
 }  // namespace voxserve

@@ -33,6 +33,9 @@
 #include "engine/tensor/output_tensor.h"
 #include "kernels/boxes/anchor_head.h"
 #include "kernels/boxes/center_head.h"
+#include "kernels/boxes/gather_queries.h"
+#include "kernels/boxes/query_decode.h"
+#include "kernels/boxes/select_peaks.h"
 #include "kernels/coordinates/conv_geometry.h"
 #include "kernels/core/epilogue.h"
 #include "kernels/image/conv2d.h"
@@ -237,9 +240,9 @@ struct SampleNormOp {
 };
 
 // Gives every sample the same learned rows. No inputs. With one row per sample, GraphNode::grid is not set; with more
-// rows it is a grid of one axis.
+// rows it is a grid of one axis. The rows of a `constant` are the cells of an image; its grid has two axes.
 struct SampleRowsOp {
-  HostTensorPtr weight;  // [rows per sample, channels]
+  HostTensorPtr weight;  // [rows per sample, channels]; of a constant [rows, columns, channels]
 };
 
 // Cuts an order of its input's sites into groups. It reads only the input's level, and it has no values: no node reads
@@ -327,6 +330,25 @@ struct AnchorHeadDecodeOp {
   kernels::AnchorHeadParams head;  // without the pointers and pitches of images and boxes
 };
 
+// Selects the queries of each sample: the best peaks of its input, an image of logits. GraphNode::is_selection is true,
+// and only GatherOp and QueryDecodeOp read the result. They have its rows, one per query.
+struct SelectOp {
+  kernels::SelectPeaksParams parameters;  // without pointers and pitches
+};
+
+// Reads something at each query. Inputs: with kFeatures an image of the size that the select reads, then the select;
+// else the select alone.
+struct GatherOp {
+  kernels::GatherOf of = kernels::GatherOf::kFeatures;
+};
+
+// Decodes boxes from queries. Inputs: the select, then heatmap, center, height, dim, rot and, with has_velocity, vel:
+// rows of the select's queries.
+struct QueryDecodeOp {
+  kernels::QueryDecodeParams head;  // without the pointers and pitches of rows and boxes
+  bool has_velocity = false;
+};
+
 // Runs non-maximum suppression on decoded boxes, separately on each input.
 struct NmsOp {
   float iou_threshold = 0;
@@ -342,11 +364,14 @@ using GraphOp =
                  // Operators of rows.
                  ElementwiseOp, RowNormOp, PReluOp, EmbeddingOp, SiteCoordinatesOp,
                  // Attention within samples and groups.
-                 SampleRowsOp, AttentionOp, GroupsOp>;
+                 SampleRowsOp, AttentionOp, GroupsOp,
+                 // Queries.
+                 SelectOp, GatherOp, QueryDecodeOp>;
 
-// Returns true for an operator that decodes boxes from images, or from rows on sites.
+// Returns true for an operator that decodes boxes from images, from rows on sites or from queries.
 inline bool IsDecoder(const GraphOp& op) {
-  return std::holds_alternative<CenterHeadDecodeOp>(op) || std::holds_alternative<AnchorHeadDecodeOp>(op);
+  return std::holds_alternative<CenterHeadDecodeOp>(op) || std::holds_alternative<AnchorHeadDecodeOp>(op) ||
+         std::holds_alternative<QueryDecodeOp>(op);
 }
 
 // Returns true for an operator of the head. The head makes labels or boxes from the last features, runs after all other
@@ -398,6 +423,7 @@ struct GraphNode {
   int max_boxes = 0;              // on kSampleLevel, for boxes (kernels/boxes/box_rows.h): rows per sample; else 0
   int channels = 0;               // labels have 1
   bool is_labels = false;         // true: class ids; false: floating-point features
+  bool is_selection = false;      // true: queries (kernels/boxes/selection.h), which are no features
 
   // Returns the rows of each sample, on kSampleLevel.
   int64_t rows_per_sample() const { return max_boxes > 0 ? max_boxes : grid ? grid->num_cells() : 1; }

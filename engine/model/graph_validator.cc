@@ -232,7 +232,9 @@ class Validator {
     }
     *slot = graph_index_[node];
     if (output.kind() == Output::KIND_BOXES) {
-      if (!model_.nodes(node).has_nms()) at.Add("this node is not an nms");
+      if (!model_.nodes(node).has_nms() && !model_.nodes(node).has_query_decode()) {
+        at.Add("this node is neither an nms nor a query_decode");
+      }
       return;
     }
     const GraphNode& made = graph_.nodes[*slot];
@@ -269,6 +271,8 @@ class Validator {
              ", which has no features");
     } else if (made.is_labels) {
       at.Add("this node computes labels; KIND_LABELS answers with labels of points");
+    } else if (made.is_selection) {
+      at.Add("this node selects queries; a gather has tensors of them");
     } else if (made.max_boxes > 0 || IsHeadOp(made.op)) {
       at.Add("this node computes boxes; KIND_BOXES answers with those of an nms");
     }
@@ -317,9 +321,9 @@ class Validator {
   // If the network has labels, checks that the class ids of boxes are below the labels' number of classes.
   void CheckBoxClasses() {
     if (graph_.boxes_output == kNone) return;
-    const GraphNode& nms = graph_.nodes[graph_.boxes_output];
+    const GraphNode& boxes = graph_.nodes[graph_.boxes_output];
     int largest_id = 0;
-    for (const int input : nms.inputs) {
+    for (const int input : IsDecoder(boxes.op) ? std::vector<int>{graph_.boxes_output} : boxes.inputs) {
       if (input == kNone) continue;
       const GraphOp& op = graph_.nodes[input].op;
       const auto read_ids = [&](const auto& head) {
@@ -330,12 +334,15 @@ class Validator {
         graph_.has_velocities |= center->has_velocity;
       } else if (const auto* anchors = std::get_if<AnchorHeadDecodeOp>(&op)) {
         read_ids(anchors->head);
+      } else if (const auto* queries = std::get_if<QueryDecodeOp>(&op)) {
+        read_ids(queries->head);
+        graph_.has_velocities |= queries->has_velocity;
       }
     }
     if (graph_.labels_output == kNone) {
       graph_.num_classes = largest_id + 1;
     } else if (largest_id >= graph_.num_classes) {
-      AtModel().Add("its boxes have class id ", largest_id, " (node ", Quoted(nms.name), "), its labels ",
+      AtModel().Add("its boxes have class id ", largest_id, " (node ", Quoted(boxes.name), "), its labels ",
                     graph_.num_classes, " classes");
     }
   }

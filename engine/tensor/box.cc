@@ -15,7 +15,8 @@ Box BoxOf(const float* row) {
           .height = row[kernels::kBoxHeight],
           .yaw = row[kernels::kBoxYaw],
           .velocity_x = row[kernels::kBoxVelocityX],
-          .velocity_y = row[kernels::kBoxVelocityY]};
+          .velocity_y = row[kernels::kBoxVelocityY],
+          .query = static_cast<int32_t>(row[kernels::kBoxQuery]) - 1};
 }
 
 }  // namespace voxserve

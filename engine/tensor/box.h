@@ -19,6 +19,7 @@ struct Box {
   float yaw = 0;         // angle from the cloud's x axis to the box's x axis, positive towards y, -pi to pi
   float velocity_x = 0;  // along the cloud's axes
   float velocity_y = 0;
+  int32_t query = -1;  // the number of its query among its cloud's, the best peak's 0; -1: it comes from no query
 };
 
 // Reads a row in the format of kernels/boxes/box_rows.h.

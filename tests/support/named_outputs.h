@@ -45,6 +45,7 @@ inline NamedOutput BoxesOf(const std::vector<Box>& boxes) {
     row[kernels::kBoxVelocityY] = box.velocity_y;
     row[kernels::kBoxScore] = box.score;
     row[kernels::kBoxClass] = static_cast<float>(box.class_id);
+    row[kernels::kBoxQuery] = static_cast<float>(box.query + 1);
   }
   return OutputOf(NamedOutput::kBoxes, DType::kFloat32, kernels::kBoxColumns, rows);
 }

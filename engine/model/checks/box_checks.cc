@@ -19,6 +19,7 @@ namespace {
 
 using model::v1::AnchorHeadDecode;
 using model::v1::CenterHeadDecode;
+using model::v1::QueryDecode;
 
 constexpr int kMostStride = 1024;
 
@@ -35,9 +36,9 @@ class HeadReader {
     is_ok_ = false;
   }
 
-  void ReadMaxBoxes(uint32_t max_boxes, int32_t* to) {
-    if (max_boxes < 1 || max_boxes > kernels::kMaxBoxes) {
-      Report("max_boxes is ", max_boxes, "; it must be 1 to ", kernels::kMaxBoxes);
+  void ReadMaxBoxes(uint32_t max_boxes, int32_t most, int32_t* to) {
+    if (max_boxes < 1 || max_boxes > static_cast<uint32_t>(most)) {
+      Report("max_boxes is ", max_boxes, "; it must be 1 to ", most);
     }
     *to = static_cast<int32_t>(max_boxes);
   }
@@ -48,6 +49,26 @@ class HeadReader {
       Report("score_threshold is ", threshold, "; it must be at least 0 and ", below_one ? "below" : "at most", " 1");
     }
     *to = threshold;
+  }
+
+  // Reads one value for all classes, or one for each; none leaves *to unchanged. below: the values' bound; 0 or more is
+  // allowed below it.
+  template <typename List>
+  void ReadOfClasses(const char* name, const List& values, int32_t num_classes, float below,
+                     std::array<float, kernels::kMaxHeadClasses>* to) {
+    if (values.empty() || num_classes == 0) return;
+    if (values.size() != 1 && values.size() != num_classes) {
+      Report(name, " has ", values.size(), " values; it needs 1, or ", num_classes, ", one for each class");
+      return;
+    }
+    for (int32_t k = 0; k < num_classes; ++k) {
+      const int index = values.size() == 1 ? 0 : k;
+      const float value = values.Get(index);
+      if (!(value >= 0 && value < below) && k == index) {
+        Report(name, "[", index, "] is ", value, "; it must be at least 0 and below ", below);
+      }
+      (*to)[static_cast<size_t>(k)] = value;
+    }
   }
 
   void ReadFinite(const char* name, float value, float* to) {
@@ -82,6 +103,22 @@ class HeadReader {
     for (int axis = 0; axis < 3; ++axis) ReadFinite(name, list.Get(axis), &(*to)[static_cast<size_t>(axis)]);
   }
 
+  // Reads the stride and the bounds of centres.
+  template <typename Proto, typename Head>
+  void ReadPlaces(const Proto& proto, Head* head) {
+    if (proto.stride() < 1 || proto.stride() > kMostStride) {
+      Report("stride is ", proto.stride(), "; it must be 1 to ", kMostStride);
+    }
+    head->stride = static_cast<float>(proto.stride());
+    ReadCenterBound("center_min", proto.center_min(), &head->center_min);
+    ReadCenterBound("center_max", proto.center_max(), &head->center_max);
+    for (size_t axis = 0; axis < 3 && is_ok(); ++axis) {
+      if (head->center_min[axis] <= head->center_max[axis]) continue;
+      Report("center_min[", axis, "] is ", head->center_min[axis], " and center_max[", axis, "] ",
+             head->center_max[axis], "; no centre is within");
+    }
+  }
+
  private:
   const ProblemsAt& at_;
   bool is_ok_ = true;
@@ -102,18 +139,38 @@ std::optional<kernels::CenterHead> ReadCenterHead(const CenterHeadDecode& proto,
   }
   reader.ReadClasses("class_ids", {proto.class_ids().begin(), proto.class_ids().end()}, &head.num_classes,
                      &head.class_ids);
-  if (proto.stride() < 1 || proto.stride() > kMostStride) {
-    reader.Report("stride is ", proto.stride(), "; it must be 1 to ", kMostStride);
-  }
-  head.stride = static_cast<float>(proto.stride());
+  reader.ReadPlaces(proto, &head);
   reader.ReadThreshold(proto.score_threshold(), /*below_one=*/true, &head.score_threshold);
-  reader.ReadMaxBoxes(proto.max_boxes(), &head.max_boxes);
-  reader.ReadCenterBound("center_min", proto.center_min(), &head.center_min);
-  reader.ReadCenterBound("center_max", proto.center_max(), &head.center_max);
-  for (size_t axis = 0; axis < 3 && reader.is_ok(); ++axis) {
-    if (head.center_min[axis] <= head.center_max[axis]) continue;
-    reader.Report("center_min[", axis, "] is ", head.center_min[axis], " and center_max[", axis, "] ",
-                  head.center_max[axis], "; no centre is within");
+  reader.ReadMaxBoxes(proto.max_boxes(), kernels::kMaxBoxes, &head.max_boxes);
+  return reader.is_ok() ? std::optional(head) : std::nullopt;
+}
+
+// select: null if it is not known.
+std::optional<kernels::QueryDecodeParams> ReadQueryDecode(const QueryDecode& proto, const SelectOp* select,
+                                                          const ProblemsAt& at) {
+  HeadReader reader(at);
+  kernels::QueryDecodeParams head;
+  reader.ReadClasses("class_ids", {proto.class_ids().begin(), proto.class_ids().end()}, &head.num_classes,
+                     &head.class_ids);
+  reader.ReadOfClasses("score_thresholds", proto.score_thresholds(), head.num_classes, 1, &head.score_thresholds);
+  reader.ReadOfClasses("min_rot_lengths", proto.min_rot_lengths(), head.num_classes,
+                       std::numeric_limits<float>::infinity(), &head.min_rot_lengths);
+  head.k = select == nullptr ? kernels::kMaxQueries : select->parameters.k;
+  reader.ReadMaxBoxes(proto.max_boxes(), head.k, &head.max_boxes);
+  reader.ReadPlaces(proto, &head);
+  head.bounds_bottom = proto.bounds_bottom();
+  switch (proto.height_of()) {
+    case QueryDecode::HEIGHT_CENTER:
+      head.height_of = kernels::QueryHeight::kCenter;
+      break;
+    case QueryDecode::HEIGHT_TOP:
+      head.height_of = kernels::QueryHeight::kTop;
+      break;
+    default:
+      reader.Report("height_of must be HEIGHT_CENTER or HEIGHT_TOP");
+  }
+  if (select != nullptr && reader.is_ok() && head.num_classes != select->parameters.num_classes) {
+    reader.Report("has ", head.num_classes, " class_ids; its select has ", select->parameters.num_classes, " classes");
   }
   return reader.is_ok() ? std::optional(head) : std::nullopt;
 }
@@ -166,7 +223,7 @@ std::optional<kernels::AnchorHeadParams> ReadAnchorHead(const AnchorHeadDecode& 
   reader.ReadFinite("direction_offset", proto.direction_offset(), &head.direction_offset);
   reader.ReadFinite("direction_limit_offset", proto.direction_limit_offset(), &head.direction_limit_offset);
   reader.ReadThreshold(proto.score_threshold(), /*below_one=*/false, &head.score_threshold);
-  reader.ReadMaxBoxes(proto.max_boxes(), &head.max_boxes);
+  reader.ReadMaxBoxes(proto.max_boxes(), kernels::kMaxBoxes, &head.max_boxes);
   return reader.is_ok() ? std::optional(head) : std::nullopt;
 }
 
@@ -266,7 +323,69 @@ const VoxelizeOp* RangeOfBoxes(const NodeContext& context) {
   return &voxelize;
 }
 
+// Returns true if an image of this size has a cell for every stride x stride voxels; otherwise reports a problem. what:
+// how its text begins.
+bool CoversVoxels(const char* what, const GridShape& image, const VoxelizeOp& voxelize, uint32_t stride,
+                  const ProblemsAt& at) {
+  const kernels::Axes& voxels = *voxelize.grid_shape;
+  const auto step = static_cast<int32_t>(stride);
+  const auto cells = [&](size_t axis) { return (voxels[axis] + step - 1) / step; };
+  if (image.size[0] == cells(1) && image.size[1] == cells(0)) return true;
+  at.Add(what, " ", SizeText(image), " cells; ", voxels[1], " x ", voxels[0], " voxels (y, x) at a stride of ", step,
+         " are ", cells(1), " x ", cells(0));
+  return false;
+}
+
+// Returns true if the inputs of a query_decode behind its select are rows of the select's queries; otherwise reports a
+// problem unless one was reported before. `rows` describes them in their order.
+bool AreRowsOfQueries(const NodeContext& context, const GraphNode& select, const std::vector<HeadImage>& rows) {
+  bool is_ok = true;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const GraphNode* const input = context.FeaturesInput(i + 1);
+    if (input == nullptr) {
+      is_ok = false;
+    } else if (!input->HasRowsOf(select)) {
+      context.at.Add("its ", rows[i].name, " ", Quoted(input->name), " does not have the rows of its select ",
+                     Quoted(select.name));
+      is_ok = false;
+    } else if (rows[i].channels > 0 && input->channels != rows[i].channels) {
+      context.at.Add("its ", rows[i].name, " ", Quoted(input->name), " has ", input->channels, " channels; it needs ",
+                     rows[i].channels);
+      is_ok = false;
+    }
+  }
+  return is_ok;
+}
+
 }  // namespace
+
+void CheckQueryDecode(NodeContext& context) {
+  const QueryDecode& proto = context.proto.query_decode();
+  const GraphNode* const first = context.Known(0);
+  const auto* const select = first == nullptr ? nullptr : std::get_if<SelectOp>(&first->op);
+  if (first != nullptr && select == nullptr) context.at.Add("its input ", Quoted(first->name), " is not a select");
+  const std::optional<kernels::QueryDecodeParams> read = ReadQueryDecode(proto, select, context.at);
+  QueryDecodeOp op{.head = read.value_or(kernels::QueryDecodeParams()), .has_velocity = proto.has_velocity()};
+  context.node.op = op;
+  const VoxelizeOp* const voxelize = RangeOfBoxes(context);
+  if (!read || select == nullptr) return;
+  std::vector<HeadImage> rows = {{"heatmap", read->num_classes}, {"center", 2}, {"height", 1}, {"dim", 3}, {"rot", 2}};
+  if (op.has_velocity) rows.push_back({"vel", 2});
+  if (context.node.inputs.size() != rows.size() + 1) {
+    context.at.Add("has ", context.node.inputs.size(), " inputs; ", op.has_velocity ? "with" : "without",
+                   " has_velocity it needs ", rows.size() + 1);
+    return;
+  }
+  if (!AreRowsOfQueries(context, *first, rows) || voxelize == nullptr) return;
+  const GridShape image{.dimension = 2, .size = {select->parameters.num_rows, select->parameters.num_columns, 1, 1}};
+  if (!CoversVoxels("its select reads an image of", image, *voxelize, proto.stride(), context.at)) return;
+  for (size_t axis = 0; axis < 2; ++axis) {
+    op.head.voxel_size[axis] = voxelize->voxel_size[axis];
+    op.head.range_min[axis] = voxelize->range_min[axis];
+  }
+  context.node.op = op;
+  SetBoxes(op.head.max_boxes, context.node);
+}
 
 void CheckCenterHeadDecode(NodeContext& context) {
   const CenterHeadDecode& proto = context.proto.center_head_decode();
@@ -287,14 +406,7 @@ void CheckCenterHeadDecode(NodeContext& context) {
   const std::optional<GridShape> image = HeadImages(context, images, /*may_be_sites=*/true);
   const VoxelizeOp* const voxelize = RangeOfBoxes(context);
   if (!read || !image || voxelize == nullptr) return;
-  const kernels::Axes& voxels = *voxelize->grid_shape;
-  const auto stride = static_cast<int32_t>(proto.stride());
-  const auto cells = [&](size_t axis) { return (voxels[axis] + stride - 1) / stride; };
-  if (image->size[0] != cells(1) || image->size[1] != cells(0)) {
-    context.at.Add("its images have ", SizeText(*image), " cells; ", voxels[1], " x ", voxels[0],
-                   " voxels (y, x) at a stride of ", stride, " are ", cells(1), " x ", cells(0));
-    return;
-  }
+  if (!CoversVoxels("its images have", *image, *voxelize, proto.stride(), context.at)) return;
   if (!FitsNumbers(*image, op.head.num_classes, context.at)) return;
   op.head.num_rows = image->size[0];
   op.head.num_columns = image->size[1];
@@ -352,7 +464,8 @@ void CheckNms(NodeContext& context) {
     if (input == nullptr) {
       is_ok = false;
     } else if (!IsDecoder(input->op)) {
-      context.at.Add("its input ", Quoted(input->name), " is not a center_head_decode or anchor_head_decode");
+      context.at.Add("its input ", Quoted(input->name),
+                     " is not a center_head_decode, anchor_head_decode or query_decode");
       is_ok = false;
     } else {
       const int rows = op.max_boxes_in == 0 ? input->max_boxes : std::min(input->max_boxes, op.max_boxes_in);

@@ -86,7 +86,7 @@ void CheckPointToVoxel(NodeContext& context);
 void CheckVoxelToPoint(NodeContext& context);
 void CheckDevoxelize(NodeContext& context);
 
-// ---- grid_checks.cc: dense grids, which are sites to cells and back, convolutions and pools of images
+// ---- grid_checks.cc: dense grids, which are sites to cells and back, convolutions and pools of images, constants
 
 void CheckToDense(NodeContext& context);
 void CheckToBev(NodeContext& context);
@@ -94,11 +94,18 @@ void CheckFromDense(NodeContext& context);
 void CheckConv2d(NodeContext& context);
 void CheckConvTranspose2d(NodeContext& context);
 void CheckMaxPool2d(NodeContext& context);
+void CheckConstant(NodeContext& context);
+
+// ---- query_checks.cc: queries, which are selected cells of images
+
+void CheckSelect(NodeContext& context);
+void CheckGather(NodeContext& context);
 
 // ---- box_checks.cc: heads that decode boxes, and non-maximum suppression
 
 void CheckCenterHeadDecode(NodeContext& context);
 void CheckAnchorHeadDecode(NodeContext& context);
+void CheckQueryDecode(NodeContext& context);
 void CheckNms(NodeContext& context);
 
 // ---- activation_parameters.cc

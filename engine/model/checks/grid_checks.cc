@@ -240,6 +240,28 @@ void CheckConvTranspose2d(NodeContext& context) {
                  proto.bias(), context);
 }
 
+void CheckConstant(NodeContext& context) {
+  const model::v1::Constant& proto = context.proto.constant();
+  bool is_ok = true;
+  const auto read = [&](const char* name, uint32_t size, int64_t most) {
+    if (size >= 1 && size <= most) return int64_t{size};
+    context.at.Add(name, " is ", size, "; it must be 1 to ", most);
+    is_ok = false;
+    return kUnknownSize;
+  };
+  const int64_t rows = read("rows", proto.rows(), kMaxGridValues),
+                columns = read("columns", proto.columns(), kMaxGridValues);
+  const int64_t channels = read("channels", proto.channels(), kMaxChannels);
+  SampleRowsOp op;
+  op.weight = context.ReadTensor("weight", {rows, columns, channels});
+  context.node.op = std::move(op);
+  if (!is_ok || !FitsMemory({rows, columns, 1, 1}, 2, channels, context.at)) return;
+  context.node.level = kSampleLevel;
+  context.node.grid =
+      GridShape{.dimension = 2, .size = {static_cast<int32_t>(rows), static_cast<int32_t>(columns), 1, 1}};
+  context.node.channels = static_cast<int>(channels);
+}
+
 void CheckMaxPool2d(NodeContext& context) {
   const std::optional<kernels::Conv2dGeometry> geometry = Conv2dReader(context.at).Read(context.proto.max_pool2d());
   context.node.op = MaxPool2dOp{.geometry = geometry.value_or(kernels::Conv2dGeometry())};

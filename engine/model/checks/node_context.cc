@@ -11,11 +11,12 @@ const GraphNode* NodeContext::FeaturesInput(size_t input) const {
   const GraphNode* const source = Known(input);
   if (source == nullptr) return nullptr;
   const bool is_sample = std::holds_alternative<FarthestPointSampleOp>(source->op);
-  if (!source->is_labels && !is_sample && source->max_boxes == 0) return source;
+  if (!source->is_labels && !is_sample && !source->is_selection && source->max_boxes == 0) return source;
   at.Add("its input ", Quoted(source->name),
-         is_sample           ? " is a sample of points; only voxelize reads that"
-         : source->is_labels ? " computes labels; only voxel_to_point reads those"
-                             : " computes boxes; only nms and outputs read those");
+         is_sample              ? " is a sample of points; only voxelize reads that"
+         : source->is_labels    ? " computes labels; only voxel_to_point reads those"
+         : source->is_selection ? " selects queries; only gather and query_decode read those"
+                                : " computes boxes; only nms and outputs read those");
   return nullptr;
 }
 

@@ -45,7 +45,7 @@ struct NodeContext {
   // Returns the partner; null where there is none, or its result is not known.
   const GraphNode* KnownPartner() const { return KnownNode(partner); }
   // Returns the node that this input names, if its result is features. Returns null if the result is not known. Returns
-  // null and reports a problem if the result is labels, boxes or a sample of points.
+  // null and reports a problem if the result is labels, boxes, queries or a sample of points.
   const GraphNode* FeaturesInput(size_t input) const;
   // Returns all inputs if they hold features and have the same rows. Otherwise returns an empty list, and reports a
   // problem unless an input's problem was reported before.

@@ -162,6 +162,11 @@ constexpr OperatorRow kOperators[] = {
 
     {Node::kMaxPool2D, {1, 1}, kAny, CheckMaxPool2d},
     {Node::kPointOffsets, {1, 1}, kAny, CheckPointOffsets},
+
+    {Node::kSelect, {1, 1}, kAny, CheckSelect},
+    {Node::kGather, {1, 2}, kAny, CheckGather},
+    {Node::kConstant, {0, 0}, kAny, CheckConstant},
+    {Node::kQueryDecode, {6, 7}, kAny, CheckQueryDecode},
 };
 
 }  // namespace

@@ -1,26 +1,12 @@
 #include "engine/ops/boxes/decode_boxes.h"
 
 #include "engine/base/status_macros.h"
+#include "engine/ops/boxes/image_channels.h"
 #include "engine/ops/launch.h"
-#include "engine/ops/output_collector.h"
 #include "engine/runtime/aligned_bytes.h"
 #include "kernels/core/scratch.h"
 
 namespace voxserve {
-namespace {
-
-kernels::ImageChannels ImageAt(const StepContext& context, const BufferSlice& slice) {
-  const kernels::Rows image = context.At(slice);
-  return {.data = image.data, .pitch = image.pitch};
-}
-
-// Returns the counter of boxes that are not finite; null if memory is measured without a batch.
-uint32_t* NotFiniteBoxes(const StepContext& context) {
-  return context.outputs() == nullptr ? nullptr : context.outputs()->not_finite_boxes();
-}
-
-}  // namespace
-
 kernels::CenterHeadParams DecodeCenterHeadsStep::ParamsIn(const StepContext& context) const {
   kernels::CenterHeadParams params{.num_samples = context.num_samples(),
                                    .dtype = context.At(heads_[0].images.heatmap).dtype,

@@ -69,9 +69,10 @@ TEST(CapturedOperatorsTest, ReplaysAreWhatTheirBatchesAreWithout) {
     captured_networks.insert(network.name);
   }
   if (!kCanCapture) return;
-  // Among them are rows of points, prunes, attention and orders of sites.
-  EXPECT_THAT(captured_networks, ::testing::IsSupersetOf({"sites", "points", "pruned sites", "images", "attention",
-                                                          "groups", "rows", "detector of pillars"}));
+  // Among them are rows of points, prunes, attention, orders of sites and queries.
+  EXPECT_THAT(captured_networks,
+              ::testing::IsSupersetOf({"sites", "points", "pruned sites", "images", "attention", "groups", "rows",
+                                       "detector of pillars", "detector of queries"}));
 }
 
 }  // namespace

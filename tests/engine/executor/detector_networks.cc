@@ -32,6 +32,21 @@ nodes { name: "boxes" inputs: "decoded" nms { iou_threshold: 0.2 max_boxes_in: 2
 outputs { kind: KIND_BOXES node: "boxes" })");
 }
 
+// Returns the nodes of a query_decode's branches on the rows `source`, named with this prefix, and a query_decode of
+// them.
+std::string QueryHead(const std::string& prefix, const std::string& select, const std::string& source,
+                      const std::string& parameters) {
+  std::string text, inputs = absl::StrCat("\"", select, "\"");
+  for (const auto& [branch, channels] : kBranches) {
+    const std::string name = absl::StrCat(prefix, branch);
+    absl::StrAppend(&text, "nodes { name: \"", name, "\" inputs: \"", source, "\" linear { out_channels: ", channels,
+                    " bias: true } }\n");
+    absl::StrAppend(&inputs, ", \"", name, "\"");
+  }
+  return absl::StrCat(text, "nodes { name: \"", prefix, "decoded\" inputs: [", inputs, "] query_decode { ", parameters,
+                      " class_ids: [0, 1] stride: 1 has_velocity: true } }\n");
+}
+
 }  // namespace
 
 TestModel SiteDetector() {
@@ -92,6 +107,61 @@ nodes { name: "shared" inputs: "conv" activation { function: FUNCTION_RELU } }
   weights.Weight("conv", {8, 8, 3, 3}, 72);
   for (const auto& [branch, channels] : kBranches) {
     weights.Weight(branch, {channels, 8, 1, 1}, 8).Bias(branch, channels);
+  }
+  return model;
+}
+
+TestModel QueryDetector() {
+  TestModel model;
+  model.graph =
+      absl::StrCat(R"(
+nodes { name: "voxels" voxelize { voxel_size: [0.5, 0.5, 1] rounding: ROUNDING_FLOOR origin: ORIGIN_RANGE
+                                  range_min: [0, 0, 0] range_max: [6, 5, 4] reduce: REDUCE_MEAN )",
+                   kFeatures, R"( } }
+nodes { name: "image" inputs: "voxels" to_bev {} }
+nodes { name: "conv" inputs: "image" conv2d { out_channels: 8 kernel_size: 3 padding: 1 bias: true } }
+nodes { name: "shared" inputs: "conv" activation { function: FUNCTION_RELU } }
+nodes { name: "logits" inputs: "shared" conv2d { out_channels: 2 kernel_size: 3 padding: 1 bias: true } }
+nodes { name: "best" inputs: "logits" select { k: 24 peak_kernel: 3 border: BORDER_DROP
+                                               classes_without_peak_test: [1] } }
+nodes { name: "at_best" inputs: ["shared", "best"] gather { of: OF_FEATURES } }
+nodes { name: "class" inputs: "best" gather { of: OF_CLASS } }
+nodes { name: "of_class" inputs: "class" embedding {} }
+nodes { name: "position" inputs: "best" gather { of: OF_POSITION } }
+nodes { name: "of_position" inputs: "position" linear { out_channels: 8 bias: true } }
+nodes { name: "with_class" inputs: ["at_best", "of_class"] add {} }
+nodes { name: "queries" inputs: ["with_class", "of_position"] add {} }
+nodes { name: "among" inputs: ["queries", "queries", "queries"] attention { num_heads: 2 } }
+nodes { name: "second" inputs: ["with_class", "among"] add {} }
+nodes { name: "second.norm" inputs: "second" layer_norm { affine: true } }
+nodes { name: "key.position" constant { rows: 10 columns: 12 channels: 8 } }
+nodes { name: "keys" inputs: ["shared", "key.position"] add {} }
+nodes { name: "cross" inputs: ["second.norm", "keys", "keys"] attention { num_heads: 4 } }
+nodes { name: "third" inputs: ["second.norm", "cross"] add {} }
+nodes { name: "score" inputs: "best" gather { of: OF_SCORE } }
+nodes { name: "scored" inputs: ["third", "score"] elementwise { function: FUNCTION_MULTIPLY } }
+nodes { name: "padded" inputs: "logits" select { k: 1 peak_kernel: 5 border: BORDER_PAD } }
+nodes { name: "at_padded" inputs: ["shared", "padded"] gather { of: OF_FEATURES } }
+nodes { name: "context" inputs: ["scored", "at_padded", "at_padded"] attention {} }
+nodes { name: "fourth" inputs: ["scored", "context"] add {} }
+nodes { name: "kept" inputs: "logits" select { k: 16 peak_kernel: 3 border: BORDER_KEEP } }
+nodes { name: "at_kept" inputs: ["shared", "kept"] gather { of: OF_FEATURES } }
+)",
+                   QueryHead("", "best", "fourth", "height_of: HEIGHT_CENTER max_boxes: 20 bounds_bottom: true"),
+                   QueryHead("kept.", "kept", "at_kept", R"(height_of: HEIGHT_TOP max_boxes: 16
+                                       score_thresholds: [0.05, 0.1] min_rot_lengths: 0.1)"),
+                   R"(
+nodes { name: "boxes" inputs: ["decoded", "kept.decoded"] nms { iou_threshold: 0.4 max_boxes_out: 16 } }
+outputs { kind: KIND_BOXES node: "boxes" }
+outputs { kind: KIND_TENSOR node: "fourth" name: "queries" })");
+  Weights weights(&model);
+  weights.Weight("conv", {8, 16, 3, 3}, 36).Bias("conv", 8).Weight("logits", {2, 8, 3, 3}, 36).Bias("logits", 2);
+  weights.Weight("of_class", {2, 8}, 4).Linear("of_position", 8, 2).Bias("of_position", 8).Affine("second.norm", 8);
+  weights.Weight("key.position", {10, 12, 8}, 4);
+  for (const std::string prefix : {"", "kept."}) {
+    for (const auto& [branch, channels] : kBranches) {
+      weights.Linear(prefix + branch, channels, 8).Bias(prefix + branch, channels);
+    }
   }
   return model;
 }

@@ -332,6 +332,47 @@ class GraphBuilder {
     return graph_;
   }
 
+  // Adds a select on an image of logits. parameters: peak_kernel, border, classes_without_test and k.
+  int Select(int logits, kernels::SelectPeaksParams parameters) {
+    parameters.num_rows = Grid(logits).size[0];
+    parameters.num_columns = Grid(logits).size[1];
+    parameters.num_classes = Channels(logits);
+    const int node = Add("select", {logits}, SelectOp{parameters}, kSampleLevel, kernels::kSelectionColumns);
+    graph_.nodes.back().is_selection = true;
+    graph_.nodes.back().grid = std::nullopt;
+    if (parameters.k > 1) graph_.nodes.back().grid = GridShape{.dimension = 1, .size = {parameters.k, 1, 1, 1}};
+    return node;
+  }
+  // image: the node that is read, with kFeatures alone.
+  int Gather(kernels::GatherOf of, int select, int image = -1) {
+    const bool reads_image = of == kernels::GatherOf::kFeatures;
+    const int node = Add("gather", reads_image ? std::vector<int>{image, select} : std::vector<int>{select},
+                         GatherOp{of}, kSampleLevel,
+                         reads_image                          ? Channels(image)
+                         : of == kernels::GatherOf::kPosition ? 2
+                                                              : 1);
+    graph_.nodes.back().grid = graph_.nodes[static_cast<size_t>(select)].grid;
+    return node;
+  }
+  // Adds an image of the size of another node's.
+  int Constant(int image, int channels) {
+    const kernels::Axes size = Grid(image).size;
+    const int node =
+        Add("constant", {}, SampleRowsOp{RandomTensor({size[0], size[1], channels})}, kSampleLevel, channels);
+    graph_.nodes.back().grid = Grid(image);
+    return node;
+  }
+  // rows: heatmap, center, height, dim, rot and, for boxes with velocities, vel. Fills in k and the classes' number.
+  int QueryDecode(int select, const std::vector<int>& rows, kernels::QueryDecodeParams head) {
+    const auto& selected = std::get<SelectOp>(graph_.nodes[static_cast<size_t>(select)].op).parameters;
+    head.k = selected.k;
+    head.num_classes = selected.num_classes;
+    std::vector<int> inputs = {select};
+    inputs.insert(inputs.end(), rows.begin(), rows.end());
+    return AddBoxes("query_decode", inputs, QueryDecodeOp{.head = head, .has_velocity = rows.size() > 5},
+                    head.max_boxes);
+  }
+
   // CenterHead and AnchorHead add a decoder that makes boxes of `images`, which must all have the same size. They fill
   // in the head's num_rows and num_columns. AnchorHead also fills in range_max, the extent of the voxels' grid.
   int CenterHead(const std::vector<int>& images, kernels::CenterHead head) {

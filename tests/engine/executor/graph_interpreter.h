@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tests/engine/executor/graph_builder.h"
+#include "tests/engine/executor/query_definitions.h"
 #include "tests/engine/executor/random_points.h"
 #include "tests/engine/executor/row_definitions.h"
 #include "tests/support/curve_formulas.h"
@@ -129,6 +130,10 @@ class Interpreter {
       return sites;
     }
     if (const auto* conv = std::get_if<Conv2dOp>(&node.op)) return ConvolveImage(*conv, node, in);
+    if (const auto* select = std::get_if<SelectOp>(&node.op)) return SelectQueries(*select, in);
+    if (const auto* gather = std::get_if<GatherOp>(&node.op)) {
+      return GatherQueries(gather->of, in, Evaluate(node.inputs.back()));
+    }
     if (std::holds_alternative<CropOp>(node.op) || std::holds_alternative<PruneOp>(node.op)) {
       Values out = Sites(node.level);
       for (auto& [site, row] : out) row = in.at(site);

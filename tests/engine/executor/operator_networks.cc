@@ -524,7 +524,8 @@ std::vector<OperatorNetwork> OperatorNetworks() {
           {"groups", OfGroups()},
           {"rows", RowNetwork()},
           {"detector of sites", SiteDetector()},
-          {"detector of pillars", PillarDetector()}};
+          {"detector of pillars", PillarDetector()},
+          {"detector of queries", QueryDetector()}};
 }
 
 }  // namespace voxserve

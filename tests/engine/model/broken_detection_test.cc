@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
                                   {"model.textproto: its boxes have class id 3 (node \"kept\"), its labels 3 classes"}},
                       BrokenModel{"OutputOfUnsuppressedBoxes",
                                   Center("node: \"kept\"", "node: \"boxes\""),
-                                  {"output \"boxes\": this node is not an nms"}}),
+                                  {"output \"boxes\": this node is neither an nms nor a query_decode"}}),
     CaseName);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -329,15 +329,17 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"kept\": max_boxes_in is 4097; it must be 0 to 4096"}},
         BrokenModel{
             "NoneOut", Center("max_boxes_out: 5", ""), {"node \"kept\": max_boxes_out is 0; it must be 1 to 4096"}},
-        BrokenModel{"OfAnImage",
-                    Center("inputs: [\"boxes\"]", "inputs: [\"boxes\", \"two\"]"),
-                    {"node \"kept\": its input \"two\" is not a center_head_decode or anchor_head_decode"}},
-        BrokenModel{"OfAnNms",
-                    [](TestModel& model) {
-                      Center("", "")(model);
-                      model.graph += "nodes { name: \"again\" inputs: \"kept\" nms { max_boxes_out: 5 } }";
-                    },
-                    {"node \"again\": its input \"kept\" is not a center_head_decode or anchor_head_decode"}}),
+        BrokenModel{
+            "OfAnImage",
+            Center("inputs: [\"boxes\"]", "inputs: [\"boxes\", \"two\"]"),
+            {"node \"kept\": its input \"two\" is not a center_head_decode, anchor_head_decode or query_decode"}},
+        BrokenModel{
+            "OfAnNms",
+            [](TestModel& model) {
+              Center("", "")(model);
+              model.graph += "nodes { name: \"again\" inputs: \"kept\" nms { max_boxes_out: 5 } }";
+            },
+            {"node \"again\": its input \"kept\" is not a center_head_decode, anchor_head_decode or query_decode"}}),
     CaseName);
 
 INSTANTIATE_TEST_SUITE_P(Voxelize, BrokenDetectionTest,
