@@ -160,6 +160,7 @@ void EncodeDetections(const InferResult& result, const NamedOutput& boxes, v1::D
     out.set_yaw(box.yaw);
     out.set_velocity_x(box.velocity_x);
     out.set_velocity_y(box.velocity_y);
+    if (box.query >= 0) out.set_query(static_cast<uint32_t>(box.query));
     const auto id = static_cast<size_t>(box.class_id);
     if (id < result.class_names.size()) out.set_class_name(result.class_names[id]);
   }

@@ -3,6 +3,7 @@
 // Detections is the answer of a model with boxes to a point cloud.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ struct Box {
   float yaw = 0;         // angle of the box's x axis, from the cloud's x axis towards y, -pi to pi
   float velocity_x = 0;  // in the cloud's axes; 0 if the model has no velocities (ModelVersion.has_velocities)
   float velocity_y = 0;
+  // From a model that decodes boxes from queries: the number of the box's query, 0 for the cloud's best peak. It is the
+  // row of the box in the model's tensors of queries.
+  std::optional<uint32_t> query = std::nullopt;
 };
 
 struct Detections : Answer {

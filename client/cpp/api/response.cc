@@ -195,7 +195,8 @@ absl::StatusOr<Detections> FromResponse<Detections>(v1::InferResponse response, 
                             .height = box.height(),
                             .yaw = box.yaw(),
                             .velocity_x = box.velocity_x(),
-                            .velocity_y = box.velocity_y()});
+                            .velocity_y = box.velocity_y(),
+                            .query = box.has_query() ? std::optional(box.query()) : std::nullopt});
   }
   TakeAnswer(&response, start, &result);
   return result;

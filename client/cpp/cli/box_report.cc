@@ -32,15 +32,19 @@ std::string FormatBoxes(const std::vector<Box>& boxes, const std::vector<v1::Cla
                         const Terminal& terminal) {
   if (boxes.empty()) return "";
   const absl::string_view indent = terminal.out_color ? "  " : "";
-  std::string text = absl::StrFormat("\n  %s%-16s %6s %8s %8s %8s %6s %6s %6s %6s %6s\n", indent, "box", "score", "x m",
-                                     "y m", "z m", "long", "wide", "high", "yaw", "m/s");
+  const bool have_queries =
+      std::any_of(boxes.begin(), boxes.end(), [](const Box& box) { return box.query.has_value(); });
+  std::string text =
+      absl::StrFormat("\n  %s%-16s %6s %8s %8s %8s %6s %6s %6s %6s %6s%s\n", indent, "box", "score", "x m", "y m",
+                      "z m", "long", "wide", "high", "yaw", "m/s", have_queries ? "  query" : "");
   const std::vector<const Box*> sorted = SurestFirst(boxes);
   for (size_t i = 0; i < std::min(sorted.size(), kMaxRows); ++i) {
     const Box& box = *sorted[i];
-    absl::StrAppendFormat(&text, "  %s%-16s %6.2f %8.2f %8.2f %8.2f %6.2f %6.2f %6.2f %6.0f %6.1f\n",
+    const std::string query = box.query ? absl::StrFormat(" %6d", *box.query) : "";
+    absl::StrAppendFormat(&text, "  %s%-16s %6.2f %8.2f %8.2f %8.2f %6.2f %6.2f %6.2f %6.0f %6.1f%s\n",
                           Swatch(RgbOf(box, classes), terminal), NameOf(box, classes), box.score, box.x, box.y, box.z,
                           box.length, box.width, box.height, box.yaw * kDegrees,
-                          std::hypot(box.velocity_x, box.velocity_y));
+                          std::hypot(box.velocity_x, box.velocity_y), query);
   }
   if (boxes.size() > kMaxRows) {
     absl::StrAppend(&text, "  ", boxes.size() - kMaxRows, " more; use --json or --save for all\n");

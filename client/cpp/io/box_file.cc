@@ -1,5 +1,6 @@
 #include "client/cpp/io/box_file.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <iterator>
@@ -29,6 +30,11 @@ constexpr std::array<Number, 10> kNumbers = {{{"score", &Box::score},
                                               {"velocity_x", &Box::velocity_x},
                                               {"velocity_y", &Box::velocity_y}}};
 
+bool HaveQueries(const std::vector<Box>& boxes) {
+  return std::any_of(boxes.begin(), boxes.end(), [](const Box& box) { return box.query.has_value(); });
+}
+int32_t QueryOf(const Box& box) { return box.query ? static_cast<int32_t>(*box.query) : -1; }
+
 // Returns the shortest decimal number that converts back to this float32.
 std::string Decimal(float value) {
   char text[32];
@@ -44,10 +50,12 @@ std::string CsvText(const std::string& text) {
 std::string ToCsv(const std::vector<Box>& boxes) {
   std::string text = "class_id,class_name";
   for (const Number& number : kNumbers) absl::StrAppend(&text, ",", number.name);
-  absl::StrAppend(&text, "\n");
+  const bool have_queries = HaveQueries(boxes);
+  absl::StrAppend(&text, have_queries ? ",query\n" : "\n");
   for (const Box& box : boxes) {
     absl::StrAppend(&text, box.class_id, ",", CsvText(box.class_name));
     for (const Number& number : kNumbers) absl::StrAppend(&text, ",", Decimal(box.*number.value));
+    if (have_queries) absl::StrAppend(&text, ",", QueryOf(box));
     absl::StrAppend(&text, "\n");
   }
   return text;
@@ -56,12 +64,16 @@ std::string ToCsv(const std::vector<Box>& boxes) {
 std::string ToNpy(const std::vector<Box>& boxes) {
   std::string dtype = "[('class_id', '<u4')";
   for (const Number& number : kNumbers) absl::StrAppend(&dtype, ", ('", number.name, "', '<f4')");
+  const bool have_queries = HaveQueries(boxes);
+  if (have_queries) absl::StrAppend(&dtype, ", ('query', '<i4')");
   std::string contents = MakeNpyHeader(absl::StrCat(dtype, "]"), {boxes.size()});
   for (const Box& box : boxes) {
     contents.append(reinterpret_cast<const char*>(&box.class_id), sizeof(box.class_id));
     for (const Number& number : kNumbers) {
       contents.append(reinterpret_cast<const char*>(&(box.*number.value)), sizeof(float));
     }
+    const int32_t query = QueryOf(box);
+    if (have_queries) contents.append(reinterpret_cast<const char*>(&query), sizeof(query));
   }
   return contents;
 }
@@ -75,10 +87,12 @@ bool IsBoxFile(const std::string& path) {
 
 nlohmann::ordered_json JsonOf(const std::vector<Box>& boxes) {
   auto list = nlohmann::ordered_json::array();
+  const bool have_queries = HaveQueries(boxes);
   for (const Box& box : boxes) {
     nlohmann::ordered_json& one =
         list.emplace_back(nlohmann::ordered_json{{"class_id", box.class_id}, {"class_name", box.class_name}});
     for (const Number& number : kNumbers) one[number.name] = std::stod(Decimal(box.*number.value));
+    if (have_queries) one["query"] = QueryOf(box);
   }
   return list;
 }

@@ -2,11 +2,11 @@
 
 // WriteBoxes writes boxes to a file, one row or object per box, in the order of the answer. The fields are those of
 // Box: class_id, class_name, score, x, y, z, length, width, height (metres), yaw (radians), velocity_x, velocity_y
-// (metres per second).
+// (metres per second). If a box comes from a query, query is the last field, and -1 for a box without a query.
 //
 //   .json    an array of objects
 //   .csv     a line with the names of the fields, then one line per box
-//   .npy     NumPy, structured array [num_boxes]: class_id uint32, the others float32; no class_name
+//   .npy     NumPy, structured array [num_boxes]: class_id uint32, query int32, the others float32; no class_name
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
 import numpy as np
+import numpy.typing as npt
 
 from voxserve import errors, feature_warning, wire
 from voxserve.farthest_points import FarthestPoints
@@ -91,7 +93,13 @@ def read_detections(response: wire.InferResponse, asked: Asked) -> Detections:
         scores=numbers[:, 9].copy(),
         class_ids=np.array([b.class_id for b in boxes], np.uint32),
         names=tuple(b.class_name for b in boxes),
+        queries=_queries(boxes),
     )
+
+
+def _queries(boxes: Sequence[wire.Box]) -> npt.NDArray[np.int32] | None:
+    queries = np.array([b.query if b.HasField("query") else -1 for b in boxes], np.int32)
+    return queries if (queries >= 0).any() else None
 
 
 def read_tensors(response: wire.InferResponse, asked: Asked) -> Tensors:

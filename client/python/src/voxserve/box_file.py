@@ -1,6 +1,7 @@
 """Writes the boxes of Detections to files, one record per box, in the order of Detections.boxes.
 
-.json    an array of objects: class_id, class_name, score, x, y, z, length, width, height, yaw, velocity_x, velocity_y
+.json    an array of objects: class_id, class_name, score, x, y, z, length, width, height, yaw, velocity_x, velocity_y,
+         and if there are queries, query
 .csv     a first line with the same names, then a line per box
 .npy     NumPy, the structured array [N] that Detections.structured returns; it has no class_name
 """
@@ -31,7 +32,10 @@ def records(detections: Detections) -> list[dict[str, Any]]:
     rows = []
     for values, name in zip(detections.structured(), detections.names, strict=True):
         numbers = {field: float(str(values[field])) for field in BOX_DTYPE.names[1:]}
-        rows.append({"class_id": int(values["class_id"]), "class_name": name, **numbers})
+        row = {"class_id": int(values["class_id"]), "class_name": name, **numbers}
+        if detections.queries is not None:
+            row["query"] = int(values["query"])
+        rows.append(row)
     return rows
 
 
@@ -53,7 +57,7 @@ def write(path: str | os.PathLike[str], detections: Detections) -> None:
 
 def _csv(detections: Detections) -> str:
     text = io.StringIO()
-    names = BOX_DTYPE.names
+    names = detections.structured().dtype.names or ()
     writer = csv.DictWriter(text, [names[0], "class_name", *names[1:]], lineterminator="\n")
     writer.writeheader()
     writer.writerows(records(detections))

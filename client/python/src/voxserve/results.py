@@ -88,19 +88,25 @@ class Detections(Answer):
     scores: npt.NDArray[np.float32]  # [N], 0 to 1
     class_ids: npt.NDArray[np.uint32]  # [N]
     names: tuple[str, ...]  # [N] the name of each box's class; "" if the model's configuration does not name it
+    # [N] from a model that decodes boxes from queries: the number of each box's query, 0 for the cloud's best peak, or
+    # -1. It is the row of the box in the model's tensors of queries. None if no box comes from a query.
+    queries: npt.NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         return len(self.boxes)
 
     def structured(self) -> npt.NDArray[np.void]:
         """Returns the boxes as a structured array [N] of BOX_DTYPE: class_id, score, x, y, z, length, width, height,
-        yaw, velocity_x, velocity_y. It does not hold the names.
+        yaw, velocity_x, velocity_y, and if there are queries, query (int32). It does not hold the names.
         """
-        records = np.empty(len(self), BOX_DTYPE)
+        dtype = BOX_DTYPE if self.queries is None else np.dtype([*BOX_DTYPE.descr, ("query", "<i4")])
+        records = np.empty(len(self), dtype)
         columns = np.concatenate([self.scores[:, None], self.boxes, self.velocities], axis=1)
         records["class_id"] = self.class_ids
         for i, name in enumerate(BOX_DTYPE.names[1:]):
             records[name] = columns[:, i]
+        if self.queries is not None:
+            records["query"] = self.queries
         return records
 
 

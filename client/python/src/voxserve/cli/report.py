@@ -111,12 +111,13 @@ def format_boxes(found: Detections, classes: Sequence[ClassInfo]) -> str:
     if not len(found):
         return ""
     text = f"\n  {'box':<16} {'score':>6} {'x m':>8} {'y m':>8} {'z m':>8} {'long':>6} {'wide':>6} {'high':>6} "
-    text += f"{'yaw':>6} {'m/s':>6}\n"
+    text += f"{'yaw':>6} {'m/s':>6}" + ("\n" if found.queries is None else f" {'query':>6}\n")
     for i in surest_first(found)[:_MAX_BOX_ROWS]:
         x, y, z, length, width, height, yaw = found.boxes[i].tolist()
         text += f"  {name_of(found, i, classes):<16} "
         text += f"{found.scores[i]:>6.2f} {x:>8.2f} {y:>8.2f} {z:>8.2f} {length:>6.2f} {width:>6.2f} {height:>6.2f} "
-        text += f"{math.degrees(yaw):>6.0f} {math.hypot(*found.velocities[i].tolist()):>6.1f}\n"
+        text += f"{math.degrees(yaw):>6.0f} {math.hypot(*found.velocities[i].tolist()):>6.1f}"
+        text += "\n" if found.queries is None else f" {found.queries[i]:>6}\n"
     if len(found) > _MAX_BOX_ROWS:
         text += f"  {len(found) - _MAX_BOX_ROWS} more; --json and --save have all\n"
     return text
