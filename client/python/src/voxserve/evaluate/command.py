@@ -26,7 +26,7 @@ from voxserve.cli.connection import connect
 from voxserve.cli.infer import advise, warn_of_new_names
 from voxserve.cli.progress import Progress
 from voxserve.client import Client
-from voxserve.evaluate import classes, segmentation
+from voxserve.evaluate import classes, pairs, segmentation
 from voxserve.evaluate.classes import ClassMatch
 from voxserve.evaluate.detection import Bins, Detection
 from voxserve.evaluate.layouts import LAYOUTS, open_dataset
@@ -42,22 +42,29 @@ Measures a model on a labelled data set: mIoU of labels; mAP of boxes by nuScene
 4 m) and by KITTI's (rotated overlap, 40 recall points); by class and by distance, with the latency of the requests.
 The folder's layout is recognised: SemanticKITTI, KITTI's object detection, nuScenes (lidarseg and detection), PandaSet.
 Classes are matched by their names, and by coarser names (a Pickup Truck is a truck), or as --classes says.
+
+With two files, or two folders, it compares the classification of the same points (LAS, LAZ, PLY, PCD, Feather, Parquet)
+and asks no server: IoU, precision, recall and confusion.
 """
 _EXAMPLES = """\
 examples:
   python -m voxserve.evaluate semantic-kitti/ --model minkunet --frames 08 --save report.json
   python -m voxserve.evaluate kitti/training --model second --frames ImageSets/val.txt
   python -m voxserve.evaluate nuscenes/ --model centerpoint --sweeps 10
+  python -m voxserve.evaluate labelled.laz truth.laz --ignore 0,1
   python -m voxserve.evaluate pandaset/002 --model centerpoint --frames 60-79 --min_points 5
 """
 
 
 def main(arguments_: Sequence[str] | None = None) -> int:
     """Runs the command and returns the exit status."""
-    options = _parser().parse_args(arguments_)
+    parser = _parser()
+    options = parser.parse_args(arguments_)
+    if bool(options.truth) == bool(options.model):
+        parser.error("a data set needs --model; a file and its TRUTH need none")
     try:
-        report = evaluate(options)
-        print(format_report(report), end="", flush=True)
+        report = evaluate_pairs(options) if options.truth else evaluate(options)
+        print((pairs.format_report if options.truth else format_report)(report), end="", flush=True)
         if options.save:
             with new_file(options.save) as file:
                 file.write((json.dumps(report, indent=1) + "\n").encode())
@@ -71,6 +78,14 @@ def main(arguments_: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def evaluate_pairs(options: argparse.Namespace) -> dict[str, Any]:
+    """Compares labelled files with others of the same points, and returns the report. Raises OSError or ValueError."""
+    chosen = classes.read_choice(options.classes) if options.classes else None
+    return pairs.evaluate(
+        options.dataset, options.truth, options.found_field, options.truth_field, options.ignore, chosen
+    )
 
 
 def evaluate(options: argparse.Namespace) -> dict[str, Any]:
@@ -322,20 +337,20 @@ class _Run:
         return {
             "unit": self._options.unit,
             "count": int(scores.points.sum()),
-            "mIoU": _known(scores.mean_iou),
-            "accuracy": _known(scores.accuracy),
+            "mIoU": segmentation.known(scores.mean_iou),
+            "accuracy": segmentation.known(scores.accuracy),
             "classes": [
-                {"name": names[class_id], "count": int(scores.points[row]), "iou": _known(scores.ious[row])}
+                {"name": names[class_id], "count": int(scores.points[row]), "iou": segmentation.known(scores.ious[row])}
                 for row, class_id in enumerate(labels.ids)
             ],
             "by_distance": [
                 {
                     "from": low,
-                    "to": _known(high),
+                    "to": segmentation.known(high),
                     "count": int(part.points.sum()),
-                    "mIoU": _known(part.mean_iou),
-                    "accuracy": _known(part.accuracy),
-                    "classes": [_known(iou) for iou in part.ious],
+                    "mIoU": segmentation.known(part.mean_iou),
+                    "accuracy": segmentation.known(part.accuracy),
+                    "classes": [segmentation.known(iou) for iou in part.ious],
                 }
                 for (low, high), part in zip(self._bins, near, strict=True)
             ],
@@ -361,10 +376,6 @@ def _bins(edges: Sequence[float]) -> Bins:
     return list(zip((0.0, *edges), (*edges, float("inf")), strict=True)) if edges else []
 
 
-def _known(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
-
-
 def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
     values = 1e3 * np.array(seconds)
     return {"p50": float(np.percentile(values, 50)), "p99": float(np.percentile(values, 99))}
@@ -380,6 +391,13 @@ def _edges(text: str) -> tuple[float, ...]:
     return edges
 
 
+def _codes(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise argparse.ArgumentTypeError(f"is '{text}', must be codes such as 0,1")
+    return tuple(map(int, parts))
+
+
 def _metres(text: str) -> float:
     return arguments.positive(text, "a number of metres")
 
@@ -393,8 +411,9 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("dataset", metavar="DATASET", help="the folder of the labelled data set")
-    add("--model", required=True, metavar="NAME", help="the model to measure")
+    add("dataset", metavar="DATASET|FOUND", help="the folder of the labelled data set; or a labelled file or folder")
+    add("truth", nargs="?", default="", metavar="TRUTH", help="a file of the same points, or a folder of such files")
+    add("--model", default="", metavar="NAME", help="the model to measure on a data set")
     add("--version", type=arguments.count(1), default=0, metavar="N", help="the model's version (default: the newest)")
     add("--layout", choices=tuple(LAYOUTS), default="", help="the layout of the folder, if it is not recognised")
     add(
@@ -446,6 +465,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="up to N requests are in flight at once (default 1)",
     )
+    add("--found_field", default="", metavar="NAME", help="the column of FOUND's codes (default: classification)")
+    add("--truth_field", default="", metavar="NAME", help="the column of TRUTH's codes (default: classification)")
+    add("--ignore", type=_codes, default=(), metavar="CODE,...", help="codes of TRUTH that do not count")
     add("--save", default="", metavar="FILE", help="writes the report as JSON")
     arguments.add_connection(parser, 60)
     return parser

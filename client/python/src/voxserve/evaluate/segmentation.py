@@ -29,6 +29,8 @@ class Scores:
 
     # [classes] intersection over union, 0 to 1; NaN for a class that neither the truth nor the model has.
     ious: npt.NDArray[np.float64]
+    precisions: npt.NDArray[np.float64]  # [classes] the part of the points with this label that are right
+    recalls: npt.NDArray[np.float64]  # [classes] the part of the points of this true class that have its label
     points: Counts  # [classes] the number of points whose true class it is
     mean_iou: float  # the mean of `ious` without NaN
     accuracy: float  # the part of all points whose label is right
@@ -42,10 +44,20 @@ def scores(counts: Counts, judged: npt.NDArray[np.bool_] | None = None) -> Score
     size = len(counts)
     agreeing = np.diag(counts[:, :size]).astype(np.float64)
     points = counts.sum(axis=1)
-    union = points + counts[:, :size].sum(axis=0) - agreeing
-    ious = np.divide(agreeing, union, out=np.full(size, np.nan), where=union > 0)
+    found = counts[:, :size].sum(axis=0)
+    ious, precisions, recalls = (
+        np.divide(agreeing, of, out=np.full(size, np.nan), where=of > 0)
+        for of in (points + found - agreeing, found, points)
+    )
     if judged is not None:
-        ious[~judged] = np.nan
+        for values in (ious, precisions, recalls):
+            values[~judged] = np.nan
     mean = float(np.nanmean(ious)) if np.isfinite(ious).any() else float("nan")
     total = int(points.sum())
-    return Scores(ious, points, mean, float(agreeing.sum() / total) if total else float("nan"))
+    accuracy = float(agreeing.sum() / total) if total else float("nan")
+    return Scores(ious, precisions, recalls, points, mean, accuracy)
+
+
+def known(value: float) -> float | None:
+    """Returns a number for JSON: None for NaN and infinity."""
+    return float(value) if np.isfinite(value) else None

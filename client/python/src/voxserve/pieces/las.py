@@ -94,6 +94,8 @@ class LasReader(PieceReader):
         )
 
     def _pieces(self, num_points: int) -> Iterator[Piece]:
+        if not self.contents.num_points:  # lazrs seeks in no empty file
+            return
         self._reader.seek(0)
         for record in self._reader.chunk_iterator(num_points):
             yield _piece(record, self.header)
