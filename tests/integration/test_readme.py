@@ -39,6 +39,7 @@ MAX_LINES = {
     "client/python/NETWORKS.md": 199,
     "client/python/OPERATORS.md": 199,
     "client/python/DRIVES.md": 199,
+    "client/python/MAPS.md": 199,
     "tests/README.md": 199,
     "tests/bench/README.md": 199,
     "tests/golden/README.md": 199,

@@ -23,7 +23,7 @@ _POLL_SECONDS = 0.2
 _INFER = """\
 Reads scans, sends them to the server, and prints how many points each class has, or the boxes that were found (of a
 model with both, the boxes), and the time of each stage. Reads KITTI .bin (float32 x, y, z, intensity), nuScenes
-.pcd.bin (intensity 0..255 and ring), PCD (ascii, binary, binary_compressed), PLY and NPY ([N, C] or structured);
+.pcd.bin (intensity 0..255 and ring), PCD, PLY, NPY ([N, C] or structured), LAS, LAZ, E57, Feather and Parquet;
 --fields describes any other layout.
 
 A folder means the scans in it and below it. Several are in flight at once. Failures are listed at the end and make the
