@@ -22,7 +22,7 @@ void EmitCenterHeads(const std::vector<int>& decoders, StepEmitter& emitter) {
   std::vector<DecodeCenterHeadsStep::Head> heads;
   for (const int node : decoders) {
     const auto& op = std::get<CenterHeadDecodeOp>(emitter.Node(node).op);
-    const auto image = [&](size_t input) { return emitter.UseNodeBuffer(emitter.Node(node).inputs[input]); };
+    const auto image = [&](size_t input) { return emitter.UseBufferFor(node, emitter.Node(node).inputs[input]); };
     heads.push_back({.parameters = op.head,
                      .images = {.heatmap = image(0),
                                 .center = image(1),
@@ -44,9 +44,9 @@ void EmitAnchorHead(const AnchorHeadDecodeOp& op, int node, StepEmitter& emitter
   const std::vector<int>& images = emitter.Node(node).inputs;
   emitter.Push(emitter.layers().LayerOf(node), std::make_unique<DecodeAnchorHeadStep>(DecodeAnchorHeadStep::Options{
                                                    .parameters = op.head,
-                                                   .scores = emitter.UseNodeBuffer(images[0]),
-                                                   .residuals = emitter.UseNodeBuffer(images[1]),
-                                                   .directions = emitter.UseNodeBuffer(images[2]),
+                                                   .scores = emitter.UseBufferFor(node, images[0]),
+                                                   .residuals = emitter.UseBufferFor(node, images[1]),
+                                                   .directions = emitter.UseBufferFor(node, images[2]),
                                                    .out = emitter.UseNodeBuffer(node)}));
 }
 

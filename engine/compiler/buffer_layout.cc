@@ -39,7 +39,7 @@ void BufferLayout::PlaceConcats() {
       Layer& input = layers_.At(layers_.LayerOf(node));
       // The voxelize kernel writes its rows' padding, so it needs a whole buffer.
       if (input.stored_in < 0 && !std::holds_alternative<VoxelizeOp>(layers_.FirstNode(input).op) &&
-          layers_.Node(node).HasRowsOf(concat)) {
+          DTypeOf(input) == dtype_ && layers_.Node(node).HasRowsOf(concat)) {
         input.stored_in = index;
         input.column = column;
       }

@@ -29,13 +29,26 @@ bool Layers::IsMadeByAnswer(int node) const {
 
 bool Layers::StaysFloat32(const Layer& layer) const {
   const std::vector<int>& readers = ReadersOf(layer);
-  return std::all_of(readers.begin(), readers.end(), [&](int reader) {
-    // A select only compares its scores, so they may stay float32.
-    if (std::holds_alternative<SelectOp>(Node(reader).op)) return true;
-    // Those of a prune may too; its first input is a feature like any other.
-    if (std::holds_alternative<PruneOp>(Node(reader).op)) return Node(reader).inputs[0] != layer.result_node;
-    return IsHead(reader) && (decodes_floats_ || !IsDecoder(Node(reader).op));
-  });
+  return IsPosition(layer.result_node) || std::all_of(readers.begin(), readers.end(), [&](int reader) {
+           return ReadsFloat32(reader, layer.result_node);
+         });
+}
+
+bool Layers::IsPosition(int node) const {
+  const GraphOp& op = Node(node).op;
+  return std::holds_alternative<SitePositionOp>(op) ||
+         (std::holds_alternative<PoolOp>(op) && IsPosition(Node(node).inputs[0]));
+}
+
+bool Layers::ReadsFloat32(int reader, int node) const {
+  const GraphOp& op = Node(reader).op;
+  // A select only compares its scores, so they may stay float32. Those of a prune may too; its first input is a feature
+  // like any other.
+  if (std::holds_alternative<SelectOp>(op)) return true;
+  if (std::holds_alternative<PruneOp>(op)) return Node(reader).inputs[0] != node;
+  if (std::holds_alternative<RotaryOp>(op)) return true;
+  if (std::holds_alternative<PoolOp>(op)) return IsPosition(node);
+  return IsHead(reader) && (decodes_floats_ || !IsDecoder(op));
 }
 
 bool Layers::DecodersReadAlone() const {

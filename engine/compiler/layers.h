@@ -79,10 +79,17 @@ class Layers {
   // True for a voxel_to_point that no node reads. It has neither buffer nor step: the output step copies voxels' rows
   // to points.
   bool IsMadeByAnswer(int node) const;
-  // Returns true if the layer's values are float32 whatever type the features have. They are if every node that reads
-  // them belongs to the head, or is a select or a prune that reads them as scores; that includes an output that no node
-  // reads. If another node also reads an image of a decoder, or rows of queries of one, none of them stays float32.
+  // Returns true for positions of sites: the result of a site_position, or of a pool of positions.
+  bool IsPosition(int node) const;
+  // Returns true if the layer's values are float32 whatever type the features have. They are if they are positions, or
+  // if all nodes that read them read float32; that includes an output that no node reads.
   bool StaysFloat32(const Layer& layer) const;
+  // Returns true if `reader` can read the values of its input `node` as float32 whatever type the features have. So can
+  // - the head; but if another node also reads an image of a decoder, or rows of queries of one, no decoder can,
+  // - a select, and a prune that reads scores,
+  // - a rotary, which rotates before it rounds,
+  // - a pool that reads positions.
+  bool ReadsFloat32(int reader, int node) const;
   bool IsOutput(int node) const;  // true if an output has the node's values
 
   void Append(Layer layer) { layers_.push_back(std::move(layer)); }

@@ -16,6 +16,7 @@
 #include "engine/ops/image/max_pool2d.h"
 #include "engine/ops/image/to_dense.h"
 #include "engine/ops/points/point_features.h"
+#include "engine/ops/points/site_position.h"
 #include "engine/ops/points/voxelize.h"
 #include "engine/ops/rows/attention.h"
 #include "engine/ops/rows/broadcast.h"
@@ -25,6 +26,7 @@
 #include "engine/ops/rows/group_attention.h"
 #include "engine/ops/rows/pool.h"
 #include "engine/ops/rows/prelu.h"
+#include "engine/ops/rows/rotary.h"
 #include "engine/ops/rows/row_norm.h"
 #include "engine/ops/rows/sample_norm.h"
 #include "engine/ops/rows/sample_rows.h"
@@ -63,6 +65,8 @@ struct InputsRead {
     return node.inputs.size();
   }
   size_t operator()(const OneOf<SampleRowsOp, AttentionOp> auto&) const { return node.inputs.size(); }
+  size_t operator()(const RotaryOp&) const { return node.inputs.size(); }
+  size_t operator()(const SitePositionOp&) const { return 0; }
   size_t operator()(const OfRows auto&) const { return node.inputs.size(); }
   size_t operator()(const OfQueries auto&) const { return node.inputs.size(); }
 };
@@ -119,6 +123,7 @@ struct Beginning {
     layer.has_epilogue = op.kind == kernels::RowNorm::kLayerNorm;
   }
   void operator()(const OneOf<ElementwiseOp, PReluOp, EmbeddingOp> auto&) const { layer.has_epilogue = false; }
+  void operator()(const OneOf<RotaryOp, SitePositionOp> auto&) const { layer.has_epilogue = false; }
   void operator()(const OfQueries auto&) const { layer.has_epilogue = false; }
 };
 
@@ -156,6 +161,7 @@ struct Absorption {
   bool operator()(const OfQueries auto&) const { return false; }
 
   bool operator()(const OneOf<SampleRowsOp, AttentionOp, GroupsOp, SiteCoordinatesOp> auto&) const { return false; }
+  bool operator()(const OneOf<RotaryOp, SitePositionOp> auto&) const { return false; }
 
   // Returns true if no addition and no activation has been fused into the layer yet, and the layer itself is no
   // addition of tensors on different sites (is_union).
@@ -314,6 +320,25 @@ struct Emission {
     Push(std::make_unique<SiteCoordinatesStep>(node().level, op.parameters, emitter.UseBuffer(index)));
   }
 
+  void operator()(const RotaryOp& op) const {
+    const bool has_positions = node().inputs.size() > 1;
+    if (!has_positions) emitter.AddKeyLevel(node().level);
+    Push(std::make_unique<RotaryStep>(
+        RotaryStep::Options{.in = emitter.UseInputBuffer(index, 0),
+                            .out = emitter.UseBuffer(index),
+                            .positions = has_positions ? emitter.UseInputBuffer(index, 1) : BufferSlice(),
+                            .dimension = emitter.graph().dimension,
+                            .num_heads = op.num_heads,
+                            .base = op.base}));
+  }
+  void operator()(const SitePositionOp& op) const {
+    Push(std::make_unique<SitePositionStep>(SitePositionStep::Options{.out = emitter.UseBuffer(index),
+                                                                      .is_mean = op.is_mean,
+                                                                      .is_from_minimum = op.is_from_minimum,
+                                                                      .scale = op.scale,
+                                                                      .shift = op.shift}));
+  }
+
   void operator()(const PointFeaturesOp&) const {
     Push(std::make_unique<PointFeaturesStep>(emitter.UseBuffer(index), emitter.graph().dimension));
   }
@@ -424,6 +449,7 @@ bool AbsorbNode(int node, const Layers& layers, Layer& layer) {
 
 void EmitLayer(int layer, StepEmitter& emitter) {
   if (emitter.At(layer).is_shortcut) return;
+  emitter.ConvertPositions(emitter.At(layer));
   std::visit(Emission{emitter, layer}, emitter.FirstNode(emitter.At(layer)).op);
 }
 

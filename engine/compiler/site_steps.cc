@@ -25,7 +25,7 @@ void EmitConcatCopies(const ConcatOp& op, int index, StepEmitter& emitter) {
     const Layer& input = emitter.At(emitter.layers().LayerOf(node));
     const int32_t channels = emitter.Node(node).channels;
     if (input.stored_in != index || input.column != column) {
-      ScaleShiftStep::Options copy{.in = emitter.UseNodeBuffer(node), .out = emitter.UseBuffer(index)};
+      ScaleShiftStep::Options copy{.in = emitter.UseInputBuffer(index, i), .out = emitter.UseBuffer(index)};
       copy.out.column += column;
       copy.out.channels = channels;
       if (emitter.Node(node).HasRowsOf(concat)) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/compiler/operators.h"
 #include "engine/ops/boxes/box_output.h"
 #include "engine/ops/points/devoxelize.h"
 #include "engine/ops/points/point_output.h"
@@ -89,7 +90,7 @@ FusedEpilogue StepEmitter::TakeEpilogue(int index) {
   Layer& layer = At(index);
   CountWeights(index, layer.bias);
   FusedEpilogue epilogue{.bias = std::move(layer.bias)};
-  if (layer.residual >= 0) epilogue.residual = UseBuffer(layer.residual);
+  if (layer.residual >= 0) epilogue.residual = UseFeatures(layer.residual);
   if (layer.activation) epilogue.activation = *layer.activation;
   return epilogue;
 }
@@ -102,7 +103,7 @@ void StepEmitter::CountWeights(int layer, const std::vector<float>& values) {
 
 BufferSlice StepEmitter::WeightsOf(int position_level, int level, const Layer& reader) {
   const auto [found, is_new] = weights_of_.try_emplace({position_level, level});
-  InterpolationWeights& made = found->second;
+  SharedValue& made = found->second;
   if (is_new) {
     const VoxelizeOp& voxelize = graph_.voxelize_op();
     const bool is_of_points = position_level == kPointLevel;
@@ -121,10 +122,53 @@ BufferSlice StepEmitter::WeightsOf(int position_level, int level, const Layer& r
     PushFor(reader, std::make_unique<InterpolationWeightsStep>(options));
     made.step = program_.steps.back().get();
   }
-  made.step->is_for_all |= reader.is_for_all;
-  made.step->is_for_scores |= reader.is_for_scores;
-  made.step->for_tensors |= reader.for_tensors;
+  made.AddReader(reader);
   return made.slice;
+}
+
+void StepEmitter::SharedValue::AddReader(const Layer& reader) const {
+  step->is_for_all |= reader.is_for_all;
+  step->is_for_scores |= reader.is_for_scores;
+  step->for_tensors |= reader.for_tensors;
+}
+
+void StepEmitter::ConvertPositions(const Layer& layer) {
+  const GraphNode& node = FirstNode(layer);
+  for (size_t i = 0; i < NumInputsRead(node); ++i) {
+    if (!layers_.ReadsFloat32(layer.first_node, node.inputs[i]))
+      ConvertPosition(layers_.LayerOf(node.inputs[i]), layer);
+  }
+  if (layer.residual >= 0) ConvertPosition(layer.residual, layer);
+  if (layer.shortcut >= 0) ConvertPosition(layers_.LayerOf(FirstNode(At(layer.shortcut)).inputs[0]), layer);
+}
+
+bool StepEmitter::IsConverted(int layer) const {
+  return target_.dtype != DType::kFloat32 && layers_.IsPosition(layers_.At(layer).result_node);
+}
+
+void StepEmitter::ConvertPosition(int layer, const Layer& reader) {
+  if (!IsConverted(layer)) return;
+  const auto [found, is_new] = converted_.try_emplace(layer);
+  SharedValue& made = found->second;
+  if (is_new) {
+    const BufferSlice in = UseBuffer(layer);
+    Buffer buffer = program_.buffers[static_cast<size_t>(in.buffer)];
+    buffer.dtype = target_.dtype;
+    buffer.channels = in.channels;
+    made.slice = buffers_.Add(buffer);
+    PushFor(reader,
+            std::make_unique<ScaleShiftStep>(ScaleShiftStep::Options{.in = in, .out = buffers_.UseBuffer(made.slice)}));
+    made.step = program_.steps.back().get();
+  }
+  made.AddReader(reader);
+}
+
+BufferSlice StepEmitter::UseFeatures(int layer) {
+  return IsConverted(layer) ? buffers_.UseBuffer(converted_.at(layer).slice) : UseBuffer(layer);
+}
+
+BufferSlice StepEmitter::UseBufferFor(int reader, int node) {
+  return layers_.ReadsFloat32(reader, node) ? UseNodeBuffer(node) : UseFeatures(layers_.LayerOf(node));
 }
 
 void StepEmitter::AddLevel(int level, std::vector<int>& levels) {

@@ -39,12 +39,20 @@ class StepEmitter {
     return *graph_.levels.levels()[static_cast<size_t>(level)].spatial_shape;
   }
 
+  // Appends the steps that convert positions (Layers::IsPosition) to the features' type, for those of the layer's
+  // inputs that it does not read as float32. EmitLayer calls it first, since the life of a buffer is a range of steps.
+  void ConvertPositions(const Layer& layer);
+
   // Each returns where the value of a layer, or of a node's layer, lies, and extends the life of its buffer to the step
   // that is pushed next.
   BufferSlice UseBuffer(int layer) { return buffers_.UseBuffer(layer); }
   BufferSlice UseNodeBuffer(int node) { return buffers_.UseBuffer(layers_.LayerOf(node)); }
-  // Does the same as UseBuffer, for an input of the layer's first node.
-  BufferSlice UseInputBuffer(int layer, size_t input = 0) { return UseNodeBuffer(FirstNode(At(layer)).inputs[input]); }
+  // Does the same as UseNodeBuffer, for a node that `reader` reads: positions are converted if it needs that.
+  BufferSlice UseBufferFor(int reader, int node);
+  // Does the same as UseBufferFor, for an input of the layer's first node.
+  BufferSlice UseInputBuffer(int layer, size_t input = 0) {
+    return UseBufferFor(At(layer).first_node, FirstNode(At(layer)).inputs[input]);
+  }
 
   // Appends a step of the layer.
   void Push(int layer, std::unique_ptr<Step> step) { PushFor(At(layer), std::move(step)); }
@@ -91,18 +99,26 @@ class StepEmitter {
   BufferSlice TouchOutput(const Layer& reader, int node);
   static void AddLevel(int level, std::vector<int>& levels);
 
-  // The weights of one level's sites at some positions.
-  struct InterpolationWeights {
+  // A value that belongs to no layer and that several layers read.
+  struct SharedValue {
     BufferSlice slice;
-    Step* step = nullptr;  // the step that computes them
+    Step* step = nullptr;  // the step that computes it
+
+    // Lets the step run in every batch in which the reader runs.
+    void AddReader(const Layer& reader) const;
   };
+
+  bool IsConverted(int layer) const;
+  void ConvertPosition(int layer, const Layer& reader);
+  BufferSlice UseFeatures(int layer);
 
   const Graph& graph_;
   const CompileTarget& target_;
   Layers& layers_;
   BufferLayout& buffers_;
   Program& program_;
-  std::map<std::pair<int, int>, InterpolationWeights> weights_of_;  // by positions' level and level
+  std::map<std::pair<int, int>, SharedValue> weights_of_;  // by positions' level and level
+  std::map<int, SharedValue> converted_;                   // by layer: its positions in the features' type
   std::vector<int> sample_levels_;
 };
 

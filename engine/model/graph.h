@@ -293,6 +293,23 @@ struct SiteCoordinatesOp {
   kernels::SiteCoordinatesParams parameters;  // scale and shift
 };
 
+// Rotates pairs of channels by angles that grow with the rows' positions (kernels/rows/rotary.h). Inputs: a tensor on
+// sites, then the positions of these sites, one channel per axis; without the second input the positions are the sites'
+// coordinates.
+struct RotaryOp {
+  int num_heads = 1;  // divides the channels into heads of a multiple of 2 * dimension channels
+  float base = 0;     // > 0
+};
+
+// Gives each voxel a position, one channel per axis (kernels/image/voxel_positions.h). Input: the voxelize node. The
+// result, and a pool of it, are float32 whatever type the features have (Layers::IsPosition).
+struct SitePositionOp {
+  bool is_mean = false;          // true: the mean of the voxel's points; false: its first point
+  bool is_from_minimum = false;  // true: the sample's minimum is subtracted first
+  std::array<float, kernels::kMaxDimension> scale = {1, 1, 1, 1};
+  std::array<float, kernels::kMaxDimension> shift = {0, 0, 0, 0};
+};
+
 // Copies the sites of a level with a spatial shape to the cells of GraphNode::grid.
 struct ToDenseOp {
   bool is_from_above = false;  // to_bev: the result is an image, with the last axis folded into its channels
@@ -365,6 +382,8 @@ using GraphOp =
                  ElementwiseOp, RowNormOp, PReluOp, EmbeddingOp, SiteCoordinatesOp,
                  // Attention within samples and groups.
                  SampleRowsOp, AttentionOp, GroupsOp,
+                 // Positions of sites.
+                 RotaryOp, SitePositionOp,
                  // Queries.
                  SelectOp, GatherOp, QueryDecodeOp>;
 

@@ -6,12 +6,14 @@
 #include "engine/base/quoted.h"
 #include "engine/model/checks/checks.h"
 #include "kernels/rows/attention.h"
+#include "kernels/rows/rotary.h"
 
 namespace voxserve {
 namespace {
 
 constexpr uint32_t kMaxSampleRows = 4096;
 constexpr uint32_t kMaxHeads = 64;
+static_assert(kernels::kMaxAttentionHeadChannels <= kernels::kMaxRotaryHeadChannels);
 
 // Returns the number of heads. If there are too many, reports a problem and returns 0.
 int ReadHeads(uint32_t num_heads, const ProblemsAt& at) {
@@ -91,6 +93,39 @@ void CheckSampleRows(NodeContext& context) {
   context.node.level = kSampleLevel;
   context.node.channels = static_cast<int>(channels);
   if (num_rows > 1) context.node.grid = GridShape{.dimension = 1, .size = {static_cast<int32_t>(num_rows), 1, 1, 1}};
+}
+
+void CheckRotary(NodeContext& context) {
+  const model::v1::Rotary& proto = context.proto.rotary();
+  const RotaryOp op{.num_heads = ReadHeads(proto.num_heads(), context.at), .base = proto.base()};
+  context.node.op = op;
+  if (!std::isfinite(op.base) || op.base <= 0) {
+    context.at.Add("base is ", op.base, "; it must be finite and above 0");
+  }
+  const GraphNode* const input = context.FeaturesInput(0);
+  if (context.node.inputs.size() > 1) {
+    const GraphNode* const positions = context.FeaturesInput(1);
+    if (positions == nullptr || input == nullptr) return;
+    if (!positions->HasRowsOf(*input)) {
+      context.at.Add("its positions ", Quoted(positions->name), " and its rows ", Quoted(input->name),
+                     " are not on the same sites");
+      return;
+    }
+    if (positions->channels != context.graph.dimension) {
+      context.at.Add("its positions ", Quoted(positions->name), " have ", positions->channels,
+                     " channels; they need one for each of the ", context.graph.dimension, " axes");
+      return;
+    }
+  }
+  if (op.num_heads == 0 || input == nullptr || !CutsIntoHeads(*input, op.num_heads, context.at)) return;
+  const int channels = input->channels / op.num_heads, multiple = 2 * context.graph.dimension;
+  if (channels % multiple != 0) {
+    context.at.Add("each of its heads has ", channels, " channels of ", Quoted(input->name),
+                   "; they must be a multiple of ", multiple, ", a pair for each axis");
+    return;
+  }
+  context.node.TakeRowsOf(*input);
+  context.node.channels = input->channels;
 }
 
 void CheckAttention(NodeContext& context) {

@@ -64,15 +64,22 @@ void CheckL2Norm(NodeContext& context);
 void CheckPRelu(NodeContext& context);
 void CheckEmbedding(NodeContext& context);
 
+// Copies one value per axis to `to`, or leaves it as it is if there are no values. Reports any other number of values,
+// and values that are not finite.
+void ReadAxisValues(const char* name, const google::protobuf::RepeatedField<float>& values, float* to,
+                    const NodeContext& context);
+
 // ---- norm_checks.cc: norms that use each sample's own statistics
 
 void CheckInstanceNorm(NodeContext& context);
 void CheckGroupNorm(NodeContext& context);
 
-// ---- attention_checks.cc: attention within samples or groups, and the learned rows that such a network may begin with
+// ---- attention_checks.cc: attention within samples or groups, the rotation of its queries and keys by their positions,
+// and the learned rows that such a network may begin with
 
 void CheckSampleRows(NodeContext& context);
 void CheckAttention(NodeContext& context);
+void CheckRotary(NodeContext& context);
 
 // ---- groups_checks.cc: groups of sites along a curve
 
@@ -82,6 +89,7 @@ void CheckGroups(NodeContext& context);
 
 void CheckPointFeatures(NodeContext& context);
 void CheckPointOffsets(NodeContext& context);
+void CheckSitePosition(NodeContext& context);
 void CheckPointToVoxel(NodeContext& context);
 void CheckVoxelToPoint(NodeContext& context);
 void CheckDevoxelize(NodeContext& context);

@@ -159,6 +159,8 @@ constexpr OperatorRow kOperators[] = {
     {Node::kSampleRows, {0, 0}, kAny, CheckSampleRows},
     {Node::kAttention, {3, 3}, kAny, CheckAttention},
     {Node::kGroups, {1, 1}, kSites, CheckGroups},
+    {Node::kRotary, {1, 2}, kSites, CheckRotary},
+    {Node::kSitePosition, {1, 1}, kAny, CheckSitePosition},
 
     {Node::kMaxPool2D, {1, 1}, kAny, CheckMaxPool2d},
     {Node::kPointOffsets, {1, 1}, kAny, CheckPointOffsets},

@@ -117,6 +117,21 @@ void CheckPointOffsets(NodeContext& context) {
   if (is_ok) context.node.channels = context.graph.dimension;
 }
 
+void CheckSitePosition(NodeContext& context) {
+  using model::v1::SitePosition;
+  const SitePosition& proto = context.proto.site_position();
+  SitePositionOp op{.is_mean = proto.of() == SitePosition::OF_MEAN_POINT, .is_from_minimum = proto.from_minimum()};
+  if (!op.is_mean && proto.of() != SitePosition::OF_FIRST_POINT) {
+    context.at.Add("of must be OF_FIRST_POINT or OF_MEAN_POINT");
+  }
+  ReadAxisValues("scale", proto.scale(), op.scale.data(), context);
+  ReadAxisValues("shift", proto.shift(), op.shift.data(), context);
+  context.node.op = op;
+  const GraphNode* const voxelize = context.Known(0);
+  if (!IsVoxelize(context, 0, "") || voxelize == nullptr) return;
+  context.node.channels = context.graph.dimension;
+}
+
 void CheckPointToVoxel(NodeContext& context) {
   const model::v1::PointToVoxel& proto = context.proto.point_to_voxel();
   const std::optional<kernels::PoolReduce> reduce = ReadReduce(proto.reduce(), context.at);

@@ -60,8 +60,15 @@ std::optional<kernels::RowNorm> KindOf(model::v1::RowReduce::Function function) 
   }
 }
 
-// Copies one value per axis to `to`, or leaves it as it is if there are no values. Reports any other number of values,
-// and values that are not finite.
+// Gives the node the rows and the number of channels of its input.
+void TakeRowsAndChannels(const GraphNode* input, NodeContext& context) {
+  if (input == nullptr) return;
+  context.node.TakeRowsOf(*input);
+  context.node.channels = input->channels;
+}
+
+}  // namespace
+
 void ReadAxisValues(const char* name, const google::protobuf::RepeatedField<float>& values, float* to,
                     const NodeContext& context) {
   if (values.empty()) return;
@@ -75,15 +82,6 @@ void ReadAxisValues(const char* name, const google::protobuf::RepeatedField<floa
     *to++ = value;
   }
 }
-
-// Gives the node the rows and the number of channels of its input.
-void TakeRowsAndChannels(const GraphNode* input, NodeContext& context) {
-  if (input == nullptr) return;
-  context.node.TakeRowsOf(*input);
-  context.node.channels = input->channels;
-}
-
-}  // namespace
 
 void CheckMultiply(NodeContext& context) {
   context.node.op = ElementwiseOp();

@@ -71,8 +71,8 @@ TEST(CapturedOperatorsTest, ReplaysAreWhatTheirBatchesAreWithout) {
   if (!kCanCapture) return;
   // Among them are rows of points, prunes, attention, orders of sites and queries.
   EXPECT_THAT(captured_networks,
-              ::testing::IsSupersetOf({"sites", "points", "pruned sites", "images", "attention", "groups", "rows",
-                                       "detector of pillars", "detector of queries"}));
+              ::testing::IsSupersetOf({"sites", "points", "pruned sites", "images", "attention", "groups", "positions",
+                                       "rows", "detector of pillars", "detector of queries"}));
 }
 
 }  // namespace

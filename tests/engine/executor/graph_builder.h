@@ -139,6 +139,13 @@ class GraphBuilder {
                AttentionOp{.num_heads = num_heads, .scale = scale, .groups_of = groups}, Level(queries),
                Channels(values));
   }
+  // positions: a node on the same sites, or -1 for the sites' coordinates.
+  int Rotary(int input, int num_heads, float base, int positions = -1) {
+    std::vector<int> inputs = {input};
+    if (positions >= 0) inputs.push_back(positions);
+    return Add("rotary", std::move(inputs), RotaryOp{num_heads, base}, Level(input), Channels(input));
+  }
+  int SitePosition(const SitePositionOp& op) { return Add("position", {0}, op, kFine, graph_.dimension); }
   // If num_groups is 0, the norm is an instance norm.
   int SampleNorm(int input, int num_groups, bool affine) {
     const int channels = Channels(input);

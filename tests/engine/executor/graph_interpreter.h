@@ -79,6 +79,7 @@ class Interpreter {
       return out;
     }
     if (const auto* rows = std::get_if<SampleRowsOp>(&node.op)) return RowsOfASample(*rows, node);
+    if (const auto* position = std::get_if<SitePositionOp>(&node.op)) return SitePositions(*position);
     const Values in = Evaluate(node.inputs[0]);
     if (const auto* attention = std::get_if<AttentionOp>(&node.op)) {
       if (attention->groups_of >= 0) {
@@ -150,6 +151,10 @@ class Interpreter {
         for (size_t c = 0; c < row.size(); ++c) row[c] += other[c];
       } else if (const auto* elementwise = std::get_if<ElementwiseOp>(&node.op)) {
         row = CombineRows(*elementwise, row, Evaluate(node.inputs[1]).at(site));
+      } else if (const auto* rotary = std::get_if<RotaryOp>(&node.op)) {
+        std::vector<double> position(site.begin(), site.begin() + graph_.dimension);
+        if (node.inputs.size() > 1) position = Evaluate(node.inputs[1]).at(site);
+        row = RotateRow(*rotary, position, row);
       } else if (const auto* coordinates = std::get_if<SiteCoordinatesOp>(&node.op)) {
         row.clear();
         for (size_t axis = 0; axis < site.size(); ++axis) {
@@ -169,6 +174,32 @@ class Interpreter {
           const std::vector<double> other = Evaluate(node.inputs[i]).at(site);
           row.insert(row.end(), other.begin(), other.end());
         }
+      }
+    }
+    return out;
+  }
+
+  // Returns the position of each voxel's first point, or the mean of its points' positions.
+  Values SitePositions(const SitePositionOp& op) const {
+    const auto dimension = static_cast<size_t>(graph_.dimension);
+    Values out;
+    std::map<Site, double> counts;
+    std::vector<double> minimum(dimension, op.is_from_minimum ? std::numeric_limits<double>::infinity() : 0);
+    for (size_t i = 0; i < points_.size(); ++i) {
+      if (!sites_[i]) continue;
+      std::vector<double>& sum = out[*sites_[i]];
+      sum.resize(dimension);
+      double& count = counts[*sites_[i]];
+      for (size_t axis = 0; axis < dimension; ++axis) {
+        if (count == 0 || op.is_mean) sum[axis] += points_[i][axis];
+        minimum[axis] = std::min(minimum[axis], points_[i][axis]);
+      }
+      count += count == 0 || op.is_mean ? 1 : 0;
+    }
+    for (auto& [site, row] : out) {
+      for (size_t axis = 0; axis < dimension; ++axis) {
+        const double origin = op.is_from_minimum ? minimum[axis] : 0;
+        row[axis] = (row[axis] / counts[site] - origin) * op.scale[axis] + op.shift[axis];
       }
     }
     return out;

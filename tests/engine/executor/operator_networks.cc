@@ -10,6 +10,7 @@
 #include "kernels/core/epilogue.h"
 #include "tests/engine/executor/detector_networks.h"
 #include "tests/engine/executor/operator_weights.h"
+#include "tests/engine/executor/position_network.h"
 
 namespace voxserve {
 namespace {
@@ -522,6 +523,7 @@ std::vector<OperatorNetwork> OperatorNetworks() {
           {"four axes", OfFourAxes()},
           {"attention", OfAttention()},
           {"groups", OfGroups()},
+          {"positions", PositionNetwork()},
           {"rows", RowNetwork()},
           {"detector of sites", SiteDetector()},
           {"detector of pillars", PillarDetector()},

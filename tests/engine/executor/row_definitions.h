@@ -184,6 +184,21 @@ inline Values AttendInGroups(const AttentionOp& op, const GroupsOp& groups, cons
   return out;
 }
 
+// Returns the row after a rotation of its pairs of channels by its position, one value per axis.
+inline std::vector<double> RotateRow(const RotaryOp& op, const std::vector<double>& position,
+                                     const std::vector<double>& row) {
+  const size_t head = row.size() / static_cast<size_t>(op.num_heads), chunk = head / position.size(), pairs = chunk / 2;
+  std::vector<double> out(row.size());
+  for (size_t c = 0; c < row.size(); ++c) {
+    const size_t axis = c % head / chunk, in_chunk = c % chunk, j = in_chunk % pairs;
+    const double angle =
+        position[axis] * std::pow(double{op.base}, -static_cast<double>(j) / static_cast<double>(pairs));
+    out[c] = row[c] * std::cos(angle);
+    out[c] += in_chunk < pairs ? -row[c + pairs] * std::sin(angle) : row[c - pairs] * std::sin(angle);
+  }
+  return out;
+}
+
 // Returns the rows of a sample after a group norm or instance norm: each group of channels is normalized over all
 // sites.
 inline Values NormalizeSample(const SampleNormOp& norm, const Values& in) {

@@ -129,5 +129,68 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"attention\": its input \"best\" computes labels; only voxel_to_point reads those"}}),
     CaseName);
 
+// Adds a node "wide" of 12 channels on the voxels, "positions" of them, and a node "rotary" with these inputs.
+std::function<void(TestModel&)> Rotary(const std::string& inputs, const std::string& parameters) {
+  return [=](TestModel& model) {
+    model.weights["wide.weight"] = FilledTensor({12, 4});
+    Append(
+        absl::StrCat("nodes { name: \"wide\" inputs: \"relu\" linear { out_channels: 12 } }"
+                     "nodes { name: \"positions\" inputs: \"voxels\" site_position { of: OF_MEAN_POINT } }"
+                     "nodes { name: \"rotary\" inputs: [",
+                     inputs, "] rotary { ", parameters, " } }"))(model);
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rotary, BrokenAttentionTest,
+    ::testing::Values(
+        BrokenModel{"NoBase", Rotary("\"wide\"", ""), {"node \"rotary\": base is 0; it must be finite and above 0"}},
+        BrokenModel{"BaseBelowZero",
+                    Rotary("\"wide\", \"positions\"", "base: -10"),
+                    {"node \"rotary\": base is -10; it must be finite and above 0"}},
+        BrokenModel{"BaseIsNan",
+                    Rotary("\"wide\"", "base: nan"),
+                    {"node \"rotary\": base is nan; it must be finite and above 0"}},
+        BrokenModel{"BaseIsInfinite",
+                    Rotary("\"wide\"", "base: inf"),
+                    {"node \"rotary\": base is inf; it must be finite and above 0"}},
+        BrokenModel{"TooManyHeads",
+                    Rotary("\"wide\"", "base: 10 num_heads: 65"),
+                    {"node \"rotary\": num_heads is 65; it must be 1 to 64"}},
+        BrokenModel{"HeadsDoNotDivide",
+                    Rotary("\"wide\"", "base: 10 num_heads: 5"),
+                    {"node \"rotary\": num_heads is 5, which does not divide the 12 channels of \"wide\""}},
+        BrokenModel{"NoPairForEachAxis",
+                    Rotary("\"wide\"", "base: 10 num_heads: 4"),
+                    {"node \"rotary\": each of its heads has 3 channels of \"wide\"; they must be a multiple of 6, a "
+                     "pair for each axis"}},
+        BrokenModel{"TooManyChannelsOfAHead",
+                    [](TestModel& model) {
+                      Append(
+                          "nodes { name: \"wider\" inputs: \"relu\" linear { out_channels: 258 } }"
+                          "nodes { name: \"next\" inputs: \"wider\" rotary { base: 10 } }")(model);
+                      model.weights["wider.weight"] = FilledTensor({258, 4});
+                    },
+                    {"node \"next\": each of its heads has 258 channels of \"wider\"; at most 256 are possible"}},
+        BrokenModel{"ThreeInputs",
+                    Rotary("\"wide\", \"positions\", \"positions\"", "base: 10"),
+                    {"node \"rotary\": has 3 inputs; it needs 1 to 2"}},
+        BrokenModel{"PositionsOfOtherSites",
+                    Rotary("\"down\", \"positions\"", "base: 10"),
+                    {"node \"rotary\": its positions \"positions\" and its rows \"down\" are not on the same sites"}},
+        BrokenModel{"PositionsOfOtherChannels",
+                    Rotary("\"wide\", \"relu\"", "base: 10"),
+                    {"node \"rotary\": its positions \"relu\" have 4 channels; they need one for each of the 3 axes"}},
+        BrokenModel{"RowsOfSamples",
+                    [](TestModel& model) {
+                      Tokens(1, 12, {1, 12})(model);
+                      Append("nodes { name: \"next\" inputs: \"tokens\" rotary { base: 10 } }")(model);
+                    },
+                    {"node \"next\": its input \"tokens\" has one row per sample; it needs sites"}},
+        BrokenModel{"OfLabels",
+                    Append("nodes { name: \"next\" inputs: \"best\" rotary { base: 10 } }"),
+                    {"node \"next\": its input \"best\" computes labels; only voxel_to_point reads those"}}),
+    CaseName);
+
 }  // namespace
 }  // namespace voxserve::broken_attention_test

@@ -255,5 +255,32 @@ TEST(PointUnitsTest, TooFarFromAVoxel) {
                                      "node \"to\": sites_of \"far4\" has a unit too far from a voxel's"));
 }
 
+// Adds a node "position" that reads `input`.
+std::function<void(TestModel&)> Position(const std::string& input, const std::string& parameters) {
+  return Append(
+      absl::StrCat("nodes { name: \"position\" inputs: \"", input, "\" site_position { ", parameters, " } }"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    SitePosition, BrokenPointsTest,
+    ::testing::Values(BrokenModel{"NoPoint",
+                                  Position("voxels", "scale: [1, 1, 1]"),
+                                  {"node \"position\": of must be OF_FIRST_POINT or OF_MEAN_POINT"}},
+                      BrokenModel{"PositionOfOtherSites",
+                                  Position("relu", "of: OF_MEAN_POINT"),
+                                  {"node \"position\": its input \"relu\" is not the voxelize"}},
+                      BrokenModel{"NoInputOfPosition",
+                                  Append("nodes { name: \"position\" site_position { of: OF_FIRST_POINT } }"),
+                                  {"node \"position\": has 0 inputs; it needs 1"}},
+                      BrokenModel{
+                          "ScaleOfTwoAxes",
+                          Position("voxels", "of: OF_FIRST_POINT scale: [1, 2]"),
+                          {"node \"position\": scale has 2 values; it needs one for each of the 3 axes, or none"}},
+                      BrokenModel{"ShiftIsNotFinite",
+                                  Position("voxels", "of: OF_FIRST_POINT shift: [0, inf, nan]"),
+                                  {"node \"position\": shift has the value inf; it must be finite",
+                                   "node \"position\": shift has the value nan; it must be finite"}}),
+    CaseName);
+
 }  // namespace
 }  // namespace voxserve::broken_points_test
