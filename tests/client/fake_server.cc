@@ -384,6 +384,7 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
       box.set_yaw(request.model() == "crooked" ? std::nanf("") : 0.5f);
       box.set_velocity_x(3);
       box.set_velocity_y(4);
+      if (i == 2) box.set_query(9);
     }
   }
 

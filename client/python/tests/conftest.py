@@ -277,6 +277,8 @@ def add_boxes(response: Any, num_points: int) -> None:
         box = response.detections.boxes.add(class_id=1 - i % 2, class_name="" if i == 1 else ("car", "road")[i % 2])
         box.score, box.x, box.y, box.z, box.length, box.width, box.height = 1 / (1 + i), i, -i, 0.5, 4, 2, 1.5
         box.yaw, box.velocity_x, box.velocity_y = 0.25, 3, 4
+        if i == 1:
+            box.query = 9
 
 
 def add_warning(response: Any) -> None:

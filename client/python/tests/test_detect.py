@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,6 +117,8 @@ def test_frames_of_a_stream_have_what_the_model_has(client: Any, server: FakeSer
     assert [len(result.detections) for result in results[:3]] == [0, 1, 2]
     assert [result.segmentation is None for result in results] == [True, False, True, True]
     assert results[2].detections.names == ("car", "")
+    assert results[1].detections.queries is None
+    assert results[2].detections.queries.tolist() == [-1, 9]
     assert results[2].detections.round_trip > 0
     assert error_of(results[3]).reason == "MALFORMED_RESPONSE"
     assert results[3].detections is None
@@ -169,6 +172,18 @@ def test_npy(tmp_path: Path) -> None:
     assert records["class_id"].tolist() == [3, 0]
     np.testing.assert_array_equal(records["y"], np.float32([-20.25, 0]))
     np.testing.assert_array_equal(records["velocity_x"], FOUND.velocities[:, 0])
+
+
+def test_queries_are_the_last_field(tmp_path: Path) -> None:
+    found = dataclasses.replace(FOUND, queries=np.array([-1, 70], np.int32))
+    for name in ("a.csv", "a.json", "a.npy"):
+        box_file.write(tmp_path / name, found)
+    rows = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
+    assert (list(rows[0])[-1], rows[0]["query"], rows[1]["query"]) == ("query", "-1", "70")
+    assert [row["query"] for row in json.loads((tmp_path / "a.json").read_text())] == [-1, 70]
+    assert np.load(tmp_path / "a.npy")["query"].tolist() == [-1, 70]
+    lines = format_boxes(found, ()).splitlines()
+    assert (lines[1].split()[-1], lines[2].split()[-1], lines[3].split()[-1]) == ("query", "-1", "70")
 
 
 def test_other_extensions_are_refused(tmp_path: Path) -> None:

@@ -77,6 +77,8 @@ TEST_P(DetectTest, GivesTheBoxesInTheirOrder) {
   EXPECT_EQ(box.yaw, 0.5);
   EXPECT_EQ(box.velocity_x, 3);
   EXPECT_EQ(box.velocity_y, 4);
+  EXPECT_EQ(box.query, 9u);
+  EXPECT_EQ(result->boxes[0].query, std::nullopt);
   EXPECT_EQ(result->model, "detector");
   EXPECT_EQ(result->version, 2);
   EXPECT_EQ(result->counts.invalid(), 1u);

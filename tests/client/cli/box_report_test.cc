@@ -44,6 +44,15 @@ TEST(BoxReportTest, SaysItAllInPlainText) {
   for (const char c : text) EXPECT_GE(c, '\n');  // no colours, no Unicode
 }
 
+TEST(BoxReportTest, QueriesAreTheLastColumnWhereABoxHasOne) {
+  ScanReport report = Report(2);
+  EXPECT_THAT(FormatReport(report, {}, Terminal()), Not(HasSubstr("query")));
+  (*report.boxes)[1].query = 70;
+  const std::string text = FormatReport(report, {}, Terminal());
+  EXPECT_THAT(text, HasSubstr("m/s  query\n"));
+  EXPECT_THAT(text, ContainsRegex("car +0.88 [^\n]* 5.0\n[^\n]* 5.0 +70\n"));
+}
+
 TEST(BoxReportTest, LongListsEnd) {
   EXPECT_THAT(FormatReport(Report(20), {}, Terminal()), Not(HasSubstr(" more")));
   EXPECT_THAT(FormatReport(Report(23), {}, Terminal()), HasSubstr("  3 more; use --json or --save for all"));

@@ -62,6 +62,26 @@ TEST(BoxFileTest, NpyIsStructured) {
   EXPECT_EQ(contents.substr(header->data_offset, 12), BytesOf<uint32_t>({3}) + BytesOf<float>({0.9f, 1.5f}));
 }
 
+TEST(BoxFileTest, QueriesAreTheLastFieldWhereABoxHasOne) {
+  TemporaryFolder folder;
+  std::vector<Box> boxes = kBoxes;
+  boxes[1].query = 70;
+  for (const char* name : {"/q.csv", "/q.json", "/q.npy"}) ASSERT_TRUE(WriteBoxes(folder.path() + name, boxes).ok());
+  EXPECT_EQ(folder.Read("q.csv"),
+            "class_id,class_name,score,x,y,z,length,width,height,yaw,velocity_x,velocity_y,query\n"
+            "3,\"car, \"\"parked\"\"\",0.9,1.5,-20.25,0.1,4,2,1.5,-3.14159,1e-07,-8,-1\n"
+            "0,,0,0,0,0,0,0,0,0,0,0,70\n");
+  const nlohmann::json json = nlohmann::json::parse(folder.Read("q.json"));
+  EXPECT_EQ(json[0]["query"], -1);
+  EXPECT_EQ(json[1]["query"], 70);
+  const std::string contents = folder.Read("q.npy");
+  const auto header = ReadNpyHeader(contents);
+  ASSERT_TRUE(header.ok()) << header.status();
+  EXPECT_EQ(header->item_bytes, 48u);
+  EXPECT_EQ(header->fields.back().name, "query");
+  EXPECT_EQ(contents.substr(contents.size() - 4), BytesOf<int32_t>({70}));
+}
+
 TEST(BoxFileTest, WritesNoBoxesToo) {
   TemporaryFolder folder;
   for (const char* name : {"/a.npy", "/a.csv", "/a.json"}) EXPECT_TRUE(WriteBoxes(folder.path() + name, {}).ok());

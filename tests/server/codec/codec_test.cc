@@ -293,7 +293,7 @@ TEST(EncodeResultTest, AModelWithoutLabelsHasNoSegmentation) {
                               .yaw = -0.5f,
                               .velocity_x = 7,
                               .velocity_y = -8},
-                             {.class_id = 3}})};
+                             {.class_id = 3, .query = 0}})};
   v1::InferResponse response;
   EncodeResult(result, &response);
   EXPECT_FALSE(response.has_segmentation());
@@ -311,7 +311,10 @@ TEST(EncodeResultTest, AModelWithoutLabelsHasNoSegmentation) {
   EXPECT_EQ(box.yaw(), -0.5f);
   EXPECT_EQ(box.velocity_x(), 7);
   EXPECT_EQ(box.velocity_y(), -8);
+  EXPECT_FALSE(box.has_query());
   EXPECT_EQ(response.detections().boxes(1).class_name(), "") << "the configuration names fewer";
+  EXPECT_TRUE(response.detections().boxes(1).has_query());
+  EXPECT_EQ(response.detections().boxes(1).query(), 0u);
 }
 
 TEST(EncodeResultTest, NoBoxesAreThere) {
