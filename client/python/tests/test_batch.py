@@ -321,3 +321,28 @@ def test_urls(server: FakeServer, tmp_path: Path) -> None:
     assert len(files_in(tmp_path / "out")) == 7
     assert batch_of(server, "memory://nowhere", "--save", "memory://out/labels") == 1
     memory.rm("/", recursive=True)
+
+
+def test_s3(server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed")
+    moto = pytest.importorskip("moto.server", reason="moto is not installed")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    store = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    store.start()
+    try:
+        host, port = store.get_host_and_port()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        s3fs.S3FileSystem.clear_instance_cache()
+        bucket = s3fs.S3FileSystem()
+        bucket.mkdir("scans")
+        bucket.put(str(tree(tmp_path / "kitti")), "scans/kitti", recursive=True)
+        for _ in range(2):
+            assert batch_of(server, "s3://scans/kitti", "--save", "s3://scans/labels", "--format", "label") == 0
+            assert len(server.requests) == 6
+        found = bucket.find("scans/labels")
+        assert len(found) == 7
+        assert np.frombuffer(bucket.cat_file("scans/labels/sequences/01/velodyne/000000.label"), "<u4").size == 11
+    finally:
+        store.stop()

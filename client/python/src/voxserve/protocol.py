@@ -218,10 +218,26 @@ class ClientBase(Generic[Channel]):
             max_attempts,
             keepalive,
         )
+        self._begin()
+
+    def _begin(self) -> None:
         self._credentials = self._options.channel_credentials()
         self._channels: dict[int, Channel] = {}
         self._turns = itertools.count()
         self._lock = threading.Lock()
+
+    def __getstate__(self) -> Options:
+        """Returns what a pickled client consists of: its options, the token among them, and no connection. It cannot
+        be pickled if it has `credentials` or a `traceparent`.
+        """
+        if self._options.credentials is not None or self._options.traceparent is not None:
+            raise TypeError("a client with credentials or traceparent cannot be pickled; name TLS files instead")
+        return self._options
+
+    def __setstate__(self, options: Options) -> None:
+        """Makes the client anew; reads the TLS files where it is unpickled."""
+        self._options = options
+        self._begin()
 
     @contextmanager
     def _begun(self, call: Call[Any], timeout: float | None) -> Iterator[Any]:
