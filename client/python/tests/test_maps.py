@@ -515,7 +515,7 @@ def test_real_server_labels_a_survey(real_server: str, tmp_path: Path) -> None:
     points = np.fromfile(scans / "pandaset_070.bin", np.float32).reshape(-1, 4)
     truth = np.fromfile(scans / "pandaset_070.truth.u8", np.uint8)
     # The sensor stands in the middle of a tile, since this model reads x and y relative to the sensor.
-    place = map_files.ORIGIN + (25, 25, 0)
+    place = map_files.ORIGIN + np.array([25, 25, 0])
     columns = {axis: np.round(points[:, i] + place[i], 3) for i, axis in enumerate("xyz")}
     columns["intensity"] = np.rint(points[:, 3] * 65535).astype(np.uint16)
     survey = map_files.write_las(tmp_path / "a.laz", columns)
