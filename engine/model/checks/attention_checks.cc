@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <utility>
+#include <variant>
 
 #include "engine/base/quoted.h"
 #include "engine/model/checks/checks.h"

@@ -1,6 +1,7 @@
 #include "engine/model/checks/node_checker.h"
 
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/quoted.h"

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <bit>
+#include <cstdint>
+#include <functional>
 #include <numeric>
 #include <vector>
 

@@ -3,10 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
+#include <cstddef>
+#include <cstdint>
 #include <random>
 #include <set>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/engine/executor/program_comparison.h"
@@ -109,8 +110,18 @@ TEST_P(GroupsNetworkTest, GroupsOfOneSiteReadTheirOwnValue) {
 
 TEST_P(GroupsNetworkTest, EveryCurveOnTwoLevels) {
   for (const GroupTail tail : {GroupTail::kBorrows, GroupTail::kShort}) {
-    ExpectEqual(GetParam(), UNet(48, tail, Products::kLinear), PointsOn(3000, kWideShape, 11));
+    ExpectEqual(GetParam(), UNet(48, tail, Products::kLinear), PointsOn(1500, kWideShape, 11));
   }
+}
+
+// Nothing computes the values of the node whose sites are grouped.
+TEST_P(GroupsNetworkTest, OfANodeThatNothingElseReads) {
+  GraphBuilder b(4);
+  const int stem = b.Submanifold(0, 8, true);
+  const int groups = b.Groups(b.Down(stem, 5), Curve::kZTransposed, 0, 4, GroupTail::kShort);
+  const int pooled = b.PoolDown(stem, kernels::PoolReduce::kMax);
+  const int attention = b.GroupAttention(pooled, pooled, pooled, groups, 2, 0.5f);
+  ExpectEqual(GetParam(), b.Finish(b.Linear(b.Unpool(attention, pooled, kernels::PoolReduce::kSum), 3, true)), 4);
 }
 
 // The sites of the groups are those that scores keep, so the order is made in the second segment.
