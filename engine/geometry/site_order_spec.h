@@ -1,7 +1,7 @@
 #pragma once
 
-// SiteOrderSpec says which order of a level's sites a network's groups are cut from (kernels/coordinates/curves/site_order.h).
-// Groups with equal specs share the order, whatever their size and tail are.
+// SiteOrderSpec says from which order of a level's sites a network's groups are cut
+// (kernels/coordinates/curves/site_order.h). Groups with equal specs share the order, whatever their size and tail are.
 
 #include "kernels/coordinates/curves/space_filling_curve.h"
 

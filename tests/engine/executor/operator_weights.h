@@ -1,7 +1,7 @@
 #pragma once
 
-// Makes random weights for the networks of operator_networks.h. Also has the features of their voxels (kFeatures), as
-// text of a model file.
+// Makes random weights for the networks of operator_networks.h. Also has the features of their voxels (kFeatures)
+// and their end, as text of a model file.
 
 #include <cstdint>
 #include <random>
@@ -15,6 +15,14 @@ namespace voxserve {
 
 inline constexpr char kFeatures[] =
     R"(features { name: "x" } features { name: "y" } features { name: "z" } features { name: "f" })";
+
+// The end of a model file whose node "head" has the scores of its voxels.
+inline constexpr char kLabelsAndScores[] = R"(
+nodes { name: "best" inputs: "head" argmax {} }
+nodes { name: "labels" inputs: ["best", "voxels"] voxel_to_point {} }
+nodes { name: "scores" inputs: ["head", "voxels"] voxel_to_point {} }
+outputs { kind: KIND_LABELS node: "labels" } outputs { kind: KIND_SCORES node: "scores" }
+)";
 
 // Adds random tensors to a model, which must outlive this object. The same calls give the same values.
 class Weights {

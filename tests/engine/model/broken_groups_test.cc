@@ -16,6 +16,7 @@ class BrokenGroupsTest : public ::testing::TestWithParam<BrokenModel> {};
 
 TEST_P(BrokenGroupsTest, IsToldExactly) { ExpectToldExactly(GetParam()); }
 
+constexpr char kGlobal[] = "nodes { name: \"global\" inputs: \"relu\" global_pool { reduce: REDUCE_SUM } }\n";
 constexpr char kHilbert[] = "curve: CURVE_HILBERT depth: DEPTH_OWN_LEVEL size: 8 tail: TAIL_BORROWS";
 constexpr char kFirstLevel[] = "curve: CURVE_HILBERT depth: DEPTH_FIRST_LEVEL size: 8 tail: TAIL_BORROWS";
 constexpr char kZ[] = "curve: CURVE_Z size: 8 tail: TAIL_SHORT";
@@ -87,11 +88,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Append(absl::StrCat("nodes { name: \"points\" inputs: \"voxels\" point_features {} }",
                                         GroupsNode("points", kZ))),
                     {"node \"order\": its input \"points\" has one row per point; it needs sites"}},
-        BrokenModel{
-            "OfSamples",
-            Append(absl::StrCat("nodes { name: \"global\" inputs: \"relu\" global_pool { reduce: REDUCE_SUM } }",
-                                GroupsNode("global", kZ))),
-            {"node \"order\": its input \"global\" has one row per sample; it needs sites"}},
+        BrokenModel{"OfSamples",
+                    Append(absl::StrCat(kGlobal, GroupsNode("global", kZ))),
+                    {"node \"order\": its input \"global\" has one row per sample; it needs sites"}},
         BrokenModel{"OfLabels",
                     Groups(kZ, "best"),
                     {"node \"order\": its input \"best\" computes labels; only voxel_to_point reads those"}},
@@ -145,8 +144,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(GroupsTest, NeedThreeAxes) {
   const TestModel model{.graph = absl::StrCat(R"(dimension: 2
-nodes { name: "voxels" voxelize { voxel_size: [1, 1] rounding: ROUNDING_FLOOR origin: ORIGIN_MINIMUM reduce: REDUCE_FIRST
-                                  features { name: "f" } } }
+nodes { name: "voxels" voxelize { voxel_size: [1, 1] rounding: ROUNDING_FLOOR origin: ORIGIN_MINIMUM
+                                  reduce: REDUCE_FIRST features { name: "f" } } }
 nodes { name: "order" inputs: "voxels" groups { )",
                                               kZ, R"( } }
 nodes { name: "attention" inputs: ["voxels", "voxels", "voxels"] attention { groups_of: "order" } }
@@ -178,7 +177,7 @@ INSTANTIATE_TEST_SUITE_P(
                     },
                     {"node \"attention\": its input \"wide\" is not on the sites of groups_of \"order\""}},
         BrokenModel{"QueriesOfSamples",
-                    Append(absl::StrCat("nodes { name: \"global\" inputs: \"relu\" global_pool { reduce: REDUCE_SUM } }\n",
+                    Append(absl::StrCat(kGlobal,
                                         GroupsNode("relu", kZ), AttentionNode("\"global\", \"relu\", \"relu\""))),
                     {"node \"attention\": its input \"global\" is not on the sites of groups_of \"order\""}},
         BrokenModel{"BrokenOnesAreReportedOnce",
@@ -198,8 +197,8 @@ INSTANTIATE_TEST_SUITE_P(
                     [](TestModel& model) {
                       model.graph += absl::StrCat(
                           GroupsNode("relu", kZ),
-                          "nodes { name: \"next\" inputs: \"relu\" sparse_conv { kind: KIND_STRIDED sites_of: \"order\" "
-                          "kernel_size: [1, 1, 3] out_channels: 4 } }");
+                          "nodes { name: \"next\" inputs: \"relu\" sparse_conv { kind: KIND_STRIDED "
+                          "sites_of: \"order\" kernel_size: [1, 1, 3] out_channels: 4 } }");
                       model.weights["next.weight"] = FilledTensor({3, 4, 4});
                     },
                     {"node \"next\": names \"order\", which is a groups; only groups_of names those"}},
