@@ -1,5 +1,6 @@
 #include <cuda/std/limits>
 
+#include "kernels/core/epilogue.cuh"
 #include "kernels/core/launch.cuh"
 #include "kernels/core/pool_reduce.h"
 #include "kernels/core/row_chunks.cuh"
@@ -66,64 +67,63 @@ struct RowPart {
 };
 
 // What a layer norm makes of a value, once the row's mean and variance are known.
-template <typename T>
+template <typename Out>
 struct LayerNormOfRow {
-  const float* weight;
-  const float* bias;
-  const T* residual;  // the row's; null: none
   const Activation& activation;
   float mean, scale;
 
-  __device__ LayerNormOfRow(const RowNormParams& params, int64_t row, float mean_of_row, float variance)
-      : weight(params.weight),
-        bias(params.bias),
-        residual(params.residual.data == nullptr
-                     ? nullptr
-                     : static_cast<const T*>(params.residual.data) + row * params.residual.pitch),
-        activation(params.activation),
-        mean(mean_of_row),
-        scale(1.0f / sqrtf(variance + params.epsilon)) {}
+  __device__ LayerNormOfRow(const RowNormParams& params, float mean_of_row, float variance)
+      : activation(params.activation), mean(mean_of_row), scale(1.0f / sqrtf(variance + params.epsilon)) {}
 
-  __device__ float operator()(float value, int32_t channel, float of_residual) const {
-    value = (value - mean) * scale;
-    if (weight != nullptr) value *= weight[channel];
-    if (bias != nullptr) value += bias[channel];
-    return Activate(activation, value + of_residual);
+  __device__ float operator()(float value, float weight, float bias, float residual) const {
+    return ActivateFor<Out>(activation, (value - mean) * scale * weight + bias + residual);
   }
 };
 
 constexpr int kPack = 4;  // neighbouring channels of a thread
 
-// Layer norm of at most kLanes * kPacks * kPack channels: kLanes threads hold a row in registers. Thread i has the
+// The layer norm of at most kLanes * kPacks * kPack channels: kLanes threads hold a row in registers. Thread i has the
 // packs i, i + kLanes, ... is_aligned: whole packs may be read and written at once.
 template <typename T, typename Out, int kLanes, int kPacks>
 __global__ void __launch_bounds__(kBlockThreads)
     LayerNormKernel(const __grid_constant__ RowNormParams params, bool is_aligned) {
-  const int64_t row = int64_t{blockIdx.x} * (kBlockThreads / kLanes) + threadIdx.x / kLanes;
-  WaitForEarlierKernels();
-  const bool exists = row < NumRows(params.out.capacity, params.out.num_rows);
-  const int64_t read_row = exists ? row : 0;
-  const int32_t channels = exists ? params.in.channels : 0, first = static_cast<int32_t>(threadIdx.x) % kLanes * kPack;
-  const T* const in = static_cast<const T*>(params.in.data) + read_row * params.in.pitch;
-
-  const auto load = [&](const T* from, int32_t c, float(&values)[kPack]) {
+  const int32_t first = static_cast<int32_t>(threadIdx.x) % kLanes * kPack;
+  const auto load = [&](const auto* from, int32_t c, float(&values)[kPack]) {
     if (is_aligned) {
-      const Pack<T, kPack> pack = LoadPack<kPack>(from + c);
+      const auto pack = LoadPack<kPack>(from + c);
 #pragma unroll
       for (int i = 0; i < kPack; ++i) values[i] = ToFloat(pack.values[i]);
     } else {
 #pragma unroll
-      for (int i = 0; i < kPack; ++i) values[i] = c + i < channels ? ToFloat(from[c + i]) : 0.0f;
+      for (int i = 0; i < kPack; ++i) values[i] = c + i < params.in.channels ? ToFloat(from[c + i]) : 0.0f;
     }
   };
-  const auto add = [](float a, float b) { return a + b; };
+  // Loads the thread's packs of a row, or of the weights; without any, all values are `otherwise`.
+  const auto load_packs = [&](const auto* from, float otherwise, float(&values)[kPacks][kPack]) {
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      const int32_t c = first + p * kLanes * kPack;
+#pragma unroll
+      for (float& value : values[p]) value = otherwise;
+      if (from != nullptr && c < params.in.channels) load(from, c, values[p]);
+    }
+  };
 
-  float values[kPacks][kPack] = {};
+  float weights[kPacks][kPack], biases[kPacks][kPack], values[kPacks][kPack], residuals[kPacks][kPack];
+  load_packs(params.weight, 1, weights);
+  load_packs(params.bias, 0, biases);
+  WaitForEarlierKernels();
+  const int64_t row = int64_t{blockIdx.x} * (kBlockThreads / kLanes) + threadIdx.x / kLanes;
+  const bool exists = row < NumRows(params.out.capacity, params.out.num_rows);
+  const int64_t read_row = exists ? row : 0;
+  load_packs(static_cast<const T*>(params.in.data) + read_row * params.in.pitch, 0, values);
+  const T* const residual = static_cast<const T*>(params.residual.data);
+  load_packs(residual == nullptr ? nullptr : residual + read_row * params.residual.pitch, 0, residuals);
+
+  const auto add = [](float a, float b) { return a + b; };
   float sum = 0;
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
-    const int32_t c = first + p * kLanes * kPack;
-    if (c < channels) load(in, c, values[p]);
 #pragma unroll
     for (int i = 0; i < kPack; ++i) sum += values[p][i];
   }
@@ -135,28 +135,27 @@ __global__ void __launch_bounds__(kBlockThreads)
 #pragma unroll
     for (int i = 0; i < kPack; ++i) {
       const float difference = values[p][i] - mean;
-      if (first + p * kLanes * kPack + i < channels) squares += difference * difference;
+      if (first + p * kLanes * kPack + i < params.in.channels) squares += difference * difference;
     }
   }
-  const LayerNormOfRow<T> norm(params, read_row, mean, CombineLanes<kLanes>(squares, add) / count);
-  Out* const out = static_cast<Out*>(params.out.data) + read_row * params.out.pitch;
+  const LayerNormOfRow<Out> norm(params, mean, CombineLanes<kLanes>(squares, add) / count);
+  if (!exists) return;
+  Out* const out = static_cast<Out*>(params.out.data) + row * params.out.pitch;
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
     const int32_t c = first + p * kLanes * kPack;
-    if (c >= channels) break;
-    float of_residual[kPack] = {};
-    if (norm.residual != nullptr) load(norm.residual, c, of_residual);
+    if (c >= params.in.channels) break;
     Pack<Out, kPack> results;
 #pragma unroll
     for (int i = 0; i < kPack; ++i) {
-      results.values[i] = FromFloat<Out>(c + i < channels ? norm(values[p][i], c + i, of_residual[i]) : 0.0f);
+      results.values[i] = FromFloat<Out>(norm(values[p][i], weights[p][i], biases[p][i], residuals[p][i]));
     }
     if (is_aligned) {
       *reinterpret_cast<Pack<Out, kPack>*>(out + c) = results;
     } else {
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
-        if (c + i < channels) out[c + i] = results.values[i];
+        if (c + i < params.in.channels) out[c + i] = results.values[i];
       }
     }
   }
@@ -166,9 +165,11 @@ template <typename T, typename Out, int kLanes, int kPacks>
 cudaError_t LaunchLayerNorm(const RowNormParams& params, cudaStream_t stream) {
   constexpr int kRowsPerBlock = kBlockThreads / kLanes;
   const auto num_blocks = static_cast<unsigned>((params.out.capacity + kRowsPerBlock - 1) / kRowsPerBlock);
-  const bool is_aligned = params.in.channels % kPack == 0 &&
-                          CommonAlignment().Add(params.in).Add(params.residual).bytes() >= int64_t{kPack * sizeof(T)} &&
-                          CommonAlignment().Add(params.out).bytes() >= int64_t{kPack * sizeof(Out)};
+  const bool is_aligned =
+      params.in.channels % kPack == 0 &&
+      CommonAlignment().Add(params.in).Add(params.residual).bytes() >= int64_t{kPack * sizeof(T)} &&
+      CommonAlignment().Add(params.weight).Add(params.bias).bytes() >= int64_t{kPack * sizeof(float)} &&
+      CommonAlignment().Add(params.out).bytes() >= int64_t{kPack * sizeof(Out)};
   return LaunchEarly(LayerNormKernel<T, Out, kLanes, kPacks>, num_blocks, kBlockThreads, 0, stream, params, is_aligned);
 }
 
@@ -193,9 +194,12 @@ __global__ void __launch_bounds__(kBlockThreads) NormalizeRowsKernel(const __gri
       const auto count = static_cast<float>(params.in.channels);
       const float mean = part.Sum([](float value) { return value; }) / count;
       const float variance = part.Sum([&](float value) { return (value - mean) * (value - mean); }) / count;
-      const LayerNormOfRow<T> norm(params, read_row, mean, variance);
+      const LayerNormOfRow<Out> norm(params, mean, variance);
+      const T* const residual = static_cast<const T*>(params.residual.data);
       part.Write(out, [&](float value, int32_t c) {
-        return norm(value, c, norm.residual == nullptr ? 0.0f : ToFloat(norm.residual[c]));
+        return norm(value, params.weight == nullptr ? 1.0f : params.weight[c],
+                    params.bias == nullptr ? 0.0f : params.bias[c],
+                    residual == nullptr ? 0.0f : ToFloat(residual[read_row * params.residual.pitch + c]));
       });
       break;
     }

@@ -70,12 +70,16 @@ class WarpSumsStore {
         return;
       }
     }
-    if (!AreAllPlain(arguments, first_column)) {
+    const bool has_residual = arguments.epilogue.residual != nullptr;
+    const bool is_gelu = arguments.epilogue.activation.function == ActivationFunction::kGelu;
+    if (!AreAllPlain(arguments, first_column) || (is_gelu && has_residual)) {
       StoreAny(arguments, sums, rows, first_column, kept_bias);
-    } else if (arguments.epilogue.residual != nullptr) {
-      StorePlain<true>(arguments, sums, rows, first_column, kept_bias);
+    } else if (is_gelu) {
+      StorePlain<false, true>(arguments, sums, rows, first_column, kept_bias);
+    } else if (has_residual) {
+      StorePlain<true, false>(arguments, sums, rows, first_column, kept_bias);
     } else {
-      StorePlain<false>(arguments, sums, rows, first_column, kept_bias);
+      StorePlain<false, false>(arguments, sums, rows, first_column, kept_bias);
     }
   }
 
@@ -84,12 +88,13 @@ class WarpSumsStore {
   static constexpr int kVectors = kSums / 16;
   static_assert(kSums % 16 == 0, "32 columns at a time");
 
-  // Returns true if all vectors are stored whole and the activation is none or ReLU. All threads of a warp get the same
-  // answer.
+  // Returns true if all vectors are stored whole and the activation is none, ReLU or GELU. All threads of a warp get
+  // the same answer.
   __device__ static bool AreAllPlain(const ImplicitGemmArguments<T>& arguments, int32_t first_column) {
     const ActivationFunction function = arguments.epilogue.activation.function;
     return IsWide(arguments, first_column + 2 * kSums - kCount) &&
-           (function == ActivationFunction::kNone || function == ActivationFunction::kRelu);
+           (function == ActivationFunction::kNone || function == ActivationFunction::kRelu ||
+            function == ActivationFunction::kGelu);
   }
 
   // Returns the larger value, or NaN if one of them is NaN.
@@ -100,7 +105,7 @@ class WarpSumsStore {
   }
 
   // This function branches as little as possible, since a warp that stores waits for each of its instructions.
-  template <bool kHasResidual>
+  template <bool kHasResidual, bool kIsGelu>
   __device__ void StorePlain(const ImplicitGemmArguments<T>& arguments, const float (&sums)[kSums],
                              const WarpRows& rows, int32_t first_column, uint32_t kept_bias) const {
     const float least = arguments.epilogue.activation.function == ActivationFunction::kRelu ? 0.0f : -INFINITY;
@@ -116,7 +121,7 @@ class WarpSumsStore {
         for (int i = 0; i < kCount; ++i) {
           float value = sums[(j * 4 + i / 2) * 4 + half * 2 + i % 2] + bias.values[i];
           if constexpr (kHasResidual) value += ToFloat(residual.values[i]);
-          result.values[i] = FromFloat<T>(Larger(value, least));
+          result.values[i] = FromFloat<T>(kIsGelu ? Gelu16(value) : Larger(value, least));
         }
         if (rows.rows[half] >= 0) *reinterpret_cast<Pack<T, kCount>*>(to + j * 32) = result;
       }

@@ -37,7 +37,8 @@ int AxisBits(const LevelSites& sites) {
 int CodeBits(const SiteOrder& order) {
   int axis_bits = AxisBits(order.sites);
   if (IsHilbert(order.curve)) {
-    const uint32_t largest = (uint32_t{1} << AxisBits(order.depth_sites)) - 1;
+    const auto limit = static_cast<uint32_t>(CoordinateKey(kAxes).max_coordinate());
+    const uint32_t largest = std::min((uint32_t{1} << AxisBits(order.depth_sites)) - 1, limit);
     axis_bits = std::max(axis_bits, CurveDepth(largest, order.halvings));
   }
   return kAxes * axis_bits;
