@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cuda/std/limits>
 
 #include "kernels/core/epilogue.cuh"
@@ -80,97 +81,135 @@ struct LayerNormOfRow {
   }
 };
 
-constexpr int kPack = 4;  // neighbouring channels of a thread
-
 // The layer norm of at most kLanes * kPacks * kPack channels: kLanes threads hold a row in registers. Thread i has the
-// packs i, i + kLanes, ... is_aligned: whole packs may be read and written at once.
-template <typename T, typename Out, int kLanes, int kPacks>
+// packs i, i + kLanes, ... of kPack channels. A thread keeps its channels' weights for all of its rows, and loads its
+// next row before it computes this one. is_aligned: whole packs may be read and written at once.
+template <typename T, typename Out, int kLanes, int kPacks, int kPack>
 __global__ void __launch_bounds__(kBlockThreads)
     LayerNormKernel(const __grid_constant__ RowNormParams params, bool is_aligned) {
+  constexpr int kRowsPerBlock = kBlockThreads / kLanes;
   const int32_t first = static_cast<int32_t>(threadIdx.x) % kLanes * kPack;
-  const auto load = [&](const auto* from, int32_t c, float(&values)[kPack]) {
-    if (is_aligned) {
-      const auto pack = LoadPack<kPack>(from + c);
-#pragma unroll
-      for (int i = 0; i < kPack; ++i) values[i] = ToFloat(pack.values[i]);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kPack; ++i) values[i] = c + i < params.in.channels ? ToFloat(from[c + i]) : 0.0f;
-    }
-  };
-  // Loads the thread's packs of a row, or of the weights; without any, all values are `otherwise`.
-  const auto load_packs = [&](const auto* from, float otherwise, float(&values)[kPacks][kPack]) {
+  // Loads the thread's packs of a row, or of the weights. Without any, and beyond the channels, values are `otherwise`.
+  const auto load = [&]<typename From>(const From* from, From otherwise, Pack<From, kPack>(&packs)[kPacks]) {
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       const int32_t c = first + p * kLanes * kPack;
 #pragma unroll
-      for (float& value : values[p]) value = otherwise;
-      if (from != nullptr && c < params.in.channels) load(from, c, values[p]);
+      for (From& value : packs[p].values) value = otherwise;
+      if (from == nullptr || c >= params.in.channels) continue;
+      if (is_aligned) {
+        packs[p] = LoadPack<kPack>(from + c);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kPack; ++i) {
+          if (c + i < params.in.channels) packs[p].values[i] = from[c + i];
+        }
+      }
     }
   };
+  const auto add = [](float x, float y) { return x + y; };
 
-  float weights[kPacks][kPack], biases[kPacks][kPack], values[kPacks][kPack], residuals[kPacks][kPack];
-  load_packs(params.weight, 1, weights);
-  load_packs(params.bias, 0, biases);
+  Pack<float, kPack> weights[kPacks], biases[kPacks];
+  load(params.weight, 1.0f, weights);
+  load(params.bias, 0.0f, biases);
   WaitForEarlierKernels();
-  const int64_t row = int64_t{blockIdx.x} * (kBlockThreads / kLanes) + threadIdx.x / kLanes;
-  const bool exists = row < NumRows(params.out.capacity, params.out.num_rows);
-  const int64_t read_row = exists ? row : 0;
-  load_packs(static_cast<const T*>(params.in.data) + read_row * params.in.pitch, 0, values);
-  const T* const residual = static_cast<const T*>(params.residual.data);
-  load_packs(residual == nullptr ? nullptr : residual + read_row * params.residual.pitch, 0, residuals);
-
-  const auto add = [](float a, float b) { return a + b; };
-  float sum = 0;
-#pragma unroll
-  for (int p = 0; p < kPacks; ++p) {
-#pragma unroll
-    for (int i = 0; i < kPack; ++i) sum += values[p][i];
-  }
   const auto count = static_cast<float>(params.in.channels);
-  const float mean = CombineLanes<kLanes>(sum, add) / count;
-  float squares = 0;
+  const int64_t num_rows = NumRows(params.out.capacity, params.out.num_rows);
+  const int64_t stride = int64_t{gridDim.x} * kRowsPerBlock;
+  const auto* const in = static_cast<const T*>(params.in.data);
+  const auto* const residual = static_cast<const T*>(params.residual.data);
+  const T zero = FromFloat<T>(0.0f);
+  Pack<T, kPack> next[kPacks], next_residuals[kPacks];
+  const auto load_next = [&](int64_t row) {
+    const bool exists = row < num_rows;
+    load(exists ? in + row * params.in.pitch : nullptr, zero, next);
+    load(exists && residual != nullptr ? residual + row * params.residual.pitch : nullptr, zero, next_residuals);
+  };
+  const int64_t first_row = int64_t{blockIdx.x} * kRowsPerBlock;
+  load_next(first_row + threadIdx.x / kLanes);
+  // No thread leaves before its block's last row, since the warp's shuffles need all of them.
+  for (int64_t block_row = first_row; block_row < num_rows; block_row += stride) {
+    const int64_t row = block_row + threadIdx.x / kLanes;
+    float values[kPacks][kPack], residuals[kPacks][kPack];
+    float sum = 0;
 #pragma unroll
-  for (int p = 0; p < kPacks; ++p) {
-#pragma unroll
-    for (int i = 0; i < kPack; ++i) {
-      const float difference = values[p][i] - mean;
-      if (first + p * kLanes * kPack + i < params.in.channels) squares += difference * difference;
-    }
-  }
-  const LayerNormOfRow<Out> norm(params, mean, CombineLanes<kLanes>(squares, add) / count);
-  if (!exists) return;
-  Out* const out = static_cast<Out*>(params.out.data) + row * params.out.pitch;
-#pragma unroll
-  for (int p = 0; p < kPacks; ++p) {
-    const int32_t c = first + p * kLanes * kPack;
-    if (c >= params.in.channels) break;
-    Pack<Out, kPack> results;
-#pragma unroll
-    for (int i = 0; i < kPack; ++i) {
-      results.values[i] = FromFloat<Out>(norm(values[p][i], weights[p][i], biases[p][i], residuals[p][i]));
-    }
-    if (is_aligned) {
-      *reinterpret_cast<Pack<Out, kPack>*>(out + c) = results;
-    } else {
+    for (int p = 0; p < kPacks; ++p) {
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
-        if (c + i < params.in.channels) out[c + i] = results.values[i];
+        values[p][i] = ToFloat(next[p].values[i]);
+        residuals[p][i] = ToFloat(next_residuals[p].values[i]);
+        sum += values[p][i];
+      }
+    }
+    load_next(row + stride);
+    const float mean = CombineLanes<kLanes>(sum, add) / count;
+    float squares = 0;
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        const float difference = values[p][i] - mean;
+        if (first + p * kLanes * kPack + i < params.in.channels) squares += difference * difference;
+      }
+    }
+    const LayerNormOfRow<Out> norm(params, mean, CombineLanes<kLanes>(squares, add) / count);
+    if (row >= num_rows) continue;
+    Out* const out = static_cast<Out*>(params.out.data) + row * params.out.pitch;
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      const int32_t c = first + p * kLanes * kPack;
+      if (c >= params.in.channels) break;
+      Pack<Out, kPack> results;
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        results.values[i] =
+            FromFloat<Out>(norm(values[p][i], weights[p].values[i], biases[p].values[i], residuals[p][i]));
+      }
+      if (is_aligned) {
+        *reinterpret_cast<Pack<Out, kPack>*>(out + c) = results;
+      } else {
+#pragma unroll
+        for (int i = 0; i < kPack; ++i) {
+          if (c + i < params.in.channels) out[c + i] = results.values[i];
+        }
       }
     }
   }
 }
 
-template <typename T, typename Out, int kLanes, int kPacks>
+// Enough blocks to fill every GPU; each thread has several rows beyond that.
+constexpr int64_t kMostLayerNormBlocks = 1024;
+
+template <typename T, typename Out, int kLanes, int kPacks, int kPack>
 cudaError_t LaunchLayerNorm(const RowNormParams& params, cudaStream_t stream) {
   constexpr int kRowsPerBlock = kBlockThreads / kLanes;
-  const auto num_blocks = static_cast<unsigned>((params.out.capacity + kRowsPerBlock - 1) / kRowsPerBlock);
-  const bool is_aligned =
-      params.in.channels % kPack == 0 &&
-      CommonAlignment().Add(params.in).Add(params.residual).bytes() >= int64_t{kPack * sizeof(T)} &&
-      CommonAlignment().Add(params.weight).Add(params.bias).bytes() >= int64_t{kPack * sizeof(float)} &&
-      CommonAlignment().Add(params.out).bytes() >= int64_t{kPack * sizeof(Out)};
-  return LaunchEarly(LayerNormKernel<T, Out, kLanes, kPacks>, num_blocks, kBlockThreads, 0, stream, params, is_aligned);
+  const int64_t num_blocks = std::min((params.out.capacity + kRowsPerBlock - 1) / kRowsPerBlock, kMostLayerNormBlocks);
+  const auto is_pack_of = [](const CommonAlignment& alignment, size_t value_bytes) {
+    return alignment.bytes() >= std::min(static_cast<int64_t>(kPack * value_bytes), kVectorBytes);
+  };
+  const bool is_aligned = params.in.channels % kPack == 0 &&
+                          is_pack_of(CommonAlignment().Add(params.in).Add(params.residual), sizeof(T)) &&
+                          is_pack_of(CommonAlignment().Add(params.weight).Add(params.bias), sizeof(float)) &&
+                          is_pack_of(CommonAlignment().Add(params.out), sizeof(Out));
+  return LaunchEarly(LayerNormKernel<T, Out, kLanes, kPacks, kPack>, static_cast<unsigned>(num_blocks), kBlockThreads,
+                     0, stream, params, is_aligned);
+}
+
+constexpr int32_t kMostLayerNormChannels = 512;  // of LaunchLayerNorm
+
+// How a row is divided among threads depends on its channels alone, and so does the order of its sums.
+template <typename T, typename Out>
+cudaError_t LayerNorm(const RowNormParams& params, cudaStream_t stream) {
+  const int32_t channels = params.in.channels;
+  if (channels % 8 != 0) {
+    return channels <= 128 ? LaunchLayerNorm<T, Out, 32, 1, 4>(params, stream)
+                           : LaunchLayerNorm<T, Out, 32, 4, 4>(params, stream);
+  }
+  if (channels <= 32) return LaunchLayerNorm<T, Out, 4, 1, 8>(params, stream);
+  if (channels <= 64) return LaunchLayerNorm<T, Out, 8, 1, 8>(params, stream);
+  if (channels <= 128) return LaunchLayerNorm<T, Out, 16, 1, 8>(params, stream);
+  return channels <= 256 ? LaunchLayerNorm<T, Out, 32, 1, 8>(params, stream)
+                         : LaunchLayerNorm<T, Out, 32, 2, 8>(params, stream);
 }
 
 // No thread leaves before the end, since the warp's shuffles need all of them.
@@ -243,11 +282,8 @@ cudaError_t NormalizeRows(const RowNormParams& params, cudaStream_t stream) {
   return VisitInAndOutType(params.in.dtype, params.out.dtype, [&](auto in, auto out) {
     using T = decltype(in);
     using Out = decltype(out);
-    if (params.kind == RowNorm::kLayerNorm) {  // the thresholds depend on the channels alone, and so does a sum's order
-      if (params.in.channels <= kNarrowLanes * 2 * kPack)
-        return LaunchLayerNorm<T, Out, kNarrowLanes, 2>(params, stream);
-      if (params.in.channels <= kWideLanes * kPack) return LaunchLayerNorm<T, Out, kWideLanes, 1>(params, stream);
-      if (params.in.channels <= kWideLanes * 4 * kPack) return LaunchLayerNorm<T, Out, kWideLanes, 4>(params, stream);
+    if (params.kind == RowNorm::kLayerNorm && params.in.channels <= kMostLayerNormChannels) {
+      return LayerNorm<T, Out>(params, stream);
     }
     return params.in.channels <= kNarrowChannels ? Launch<T, Out, kNarrowLanes>(params, stream)
                                                  : Launch<T, Out, kWideLanes>(params, stream);
