@@ -32,6 +32,10 @@ MAIN_COUNTS = {
     "calls_in_flight": ["answered", "refused"],
     "garbage": ["connections"],
     "useless_bytes": ["sent_mib"],
+    "held_places": ["held"],
+    "all_floods": ["floods"],
+    "bad_loads": ["refused"],
+    "signals": ["signals"],
 }
 
 

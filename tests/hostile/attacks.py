@@ -27,6 +27,8 @@ from attack_target import Counts, Target, started
 from frame_floods import useless_bytes
 from garbage import garbage
 from http2 import Connection
+from place_holders import held_places
+from row_attacks import all_floods, bad_loads, signals
 
 # ---- connections
 
@@ -465,6 +467,10 @@ ATTACKS: dict[str, Callable[..., Counts]] = {
         calls_in_flight,
         garbage,
         useless_bytes,
+        held_places,
+        all_floods,
+        bad_loads,
+        signals,
     )
 }
 

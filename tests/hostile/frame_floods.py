@@ -21,6 +21,19 @@ _NAME = b"\x00\x01k"
 _ENDLESS = b"\x7f" + bytes([0xFF] * 4) + b"\x0e"
 CHECK = "/grpc.health.v1.Health/Check"
 BUFFER_BYTES = 1 << 18
+# The kinds of floods, each with the options of useless_bytes.
+FLOODS: dict[str, dict[str, int]] = {
+    "settings": {},
+    "acknowledgements": {},
+    "data of no stream": {},
+    "window updates": {},
+    "priorities": {},
+    "resets of no stream": {},
+    "goaway": {"number": 2},
+    "unknown": {},
+    "headers": {"number": 4},
+    "header": {"number": 12, "bytes_per_second": 170_000},
+}
 
 
 def frames(kind: str) -> tuple[bytes, bytes]:

@@ -28,8 +28,9 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
-def header_block(path: str) -> bytes:
+def header_block(path: str, token: str = "") -> bytes:
     """Returns the encoded headers of a gRPC call. They use no dynamic table, so one block serves every stream."""
+    authorization = b"\x00" + _text("authorization") + _text(f"Bearer {token}") if token else b""
     return (
         b"\x83\x86"  # :method POST, :scheme http
         + b"\x04"
@@ -42,6 +43,7 @@ def header_block(path: str) -> bytes:
         + b"\x00"
         + _text("content-type")
         + _text("application/grpc")
+        + authorization
     )
 
 

@@ -15,22 +15,8 @@ import pytest
 
 from calls import Answer, OrdinaryClient, call, infer_request, scan
 from http2 import await_true
+from row_attacks import IGNORED
 from server import MODELS, REPOSITORY, Server
-
-IGNORED = [
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGALRM,
-    signal.SIGVTALRM,
-    signal.SIGPROF,
-    signal.SIGIO,
-    signal.SIGPIPE,
-    signal.SIGXFSZ,
-    signal.SIGSTKFLT,
-    signal.SIGRTMIN,
-    signal.SIGRTMIN + 7,
-    signal.SIGRTMAX,
-]
 
 
 class LongCall(threading.Thread):

@@ -16,7 +16,7 @@ from guarded import GuardedServer
 
 import http2
 from calls import OrdinaryClient, infer_request, scan
-from frame_floods import CHECK
+from frame_floods import CHECK, FLOODS
 from http2 import Connection, await_true
 from server import MEBIBYTE, Server, mebibytes
 
@@ -28,18 +28,6 @@ SECONDS = 4
 MOST_GROWTH = 400 * MEBIBYTE
 # The guard judges bytes about 300 ms after gRPC has read them. A busy machine needs longer.
 NOTICED_SECONDS = 10
-FLOODS = {
-    "settings": {},
-    "acknowledgements": {},
-    "data of no stream": {},
-    "window updates": {},
-    "priorities": {},
-    "resets of no stream": {},
-    "goaway": {"number": 2},
-    "unknown": {},
-    "headers": {"number": 4},
-    "header": {"number": 12, "bytes_per_second": 170_000},
-}
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,7 @@ class GuardedServer(Server):
     def __init__(self, binary: str, log: Path, folder: Path, *flags: str) -> None:
         folder.mkdir()
         self._authority = Authority(folder, "root")
+        self.authority = self._authority.certificate
         self._pairs = [self._authority.issue(f"turn{turn}", "serverAuth") for turn in range(2)]
         self._live = [folder / "live.crt", folder / "live.key"]
         self._tokens = folder / "tokens"
@@ -73,6 +74,13 @@ class GuardedServer(Server):
             return False
         self.token = new
         return not old or await_true(lambda: not self._takes(old), _RELOAD_SECONDS, 0.2)
+
+    def add_tokens(self, number: int) -> list[str]:
+        """Lets so many clients in, beside those with the present token, and returns their tokens."""
+        tokens = [f"other-token-{i:010}" for i in range(number)]
+        self._write_tokens(self.token, *tokens)
+        assert await_true(lambda: self._takes(tokens[-1]), _RELOAD_SECONDS, 0.2)
+        return tokens
 
     def _token(self, turn: int) -> str:
         return f"truck-token-{turn:010}"

@@ -140,7 +140,7 @@ def _bands(samples: Sequence[Sample]) -> list[tuple[float, float]]:
     return found
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[object]], num_texts: int = 1) -> str:
+def table(header: Sequence[str], rows: Sequence[Sequence[object]], num_texts: int = 1) -> str:
     rule = ["---"] * num_texts + ["--:"] * (len(header) - num_texts)
     return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in [header, rule, *rows])
 
@@ -153,7 +153,7 @@ def _trend_table(found: dict[str, dict[str, Trend]], warm_up: float) -> str:
         for column, t in of_server.items()
     ]
     header = ["server", "", "median, first third", "median, last third", "slope an hour", "growth", "most"]
-    return _table(header, rows, 2) + f"\n\nAfter the first {warm_up:.0f} s; \"most\" is of all the time."
+    return table(header, rows, 2) + f"\n\nAfter the first {warm_up:.0f} s; \"most\" is of all the time."
 
 
 def _client_table(subjects: Sequence[Subject], endings: dict[str, Ending]) -> str:
@@ -169,7 +169,7 @@ def _client_table(subjects: Sequence[Subject], endings: dict[str, Ending]) -> st
             ]
         )
     header = ["good clients of", "sent", "equal labels", "close", "wrong", "refused", "p50 ms", "p99 ms", "most ms"]
-    return _table([*header, "after SIGTERM answered and refused; its end"], rows)
+    return table([*header, "after SIGTERM answered and refused; its end"], rows)
 
 
 def _operations(subjects: Sequence[Subject]) -> str:
@@ -180,7 +180,7 @@ def _operations(subjects: Sequence[Subject]) -> str:
         for what, count in sorted(subject.tally.outcomes.items())
         if what not in ("equal", "close", "wrong")
     ]
-    return _table(["server", "done", "times"], rows, 2)
+    return table(["server", "done", "times"], rows, 2)
 
 
 def _attack_table(attackers: Attackers) -> str:
@@ -188,4 +188,4 @@ def _attack_table(attackers: Attackers) -> str:
     for title, times in attackers.made.items():
         counts = [f"{name.replace('_', ' ')} {value:,.0f}" for name, value in attackers.counts[title].items() if value]
         rows.append([title, times, ", ".join(counts)])
-    return _table(["attack", "times", "counts"], rows)
+    return table(["attack", "times", "counts"], rows)

@@ -96,12 +96,12 @@ def soak(options: Options) -> Outcome:
     options.out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak_")))
-        models = _copy_models(folder / "models")
+        models = copy_models(folder / "models")
         flags = [f"--model_repository={models}", f"--devices={options.device}", _MEMORY_LIMIT, *_SHORT]
-        _say(f"the answers of an undisturbed server, {options.device}")
+        say(f"the answers of an undisturbed server, {options.device}")
         with _no_faults():
             workload = prepare(options.server, models, options.out / "undisturbed.log", flags)
-        _say("start")
+        say("start")
         plain = Server(options.server, options.out / "open.log", *flags)
         stack.callback(plain.close)
         guarded = GuardedServer(
@@ -121,18 +121,18 @@ def soak(options: Options) -> Outcome:
         attackers = Attackers([plain, guarded], options.attacks, options.attack_seconds)
         sampler = Sampler(subjects, attackers, options.interval, options.attack_seconds / 4)
         _start(loads, plain, guarded, models, workload, options)
-        _say(f"load for {options.seconds:.0f} s")
+        say(f"load for {options.seconds:.0f} s")
         attackers.start()
         sampler.start()
         _await_end(options, subjects)
-        _say("stop the attacks")
+        say("stop the attacks")
         attackers.stop()
-        _say("stop the clients")
+        say("stop the clients")
         for load in loads:
             load.stopped.set()
         for load in loads:
             load.stop()
-        _say("end the servers")
+        say("end the servers")
         sampler.stop()
         endings = {}
         for subject, load in zip(subjects, loads, strict=True):
@@ -177,12 +177,13 @@ def _no_faults() -> Iterator[None]:
             os.environ[FAULTS] = faults
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
 
-def _copy_models(folder: Path) -> Path:
-    for name in MODELS:
+def copy_models(folder: Path, names: Sequence[str] = MODELS) -> Path:
+    """Copies the demo's model under each name, and returns the folder."""
+    for name in names:
         shutil.copytree(REPOSITORY / "deploy" / "models" / "minkunet", folder / name)
     return folder
 
