@@ -49,6 +49,8 @@ constexpr absl::Duration kExitGrace = absl::Seconds(5);
 // If a batch is stuck, a drain takes no longer than this. Batches of other devices can end in this time, and readiness
 // probes can see that the server drains.
 constexpr absl::Duration kStuckBatchDrain = absl::Seconds(5);
+// The pause before a drain that found no memory is tried again.
+constexpr absl::Duration kDrainPause = absl::Milliseconds(100);
 // Time for a reader of stderr to take the last lines.
 constexpr absl::Duration kLogFlushLimit = absl::Seconds(1);
 
@@ -91,7 +93,7 @@ class ShutdownWatchdog {
       Log(LogLevel::kWarning, "second signal: ending at once", {{"signal", signal}});
       ExitAtOnce(128 + signal);
     }
-    Log(LogLevel::kError, "shutdown is stuck: giving up", {{"after", absl::FormatDuration(limit)}});
+    Log(LogLevel::kError, "shutdown is stuck: giving up", {{"after_seconds", absl::ToDoubleSeconds(limit)}});
     ExitAtOnce(exit_status);
   }
 
@@ -180,6 +182,19 @@ class Ending {
   std::atomic<bool> has_begun_{false};
 };
 
+// Drains the server. A drain that finds no memory is tried again, since calls that end give memory back; the
+// ShutdownWatchdog limits the time.
+absl::Status Drain(Server& server, absl::Time deadline) {
+  for (;;) {
+    try {
+      return server.Drain(deadline - SteadyNow());
+    } catch (const std::bad_alloc&) {
+      Log(LogLevel::kError, "no memory to drain: trying again");
+      absl::SleepFor(kDrainPause);
+    }
+  }
+}
+
 int Serve(const Options& options) {
   Ending ending;
   Log(LogLevel::kInfo, "voxserve starts",
@@ -247,7 +262,11 @@ int Serve(const Options& options) {
 
   const int signal = AwaitDrainSignal([&server] {
     Log(LogLevel::kInfo, "SIGHUP: reading the model repository, and the files of TLS and of tokens, again");
-    (*server)->ReadFilesAgain();
+    try {
+      (*server)->ReadFilesAgain();
+    } catch (const std::bad_alloc&) {
+      Log(LogLevel::kError, "no memory to read files again: send SIGHUP once more");
+    }
   });
   ending.Begin();
   const absl::Time start = SteadyNow();
@@ -255,7 +274,7 @@ int Serve(const Options& options) {
   const absl::Duration timeout = is_stuck ? std::min(options.drain_timeout, kStuckBatchDrain) : options.drain_timeout;
   Log(LogLevel::kInfo, "draining", {{"signal", signal}, {"drain_timeout", absl::FormatDuration(timeout)}});
   auto watchdog = std::make_unique<ShutdownWatchdog>(timeout + kExitGrace, is_stuck ? kExitStuckBatch : kExitFailed);
-  if (const absl::Status drained = (*server)->Drain(timeout); !drained.ok()) {
+  if (const absl::Status drained = Drain(**server, start + timeout); !drained.ok()) {
     Log(LogLevel::kError, "drain timed out", {{"error", std::string(drained.message())}});
     ExitAtOnce(ending.exit_status() == kExitStuckBatch ? kExitStuckBatch : kExitFailed);
   }

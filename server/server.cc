@@ -426,13 +426,15 @@ void Server::CloseRefused() {
   {
     absl::MutexLock lock(&refused_mutex_);
     const absl::Time now = SteadyNow();
-    for (auto peer = refused_.begin(); peer != refused_.end();) {
-      const bool is_due = peer->second <= now;
-      if (is_due) due.push_back(peer->first);
-      peer = is_due ? refused_.erase(peer) : std::next(peer);
+    for (const auto& [peer, when] : refused_) {
+      if (when <= now) due.push_back(peer);
     }
   }
-  for (const std::string& peer : due) Close(peer, connection_reason::kCertificate);
+  for (const std::string& peer : due) {
+    Close(peer, connection_reason::kCertificate);
+    absl::MutexLock lock(&refused_mutex_);
+    refused_.erase(peer);
+  }
 }
 
 bool Server::Close(const std::string& peer, std::string_view reason) {

@@ -46,6 +46,11 @@ absl::Status DrainingError() {
 
 absl::Status OutOfMemoryError(std::string_view message) { return Exhausted(message, error_reason::kOutOfMemory); }
 
+absl::Status OutOfMemoryError() {
+  static const absl::Status& error = *new absl::Status(OutOfMemoryError("the server has no memory for this call"));
+  return error;
+}
+
 bool IsOutOfMemory(const absl::Status& status) { return ReasonOf(status) == error_reason::kOutOfMemory; }
 
 absl::Status GaveWayError(std::string_view message) { return ExhaustedForNow(message, error_reason::kGaveWay); }

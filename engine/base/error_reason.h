@@ -75,7 +75,9 @@ absl::Status QueueFullError(std::string_view message);
 // Returns UNAVAILABLE (DRAINING): the server is shutting down.
 absl::Status DrainingError();
 // Returns RESOURCE_EXHAUSTED (OUT_OF_MEMORY): the host or the GPU has no memory for the work. There is no retry delay.
-absl::Status OutOfMemoryError(std::string_view message = "the server has no memory for this call");
+absl::Status OutOfMemoryError(std::string_view message);
+// Does the same with the message "the server has no memory for this call". Only the first call allocates.
+absl::Status OutOfMemoryError();
 // Returns true for a status with the reason OUT_OF_MEMORY.
 bool IsOutOfMemory(const absl::Status& status);
 // Returns RESOURCE_EXHAUSTED (CLIENT_LIMIT): one client uses more than its share. The retry delay is 100 ms.

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <climits>
 #include <ctime>
+#include <new>
 #include <utility>
 
 #include "absl/base/attributes.h"
@@ -23,6 +24,9 @@ ABSL_CONST_INIT LogWriter* current ABSL_GUARDED_BY(current_mutex) = nullptr;
 // The number of lines that are queued or being written, plus 1 while dropped lines have not been reported. Flush waits
 // until it is 0.
 std::atomic<int64_t> num_pending{0};
+
+constexpr std::string_view kDroppedMessage =
+    "log lines were dropped: stderr is not read quickly enough, or memory was short";
 
 }  // namespace
 
@@ -65,14 +69,23 @@ bool LogWriter::Flush(absl::Duration limit) {
   return true;
 }
 
+void LogWriter::Drop() {
+  absl::ReaderMutexLock lock(&current_mutex);
+  if (current == nullptr) return;
+  absl::MutexLock line_lock(&current->mutex_);
+  ++current->num_dropped_;
+  current->CountPending();
+}
+
 void LogWriter::Push(std::string text) {
   const int64_t num_bytes = static_cast<int64_t>(text.size() + sizeof(Line));
   absl::MutexLock lock(&mutex_);
   if (queued_bytes_ + num_bytes > options_.max_queued_bytes) {
     ++num_dropped_;
   } else {
+    lines_.push_back({.text = std::move(text), .num_dropped_before = num_dropped_});
+    num_dropped_ = 0;
     queued_bytes_ += num_bytes;
-    lines_.push_back({.text = std::move(text), .num_dropped_before = std::exchange(num_dropped_, 0)});
   }
   CountPending();
 }
@@ -101,12 +114,19 @@ void LogWriter::Run() {
     return written != Written::kStopped;
   };
   while (Take(&line)) {
-    if (line.num_dropped_before > 0 &&
-        !write_line(LogLine(LogLevel::kWarning, "log lines were dropped: stderr is not read quickly enough",
-                            {{"num_lines", line.num_dropped_before}}))) {
-      return;
+    try {
+      if (line.num_dropped_before > 0 &&
+          !write_line(LogLine(LogLevel::kWarning, kDroppedMessage, {{"num_lines", line.num_dropped_before}}))) {
+        return;
+      }
+    } catch (const std::bad_alloc&) {
+      num_lost += line.num_dropped_before;
     }
-    if (!line.text.empty() && !write_line(line.text)) return;
+    try {
+      if (!line.text.empty() && !write_line(line.text)) return;
+    } catch (const std::bad_alloc&) {
+      ++num_lost;
+    }
   }
 }
 

@@ -5,8 +5,10 @@
 // Without a LogWriter, Log writes to stderr itself and may wait there.
 //
 // - Lines are written whole and in order, by one thread that the writer owns.
-// - A line that does not fit into the queue is dropped. Before the next line, the writer writes how many were dropped:
-//   "WARNING log lines were dropped: stderr is not read quickly enough num_lines=17".
+// - A line that does not fit into the queue, or finds no memory, is dropped. Before the next line, the writer writes
+// how
+//   many were dropped:
+//   "WARNING log lines were dropped: stderr is not read quickly enough, or memory was short num_lines=17".
 // - A line that cannot be written (a full disk, a pipe without a reader) is lost. Before the next line that can be
 //   written, the writer writes how many were lost:
 //   "WARNING log lines were lost: stderr could not be written num_lines=17".
@@ -49,6 +51,9 @@ class LogWriter {
 
   // Queues the line, which includes its line end, if a writer exists; else writes it to stderr.
   static void Write(std::string line);
+
+  // Counts a line that found no memory as dropped, if a writer exists.
+  static void Drop();
 
   // Waits until every line queued before is written. Returns false if the limit passes first. Takes no lock, so a
   // signal handler may call it.

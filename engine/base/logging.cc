@@ -1,6 +1,7 @@
 #include "engine/base/logging.h"
 
 #include <atomic>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <type_traits>
@@ -131,7 +132,11 @@ std::string LogLine(LogLevel level, std::string_view message, std::initializer_l
 
 void Log(LogLevel level, std::string_view message, std::initializer_list<LogField> fields) {
   if (level < min_level.load(std::memory_order_relaxed)) return;
-  LogWriter::Write(LogLine(level, message, fields));
+  try {
+    LogWriter::Write(LogLine(level, message, fields));
+  } catch (const std::bad_alloc&) {
+    LogWriter::Drop();
+  }
 }
 
 void SetMinLogLevel(LogLevel level) { min_level.store(level, std::memory_order_relaxed); }

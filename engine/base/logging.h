@@ -12,6 +12,7 @@
 // - Threads: thread-safe. Lines of different threads are not mixed.
 // - Waiting: Log returns after it has written the line, so it waits while stderr takes no more bytes (a pipe that
 //   nobody reads). While a LogWriter exists (log_writer.h), Log only queues the line and never waits.
+// - Memory: Log does not throw. A line for which there is no memory is dropped; LogWriter counts it.
 // - Length: a line that would exceed kMaxLogLineBytes is shortened, and "...[shortened]" marks each cut. A text line
 //   loses its end. In a JSON line, all strings longer than a limit are cut to that limit, which is halved until the
 //   line fits.

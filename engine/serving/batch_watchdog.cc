@@ -1,6 +1,7 @@
 #include "engine/serving/batch_watchdog.h"
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -65,11 +66,13 @@ void BatchWatchdog::Look() {
   {
     absl::MutexLock lock(&mutex_);
     const absl::Duration now = options_.now();
+    const absl::Duration looked = std::exchange(looked_, now);
     for (Watch* watch : watches_) {
-      watch->elapsed_ += std::min(now - std::max(looked_, watch->begin_), kMaxPeriodsPerLook * period_);
+      watch->elapsed_ += std::min(now - std::max(looked, watch->begin_), kMaxPeriodsPerLook * period_);
+    }
+    for (const Watch* watch : watches_) {
       const Batch& batch = watch->batch_;
       if (watch->is_stuck_ || watch->elapsed_ <= LimitOf(batch)) continue;
-      watch->is_stuck_ = true;
       found.push_back({.model = batch.model->name,
                        .version = batch.model->version,
                        .device = std::string(batch.device),
@@ -78,7 +81,8 @@ void BatchWatchdog::Look() {
                        .predicted = batch.predicted,
                        .elapsed = watch->elapsed_});
     }
-    looked_ = now;
+    // From here on nothing is allocated: a batch that no look could report is found again.
+    for (Watch* watch : watches_) watch->is_stuck_ = watch->is_stuck_ || watch->elapsed_ > LimitOf(watch->batch_);
   }
   for (const Stuck& stuck : found) Report(stuck);
 }
@@ -89,15 +93,18 @@ absl::Duration BatchWatchdog::LimitOf(const Batch& batch) const {
 }
 
 void BatchWatchdog::Report(const Stuck& stuck) const {
-  Log(LogLevel::kError, "a batch is stuck",
-      {{"model", stuck.model},
-       {"version", stuck.version},
-       {"device", stuck.device},
-       {"requests", stuck.requests},
-       {"points", stuck.points},
-       {"predicted_ms", absl::ToDoubleMilliseconds(stuck.predicted)},
-       {"elapsed_ms", absl::ToDoubleMilliseconds(stuck.elapsed)}});
-  if (options_.observer != nullptr) options_.observer->OnStuckBatch(stuck.model, stuck.device);
+  try {
+    Log(LogLevel::kError, "a batch is stuck",
+        {{"model", stuck.model},
+         {"version", stuck.version},
+         {"device", stuck.device},
+         {"requests", stuck.requests},
+         {"points", stuck.points},
+         {"predicted_ms", absl::ToDoubleMilliseconds(stuck.predicted)},
+         {"elapsed_ms", absl::ToDoubleMilliseconds(stuck.elapsed)}});
+    if (options_.observer != nullptr) options_.observer->OnStuckBatch(stuck.model, stuck.device);
+  } catch (const std::bad_alloc&) {  // then the log or the metrics lack it; the process ends all the same
+  }
   if (options_.on_stuck) options_.on_stuck();
 }
 

@@ -11,6 +11,7 @@
 #include "engine/base/fault.h"
 #include "engine/base/status_macros.h"
 #include "engine/base/steady_time.h"
+#include "engine/base/tell_done.h"
 #include "engine/serving/admission/latency_fit.h"
 #include "engine/serving/models/warm_up.h"
 #include "engine/tensor/infer_task.h"
@@ -124,7 +125,12 @@ bool Worker::ReleaseIdleMemory(absl::Duration idle_time) {
   if (!running_.TryLock()) return false;
   const absl::Time now = SteadyNow();
   const bool is_idle = now - last_run_ >= idle_time;
-  if (is_idle && last_run_ > released_) ReleaseHostMemory(now);
+  try {
+    if (is_idle && last_run_ > released_) ReleaseHostMemory(now);
+  } catch (...) {
+    running_.Unlock();
+    throw;
+  }
   running_.Unlock();
   return is_idle;
 }
@@ -248,17 +254,20 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
       status = OutOfMemoryError();
     }
     if (status.ok()) {
-      task.task.done(std::move(output.samples[i]));
+      TellDone(task.task.done, std::move(output.samples[i]));
     } else {
-      task.task.done(std::move(status));
+      TellDone(task.task.done, std::move(status));
     }
   }
   if (voxels == 0) return {};
   // The memory model learns only from batches that take as much memory as usual ones. Kernel maps that were made on the
   // CPU take less, since their sizes are exact. A sampled cloud takes less, since the network sees fewer of its points.
-  if (!output.geometry_on_cpu && load.selections == 0 && IsTypical(model.info, tasks.front().task)) {
-    model.on_device[options_.device].memory->Observe(load.points, std::max(voxels, output.voxel_capacity), output.bytes,
-                                                     load.requests);
+  try {
+    if (!output.geometry_on_cpu && load.selections == 0 && IsTypical(model.info, tasks.front().task)) {
+      model.on_device[options_.device].memory->Observe(load.points, std::max(voxels, output.voxel_capacity),
+                                                       output.bytes, load.requests);
+    }
+  } catch (const std::bad_alloc&) {  // then the model of memory does not learn from this batch
   }
   return {.num_voxels = voxels, .sample_share = SampleShare(output.stages)};
 }

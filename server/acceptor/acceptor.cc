@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -42,6 +43,8 @@ constexpr int kMaxAcceptsPerTurn = 64;  // then other work gets its turn
 constexpr int kMaxEvents = 64;
 constexpr int64_t kMaxWithoutProxyHeader = 64;  // proxies' connections beyond the limit, until their clients are known
 constexpr std::chrono::milliseconds kPause(100);  // pause after which accepting is tried again
+// The pause after which on_gone is called again where it found no memory.
+constexpr std::chrono::milliseconds kTellPause(10);
 // A connection that has sent nothing for this time gives way to any other; a handshake needs one round trip before it.
 constexpr absl::Duration kSilent = absl::Seconds(1);
 
@@ -97,6 +100,17 @@ FirstBytes CheckTls(std::string_view received) {
   if (received[0] != 22 || (received.size() > 1 && received[1] != 3)) return FirstBytes::kBad;
   if (received.size() < kTlsFirstBytes) return FirstBytes::kIncomplete;
   return received[kTlsFirstBytes - 1] == 1 ? FirstBytes::kGood : FirstBytes::kBad;
+}
+
+// Runs the function. Returns false if it threw std::bad_alloc.
+template <typename Run>
+bool HasMemoryFor(const Run& run) {
+  try {
+    run();
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
 }
 
 // Makes close drop the socket's unsent data and reset the connection, so that the system keeps no state of it.
@@ -242,15 +256,16 @@ void Acceptor::Run() {
     for (int i = 0; i < num_events; ++i) {
       const uint64_t id = events[i].data.u64;
       if (id >= kFirstConnection) {
-        OnEvent(id, events[i].events);
+        if (!HasMemoryFor([&] { OnEvent(id, events[i].events); })) DropWithoutMemory(id);
       } else if (id == kWakeUp) {
         eventfd_t count = 0;
         eventfd_read(wake_up_.get(), &count);
-      } else if (!stop_) {
-        AcceptFrom(listeners_[id].get());
+      } else if (!stop_ && !HasMemoryFor([&] { AcceptFrom(listeners_[id].get()); })) {
+        PauseAccepting(ENOMEM);
       }
     }
-    CloseSilentConnections();
+    HasMemoryFor([this] { CloseSilentConnections(); });
+    HasMemoryFor([this] { TellGone(); });
     if (is_paused_ && Clock::now() >= resume_at_) ResumeAccepting();
     if (stop_ && !stopped_.HasBeenNotified()) {
       StopListening();
@@ -268,6 +283,7 @@ void Acceptor::StopListening() {
 int Acceptor::TimeoutMs() const {
   std::optional<Clock::time_point> wake_up;
   if (is_paused_) wake_up = resume_at_;
+  if (!untold_.empty()) wake_up = Clock::now() + kTellPause;
   if (!waiting_.empty()) {
     absl::MutexLock lock(&mutex_);
     const Clock::time_point first_bytes_by = connections_.at(*waiting_.begin()).first_bytes_by;
@@ -319,9 +335,11 @@ int Acceptor::RefuseWithSpare(int listener) {
 }
 
 void Acceptor::PauseAccepting(int error) {
-  if (const std::optional<int64_t> left_out = log_limiter_.Admit("pause"); left_out.has_value()) {
-    Log(LogLevel::kWarning, "connections wait: the system cannot accept one now", {{"error", std::strerror(error)}});
-  }
+  HasMemoryFor([&] {
+    if (log_limiter_.Admit("pause").has_value()) {
+      Log(LogLevel::kWarning, "connections wait: the system cannot accept one now", {{"error", std::strerror(error)}});
+    }
+  });
   for (size_t i = 0; i < listeners_.size(); ++i) Watch(epoll_.get(), EPOLL_CTL_MOD, listeners_[i].get(), i, 0);
   is_paused_ = true;
   resume_at_ = Clock::now() + kPause;
@@ -409,26 +427,65 @@ void Acceptor::Add(Descriptor socket, std::string peer, std::string client, bool
   if (!Watch(epoll_.get(), EPOLL_CTL_ADD, socket.get(), id, EPOLLIN | EPOLLRDHUP | EPOLLET)) {
     return Report(peer, connection_reason::kNoDescriptors);
   }
-  Client& others = clients_[client];
-  ++others.num_connections;
-  others.waiting.insert(id);
-  waiting_.insert(id);
-  const absl::Time now = SteadyNow();
-  places_.Add(client, id, now);
+  Connection* connection = nullptr;
   int64_t open = 0;
   {
     absl::MutexLock lock(&mutex_);
-    ids_by_peer_.emplace(peer, id);
-    connections_.emplace(
+    std::list<std::string> gone = {peer};
+    const auto added = connections_.emplace(
         id, Connection{.socket = std::move(socket),
                        .peer = std::move(peer),
                        .client = std::move(client),
+                       .gone = std::move(gone),
                        .first_bytes_by = Clock::now() + absl::ToChronoMilliseconds(options_.first_bytes_timeout),
-                       .idle_since = now,
+                       .idle_since = SteadyNow(),
                        .awaits_proxy_header = is_of_proxy});
+    connection = &added.first->second;
     open = static_cast<int64_t>(connections_.size());
   }
-  if (options_.on_open_connections) options_.on_open_connections(open);
+  try {
+    {
+      absl::MutexLock lock(&mutex_);
+      ids_by_peer_.emplace(connection->peer, id);
+    }
+    Count(id, *connection);
+    if (options_.on_open_connections) options_.on_open_connections(open);
+  } catch (const std::bad_alloc&) {
+    Remove(id);
+    throw;
+  }
+}
+
+// Counts a connection that waits for its first bytes for its client. If it throws std::bad_alloc, StopCounting still
+// undoes what it has done.
+void Acceptor::Count(Id id, Connection& connection) {
+  Client& client = clients_[connection.client];
+  ++client.num_connections;
+  connection.is_counted = true;
+  client.waiting.insert(id);
+  waiting_.insert(id);
+  places_.Add(connection.client, id, SteadyNow());
+}
+
+// Allocates nothing.
+void Acceptor::StopCounting(Id id, Connection& connection) {
+  if (!std::exchange(connection.is_counted, false)) return;
+  waiting_.erase(id);
+  places_.Remove(id);
+  const auto client = clients_.find(connection.client);
+  client->second.waiting.erase(id);
+  if (--client->second.num_connections == 0) clients_.erase(client);
+}
+
+// Ends a connection for whose event there was no memory. Its client may connect again; the event will not come again.
+void Acceptor::DropWithoutMemory(Id id) {
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = connections_.find(id);
+    if (found == connections_.end()) return;
+    End(found->second);
+  }
+  Remove(id);
 }
 
 void Acceptor::OnEvent(Id id, uint32_t events) {
@@ -473,27 +530,16 @@ bool Acceptor::ReadProxyHeader(Id id, Connection& connection) {
 // Returns false if that client may have no further connection; the connection is closed then.
 bool Acceptor::CountForSource(Id id, Connection& connection, const std::string& source) {
   options_.proxied_peers->Set(connection.peer, source);
-  const std::string client = ClientOf(source.empty() ? connection.peer : source);
-  const auto stop_counting = [&] {
-    waiting_.erase(id);
-    places_.Remove(id);
-    const auto found = clients_.find(connection.client);
-    found->second.waiting.erase(id);
-    if (--found->second.num_connections == 0) clients_.erase(found);
-  };
+  std::string client = ClientOf(source.empty() ? connection.peer : source);
   // The connection must not be closed to make room for itself, so it is not counted while room is made for its client.
-  stop_counting();
+  StopCounting(id, connection);
   const std::string_view peer = source.empty() ? connection.peer : source;
   const bool has_room = MakeRoomForClient(client, peer) && MakeRoomInAll(client, peer, options_.max_connections + 1);
   {
     absl::MutexLock lock(&mutex_);
-    connection.client = client;
+    connection.client.swap(client);
   }
-  Client& others = clients_[client];
-  ++others.num_connections;
-  others.waiting.insert(id);
-  waiting_.insert(id);
-  places_.Add(client, id, SteadyNow());
+  Count(id, connection);
   if (has_room) return true;
   {
     absl::MutexLock lock(&mutex_);
@@ -552,15 +598,11 @@ void Acceptor::CloseSilentConnections() {
 }
 
 void Acceptor::CloseWaiting(Id id, std::string_view reason) {
-  std::string peer;
   {
     absl::MutexLock lock(&mutex_);
-    Connection& connection = connections_.at(id);
-    DropUnsent(connection.socket);
-    peer = connection.peer;
+    DropUnsent(connections_.at(id).socket);
   }
-  Remove(id);
-  Report(peer, reason);
+  Report(Remove(id), reason);
 }
 
 // Removes a connection that its client or gRPC has ended.
@@ -578,26 +620,39 @@ void Acceptor::RemoveEnded(Id id, const Connection& connection) {
   if (!reason.empty() && options_.on_unused) options_.on_unused(reason);
 }
 
-void Acceptor::Remove(Id id) {
+// Removes a connection from all tables, and returns its peer. Does not throw: what finds no memory is not told, except
+// to on_gone, which is then called later.
+std::string Acceptor::Remove(Id id) {
   Connection removed;
   int64_t open = 0;
   {
     absl::MutexLock lock(&mutex_);
     auto node = connections_.extract(id);
     removed = std::move(node.mapped());
-    if (!removed.is_waiting) ended_[removed.peer] = TrafficOf(removed.socket.get());
+    try {
+      if (!removed.is_waiting) ended_[removed.peer] = TrafficOf(removed.socket.get());
+    } catch (const std::bad_alloc&) {  // then the guards miss its last bytes
+    }
     const auto [begin, end] = ids_by_peer_.equal_range(removed.peer);
-    ids_by_peer_.erase(std::find_if(begin, end, [id](const auto& entry) { return entry.second == id; }));
+    const auto own = std::find_if(begin, end, [id](const auto& entry) { return entry.second == id; });
+    if (own != end) ids_by_peer_.erase(own);
     open = static_cast<int64_t>(connections_.size());
   }
-  waiting_.erase(id);
-  places_.Remove(id);
-  const auto client = clients_.find(removed.client);
-  client->second.waiting.erase(id);
-  if (--client->second.num_connections == 0) clients_.erase(client);
+  StopCounting(id, removed);
   removed.socket.Reset();  // closed before the hooks are told
-  if (options_.on_open_connections) options_.on_open_connections(open);
-  if (options_.on_gone && !removed.is_waiting) options_.on_gone(removed.peer);
+  if (!removed.is_waiting) untold_.splice(untold_.end(), removed.gone);
+  HasMemoryFor([&] {
+    if (options_.on_open_connections) options_.on_open_connections(open);
+  });
+  HasMemoryFor([this] { TellGone(); });
+  return std::move(removed.peer);
+}
+
+void Acceptor::TellGone() {
+  while (!untold_.empty()) {
+    if (options_.on_gone) options_.on_gone(untold_.front());
+    untold_.pop_front();
+  }
 }
 
 }  // namespace voxserve

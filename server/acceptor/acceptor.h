@@ -18,6 +18,9 @@
 //   acceptor closes the new one.
 // - Descriptors: the acceptor keeps one spare descriptor. When the process runs out of descriptors, the acceptor closes
 //   the spare to accept and close the next connection, then opens it again. Listening goes on.
+// - Memory: if there is none for a connection's event, the connection ends; if there is none for a new connection,
+// those
+//   that come wait for a moment. The tables stay right, so that no place is lost.
 //
 // Order of calls: Listen; grpc::ServerBuilder::experimental().AddExternalConnectionAcceptor(FROM_FD, credentials);
 // BuildAndStart; Start; ...; Stop; grpc::Server::Shutdown; destroy in any order, after EndThread if the hooks' owner
@@ -49,6 +52,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <set>
@@ -202,11 +206,13 @@ class Acceptor {
     Descriptor socket;  // the descriptor that the acceptor watches; gRPC has a duplicate
     std::string peer;
     std::string client;
+    std::list<std::string> gone;  // the peer alone; moves to untold_ at the end, which allocates nothing
     Clock::time_point first_bytes_by;
     absl::Time idle_since;    // by SteadyNow; by what the acceptor itself knows
     int64_t taken_bytes = 0;  // the received bytes that TakeReceivedBytes has returned
     bool has_called = false;  // OnCall was called for it
     bool awaits_proxy_header = false;
+    bool is_counted = false;  // for its client, and among the places
     bool is_waiting = true;   // it waits for its first bytes
     bool is_closing = false;  // Close has ended it, but the thread has not seen that yet
   };
@@ -229,6 +235,9 @@ class Acceptor {
   bool MakeRoomInAll(const std::string& client, std::string_view peer, int64_t limit);
   absl::Time IdleSince(Id id) const;
   void Add(Descriptor socket, std::string peer, std::string client, bool is_of_proxy);
+  void Count(Id id, Connection& connection);
+  void StopCounting(Id id, Connection& connection);
+  void DropWithoutMemory(Id id);
   void OnEvent(Id id, uint32_t events);
   bool ReadProxyHeader(Id id, Connection& connection);
   bool CountForSource(Id id, Connection& connection, const std::string& source);
@@ -237,7 +246,8 @@ class Acceptor {
   void CloseSilentConnections();
   void CloseWaiting(Id id, std::string_view reason);
   void RemoveEnded(Id id, const Connection& connection);
-  void Remove(Id id);
+  std::string Remove(Id id);
+  void TellGone();
 
   static bool End(Connection& connection);
   void WakeUp();
@@ -256,8 +266,9 @@ class Acceptor {
   Clock::time_point resume_at_;
   Id next_id_;
   std::unordered_map<std::string, Client> clients_;
-  SharedPlaces places_;   // of all connections
-  std::set<Id> waiting_;  // connections without first bytes, oldest first, so the first one's timeout is next
+  SharedPlaces places_;            // of all connections
+  std::set<Id> waiting_;           // connections without first bytes, oldest first, so the first one's timeout is next
+  std::list<std::string> untold_;  // peers whose end on_gone has not been told yet
 
   // Only the thread adds and removes connections.
   mutable absl::Mutex mutex_;

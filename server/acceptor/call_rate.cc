@@ -1,6 +1,8 @@
 #include "server/acceptor/call_rate.h"
 
 #include <algorithm>
+#include <new>
+#include <utility>
 
 namespace voxserve {
 
@@ -42,13 +44,23 @@ void CallRate::SpendAll(const std::string& client) {
 }
 
 void CallRate::Remember(const std::string& client, absl::Time full_at) {
-  if (full_at_.contains(client)) {
-    Forget(client);
-  } else if (static_cast<int64_t>(full_at_.size()) >= options_.max_clients) {
+  if (const auto known = full_at_.find(client); known != full_at_.end()) {
+    // Allocates nothing, so a client's bucket is not filled because memory is short.
+    auto node = clients_by_full_at_.extract({known->second, client});
+    node.value().first = known->second = full_at;
+    clients_by_full_at_.insert(std::move(node));
+    return;
+  }
+  if (static_cast<int64_t>(full_at_.size()) >= options_.max_clients) {
     Forget(std::string(clients_by_full_at_.begin()->second));
   }
-  full_at_.emplace(client, full_at);
-  clients_by_full_at_.emplace(full_at, client);
+  const auto added = clients_by_full_at_.emplace(full_at, client).first;
+  try {
+    full_at_.emplace(client, full_at);
+  } catch (const std::bad_alloc&) {
+    clients_by_full_at_.erase(added);
+    throw;
+  }
 }
 
 bool CallRate::HasTokens(const std::string& client) const {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -114,7 +115,12 @@ void FloodGuard::LookAtMemory() {
   if (unaccounted <= calm_bytes_ + options_.trigger_bytes) {
     if (is_looking_) StopLooking();
   } else if (now >= next_look_) {
-    Look();
+    try {
+      Look();
+    } catch (const std::bad_alloc&) {
+      StopLooking();  // The look has lost calls that were seen, so the next one begins a new series.
+      throw;
+    }
     next_look_ = now + kFloodLookShare * (options_.now() - now);
   }
 }

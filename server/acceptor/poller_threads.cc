@@ -14,11 +14,13 @@ PollerThreads::Use PollerThreads::UseSinceLastCall() {
   const std::map<std::string, Times> before = std::exchange(times_, {});
   Use use;
   std::error_code error;
-  for (const auto& folder : std::filesystem::directory_iterator("/proc/self/task", error)) {
+  // (The iterator's ++ would throw where a folder cannot be read.)
+  for (std::filesystem::directory_iterator folder("/proc/self/task", error), end; !error && folder != end;
+       folder.increment(error)) {
     std::string name;
-    std::ifstream comm(folder.path() / "comm");
+    std::ifstream comm(folder->path() / "comm");
     if (!std::getline(comm, name) || !names_.contains(name)) continue;
-    const std::string path = folder.path() / "schedstat";
+    const std::string path = folder->path() / "schedstat";
     std::ifstream file(path);
     Times times;
     if (!(file >> times.running_ns >> times.waiting_ns)) continue;  // the thread has ended

@@ -29,6 +29,7 @@ void StrayGuard::OnMessage(const std::string& peer, int64_t bytes) {
 }
 
 void StrayGuard::BeginLook() {
+  counts_ = std::exchange(is_whole_, false);
   looked_at_.clear();
   absl::MutexLock lock(&mutex_);
   std::swap(looked_at_, news_);
@@ -58,6 +59,7 @@ void StrayGuard::Look(const std::map<std::string, SocketTraffic>& traffic, absl:
     ++known;
   }
   judge_closed_before(nullptr);
+  is_whole_ = true;
   JudgeBusyThreads(now);
 }
 
@@ -77,7 +79,8 @@ double StrayGuard::Update(const std::string& peer, const SocketTraffic& traffic,
   const auto fresh = static_cast<double>(std::max<int64_t>(0, traffic.read - connection.traffic.read));
   const auto sent = static_cast<double>(std::max<int64_t>(0, traffic.sent - connection.traffic.sent));
   connection.traffic = traffic;
-  connection.recent[turn_] = fresh;
+  connection.recent[turn_] = counts_ ? fresh : 0;
+  if (!counts_) return 0;
   if (fresh > 0) connection.brought_at = last_look_;
   const double accounted = static_cast<double>(news.calls * kCallBytes) + news.messages + sent * kShareOfSent +
                            kBytesPerSecond * absl::ToDoubleSeconds(elapsed);
@@ -116,8 +119,8 @@ void StrayGuard::Judge(const std::string& peer, Connection& connection) {
 }
 
 void StrayGuard::Report(const std::string& peer, double bytes, Connection& connection) const {
-  connection.is_reported = true;
   options_.on_flood(peer, static_cast<int64_t>(bytes));
+  connection.is_reported = true;  // not if there was no memory to report it
 }
 
 bool StrayGuard::IsSuspect(const Connection& connection) {

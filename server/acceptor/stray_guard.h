@@ -32,6 +32,9 @@
 // none did, gRPC works on what it has read before (it reads a header from its beginning again with each frame), and the
 // connection with the most stray bytes is ended.
 //
+// Memory: a look that throws std::bad_alloc has lost some of the calls and messages that came to be known before it. So
+// the next look counts no bytes; it only stores the traffic from which later looks count.
+//
 // Threads: Look is called by one thread at a time; any thread may call OnCall and OnMessage. The hooks of Options are
 // called by Look and must return soon.
 
@@ -139,6 +142,8 @@ class StrayGuard {
   std::map<std::string, Connection> connections_;  // by peer, at the last look
   std::map<std::string, double> used_;             // of max_client_bytes, by client; only those above 0
   absl::flat_hash_map<std::string, News> looked_at_;
+  bool is_whole_ = true;  // the last look has taken all connections into account
+  bool counts_ = true;    // the look before this one was whole
   absl::Time last_look_ = absl::InfiniteFuture();
   int turn_ = 0;  // where in `recent` this look writes
   // Since then there have been suspects, and no call and no message. The last call of `threads` was at that time.

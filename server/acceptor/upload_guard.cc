@@ -37,6 +37,7 @@ void UploadGuard::OnIdle(const std::string& peer) {
 }
 
 void UploadGuard::Look() {
+  const bool counts = std::exchange(is_whole_, false);
   News news;
   {
     absl::MutexLock lock(&mutex_);
@@ -52,7 +53,7 @@ void UploadGuard::Look() {
     Connection connection = before != connections_.end() ? before->second : Connection();
     if (news.idle.contains(peer)) {
       connection.unfinished = 0;
-    } else {
+    } else if (counts) {
       const auto finished = news.message_bytes.find(peer);
       const int64_t bytes = finished == news.message_bytes.end() ? 0 : finished->second;
       connection.unfinished += static_cast<double>(traffic.received - connection.received - bytes);
@@ -63,6 +64,7 @@ void UploadGuard::Look() {
     connections.emplace_hint(connections.end(), peer, connection);
   }
   connections_ = std::move(connections);
+  is_whole_ = true;
   Judge();
 }
 

@@ -13,6 +13,9 @@
 // as unfinished while other calls of the connection read. The guard therefore forgets bytes over time:
 // `max_client_bytes` of each client within `forget_time`.
 //
+// Memory: a look that throws std::bad_alloc has lost some of the messages that had arrived before it. So the next look
+// counts no bytes; it only stores the traffic from which later looks count.
+//
 // Threads: the guard has one thread, which looks at the connections; any thread may call OnMessage and OnIdle. The
 // hooks of Options are called on the guard's thread and must return soon.
 
@@ -79,7 +82,8 @@ class UploadGuard {
   void Judge() const;
 
   const Options options_;
-  // Only the thread uses these two.
+  // Only the thread uses these three.
+  bool is_whole_ = true;                           // the last look has taken all connections into account
   std::map<std::string, Connection> connections_;  // by peer, at the last look
   absl::Time last_look_ = SteadyNow();
   absl::Mutex mutex_;

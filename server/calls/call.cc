@@ -44,15 +44,22 @@ void Call::OnDone() {
     absl::MutexLock lock(&context_mutex_);
     is_done_ = true;
   }
-  OnClosed();
-  if (was_used_) environment_->connections->OnUsed(peer_, SteadyNow() + kRecentUse);
+  // Whatever finds no memory here, the call's place must not stay taken.
+  Guard([this] { OnClosed(); });
+  Guard([this] {
+    if (was_used_) environment_->connections->OnUsed(peer_, SteadyNow() + kRecentUse);
+  });
   const std::shared_ptr<Call> self = shared_from_this();  // OpenCalls may hold the last other reference
   environment_->calls->Close(self);
-  if (environment_->calls->Reading(peer_).all() == 0) environment_->connections->OnIdle(peer_);
+  Guard([this] {
+    if (environment_->calls->Reading(peer_).all() == 0) environment_->connections->OnIdle(peer_);
+  });
 }
 
 void Call::EndReading() {
-  if (!environment_->calls->EndReading(shared_from_this())) environment_->connections->OnIdle(peer_);
+  Guard([this] {
+    if (!environment_->calls->EndReading(shared_from_this())) environment_->connections->OnIdle(peer_);
+  });
 }
 
 absl::Status Call::CheckIdentity() const {
@@ -136,7 +143,19 @@ void Call::EndUse() {
   idle_since_ns_.compare_exchange_strong(in_use, absl::ToUnixNanos(SteadyNow() + kRecentUse));
 }
 
-void Call::OnOutOfMemory() const { environment_->metrics->OnCallEndedEarly(error_reason::kOutOfMemory); }
+void Call::OnOutOfMemory() const {
+  try {
+    environment_->metrics->OnCallEndedEarly(error_reason::kOutOfMemory);
+  } catch (const std::bad_alloc&) {  // then the metrics lack it
+  }
+}
+
+grpc::Status Call::GrpcStatusOf(const absl::Status& status) {
+  // Without a message, so that nothing is allocated.
+  grpc::Status made(static_cast<grpc::StatusCode>(status.code()), "");
+  Guard([&] { made = ToGrpcStatus(status, context_); });
+  return made;
+}
 
 bool Call::was_cut() const {
   absl::MutexLock lock(&answer_mutex_);
@@ -191,7 +210,9 @@ bool RequestCall::StopReading() {
 
 // If `ok` is false, the client has half-closed, or it is gone and gRPC also calls OnCancel.
 void RequestCall::OnReadDone(bool ok) {
-  if (ok) environment().connections->OnMessage(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/true);
+  Guard([&] {
+    if (ok) environment().connections->OnMessage(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/true);
+  });
   const bool is_wanted = StopReading();
   if (ok && is_wanted && kind() == CallKind::kRequest) BeginUse();
   if (ok && is_wanted && !Guard([this] { OnRequest(request_); })) End(OutOfMemoryError());
@@ -260,7 +281,8 @@ void RequestCall::Update(grpc::ByteBuffer message) {
 }
 
 bool RequestCall::End(const absl::Status& whole_status, std::optional<grpc::ByteBuffer> last, HeldBytes held) {
-  const absl::Status status = caller().Narrowed(whole_status);
+  absl::Status status = whole_status;
+  Guard([&] { status = caller().Narrowed(whole_status); });
   {
     absl::MutexLock lock(&mutex_);
     if (end_.has_value()) return false;
@@ -269,14 +291,18 @@ bool RequestCall::End(const absl::Status& whole_status, std::optional<grpc::Byte
     held_ = std::move(held);
     next_.reset();
   }
-  if (ReasonOf(status) == error_reason::kMalformed) environment().metrics->OnCallEndedEarly(error_reason::kMalformed);
-  OnEnded(status);
+  // The call must end even if there is no memory to tell of it.
+  Guard([&] {
+    if (ReasonOf(status) == error_reason::kMalformed) environment().metrics->OnCallEndedEarly(error_reason::kMalformed);
+    OnEnded(status);
+  });
   Advance();
   return true;
 }
 
 void RequestCall::EndWith(const google::protobuf::Message& last, HeldBytes held) {
-  absl::StatusOr<grpc::ByteBuffer> bytes = Serialize(last);
+  absl::StatusOr<grpc::ByteBuffer> bytes = OutOfMemoryError();
+  Guard([&] { bytes = Serialize(last); });
   if (bytes.ok()) {
     End(absl::OkStatus(), *std::move(bytes), std::move(held));
   } else {
@@ -326,10 +352,10 @@ void RequestCall::Advance() {
     StartWrite(&message_);
   } else if (last_.has_value()) {
     StartAnswerTimer(static_cast<int64_t>(last_->Length()));
-    StartWriteAndFinish(&*last_, grpc::WriteOptions(), ToGrpcStatus(*end_, context()));
+    StartWriteAndFinish(&*last_, grpc::WriteOptions(), GrpcStatusOf(*end_));
   } else {
     StartAnswerTimer(0);
-    Finish(ToGrpcStatus(*end_, context()));
+    Finish(GrpcStatusOf(*end_));
   }
 }
 

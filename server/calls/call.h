@@ -149,6 +149,8 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   // Returns the status of a call that gRPC reports as cancelled: CANCELLED (ANSWER_UNREAD) if the answer timer cut the
   // call off, DEADLINE_EXCEEDED (DEADLINE_EXPIRED) if the deadline has passed, else CANCELLED (CANCELLED).
   absl::Status WhyCancelled() const;
+  // Returns ToGrpcStatus of the status, or its code alone if there is no memory for more.
+  grpc::Status GrpcStatusOf(const absl::Status& status);
 
  private:
   void SetAnswerTimer(absl::Time limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(answer_mutex_);

@@ -68,12 +68,12 @@ absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context, cons
 }  // namespace
 
 grpc::ServerGenericBidiReactor* RpcRouter::CreateReactor(grpc::GenericCallbackServerContext* context) {
-  environment_->connections->OnCall(context->peer());
-  const auto method = methods_.find(context->method());
-  if (method == methods_.end()) return Refuse(context, UnknownMethod(context->method()));
   std::shared_ptr<Call> call;
   absl::Status status;
   try {
+    environment_->connections->OnCall(context->peer());
+    const auto method = methods_.find(context->method());
+    if (method == methods_.end()) return Refuse(context, UnknownMethod(context->method()));
     absl::StatusOr<Caller> caller = CallerOf(*context, *environment_, method->second.access);
     if (!caller.ok()) {
       if (method->second.access == Access::kAdmin) AuditRefused(*context, caller.status());
@@ -125,6 +125,14 @@ absl::Status RpcRouter::UnknownMethod(const std::string& path) const {
 }
 
 grpc::ServerGenericBidiReactor* RpcRouter::Refuse(grpc::CallbackServerContext* context, const absl::Status& status) {
+  try {
+    TellRefused(context, status);
+  } catch (const std::bad_alloc&) {  // then metrics, log or limits lack it
+  }
+  return new RefusedCall(context, status);
+}
+
+void RpcRouter::TellRefused(grpc::CallbackServerContext* context, const absl::Status& status) {
   const std::string peer = context->peer();
   if (const auto reason = DropReasonOf(status)) environment_->metrics->OnDropped("", *reason);
   if (!absl::IsUnimplemented(status)) environment_->metrics->OnCallEndedEarly(ReasonOf(status));
@@ -138,7 +146,6 @@ grpc::ServerGenericBidiReactor* RpcRouter::Refuse(grpc::CallbackServerContext* c
   if (ReasonOf(status) == error_reason::kCertificateRefused) environment_->connections->OnRefusedCertificate(peer);
   environment_->connections->OnRefusedCall(
       peer, ReasonOf(status) == error_reason::kDraining && environment_->calls->HasWork(peer));
-  return new RefusedCall(context, status);
 }
 
 }  // namespace voxserve

@@ -55,6 +55,7 @@ class RpcRouter final : public grpc::CallbackGenericService {
   void AuditRefused(const grpc::GenericCallbackServerContext& context, const absl::Status& status) const;
   absl::Status UnknownMethod(const std::string& path) const;
   grpc::ServerGenericBidiReactor* Refuse(grpc::CallbackServerContext* context, const absl::Status& status);
+  void TellRefused(grpc::CallbackServerContext* context, const absl::Status& status);
 
   const CallEnvironment* const environment_;
   absl::flat_hash_map<std::string, Method> methods_;         // by path

@@ -5,7 +5,6 @@
 
 #include "engine/base/error_reason.h"
 #include "engine/base/steady_time.h"
-#include "server/codec/grpc_status.h"
 
 namespace voxserve {
 namespace {
@@ -25,8 +24,10 @@ void StreamCall::Start() {
 
 // If `ok` is false, the client has half-closed, or it is gone and gRPC also calls OnCancel.
 void StreamCall::OnReadDone(bool ok) {
-  if (ok)
+  Guard([&] {
+    if (!ok) return;
     environment().connections->OnMessage(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/!has_message_);
+  });
   has_message_ = has_message_ || ok;
   if (ok && !Guard([this] { OnMessage(&request_); })) EndOutOfMemory();
   request_.Clear();
@@ -150,7 +151,7 @@ bool StreamCall::StartNext() {
   }
   if (may_finish) {
     StartAnswerTimer(0);
-    Finish(ToGrpcStatus(*end_, context()));
+    Finish(GrpcStatusOf(*end_));
   }
   if (may_write) {
     StartAnswerTimer(static_cast<int64_t>(sending_.message.Length()));

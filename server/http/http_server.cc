@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -44,6 +45,8 @@ constexpr size_t kConnectionBytes = 16 << 10;  // for the request line, the requ
 constexpr int kMaxAcceptsATurn = 64;
 // Spare descriptors: they are kept open, and closed to accept a connection when the process has no other descriptors.
 constexpr int kNumSpares = 8;
+// The pause after a turn of the loop that found no memory.
+constexpr std::chrono::milliseconds kMemoryPause{10};
 // When the process has no descriptors: the most that are freed for one new connection, and the pause before the next
 // attempt to accept.
 constexpr int kMaxFreedForOne = 4;
@@ -290,27 +293,34 @@ class HttpServer::Loop {
   }
 
   void Run() {
-    std::vector<pollfd> ready;
     while (!stop_) {
-      ready = {{.fd = wake_.get(), .events = POLLIN, .revents = 0},
-               {.fd = DescriptorOf(*library_), .events = POLLIN, .revents = 0}};
-      for (const std::unique_ptr<Library>& library : retired_) {
-        ready.push_back({.fd = DescriptorOf(*library), .events = POLLIN, .revents = 0});
+      try {
+        RunOnce();
+      } catch (const std::bad_alloc&) {
+        std::this_thread::sleep_for(kMemoryPause);  // Whoever waits is looked after then.
       }
-      const size_t num_others = ready.size();
-      if (Now() >= accepts_again_) {
-        for (const Descriptor& listener : listeners_) {
-          ready.push_back({.fd = listener.get(), .events = POLLIN, .revents = 0});
-        }
+    }
+  }
+
+  void RunOnce() {
+    std::vector<pollfd> ready = {{.fd = wake_.get(), .events = POLLIN, .revents = 0},
+                                 {.fd = DescriptorOf(*library_), .events = POLLIN, .revents = 0}};
+    for (const std::unique_ptr<Library>& library : retired_) {
+      ready.push_back({.fd = DescriptorOf(*library), .events = POLLIN, .revents = 0});
+    }
+    const size_t num_others = ready.size();
+    if (Now() >= accepts_again_) {
+      for (const Descriptor& listener : listeners_) {
+        ready.push_back({.fd = listener.get(), .events = POLLIN, .revents = 0});
       }
-      poll(ready.data(), ready.size(), WaitMs());
-      RunLibraries();
-      CloseExpired();
-      ChangeCertificate();
-      KeepSpares();
-      for (size_t i = num_others; i < ready.size(); ++i) {
-        if (ready[i].revents != 0) AcceptFrom(ready[i].fd);
-      }
+    }
+    poll(ready.data(), ready.size(), WaitMs());
+    RunLibraries();
+    CloseExpired();
+    ChangeCertificate();
+    KeepSpares();
+    for (size_t i = num_others; i < ready.size(); ++i) {
+      if (ready[i].revents != 0) AcceptFrom(ready[i].fd);
     }
   }
 

@@ -17,7 +17,6 @@
 #include "grpc/reflection/v1alpha/reflection.pb.h"
 #include "server/calls/call.h"
 #include "server/calls/request_telemetry.h"
-#include "server/codec/grpc_status.h"
 #include "server/codec/message_parser.h"
 #include "server/services/services.h"
 
@@ -94,8 +93,10 @@ class ReflectionCall final : public Call {
   }
 
   void OnReadDone(bool ok) override {
-    if (ok)
+    Guard([&] {
+      if (!ok) return;
       environment().connections->OnMessage(peer(), static_cast<int64_t>(message_.Length()), /*is_first=*/!has_message_);
+    });
     if (!StopReading()) return;
     has_message_ = has_message_ || ok;
     if (!ok) return End(absl::OkStatus());
@@ -140,7 +141,7 @@ class ReflectionCall final : public Call {
   // Finishes the call. No operation may be in progress except a read.
   void End(const absl::Status& status) {
     StartAnswerTimer(0);
-    Finish(ToGrpcStatus(status, context()));
+    Finish(GrpcStatusOf(status));
   }
 
   void Read() {

@@ -1,10 +1,22 @@
 #include "server/services/services.h"
 
+#include <google/protobuf/message.h>
+
 #include <algorithm>
+#include <initializer_list>
 #include <string>
 
 #include "engine/base/steady_time.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "grpc/health/v1/health.pb.h"
+#include "grpc/reflection/v1alpha/reflection.pb.h"
+#include "open_inference.pb.h"
 #include "server/open_inference/open_inference_service.h"
+#include "voxserve/v1/admin.pb.h"
+#include "voxserve/v1/inference.pb.h"
+#include "voxserve/v1/point_cloud.pb.h"
+#include "xds/data/orca/v3/orca_load_report.pb.h"
 
 namespace voxserve {
 
@@ -13,6 +25,22 @@ namespace {
 int NumDevices(const Engine& engine) {
   const std::string names = engine.devices();  // "cuda:0,cuda:1"
   return 1 + static_cast<int>(std::count(names.begin(), names.end(), ','));
+}
+
+// Has protobuf make the descriptors of all messages, which it otherwise makes at the first use of a message. If memory
+// is short then, protobuf 3.21 is left with half of them, and the next use ends the process.
+void MakeDescriptors() {
+  const std::initializer_list<const google::protobuf::Message*> messages = {
+      &v1::PointCloud::default_instance(),
+      &v1::InferRequest::default_instance(),
+      &v1::LoadModelRequest::default_instance(),
+      &inference::ModelInferRequest::default_instance(),
+      &grpc::health::v1::HealthCheckRequest::default_instance(),
+      &grpc::reflection::v1alpha::ServerReflectionRequest::default_instance(),
+      &google::rpc::ErrorInfo::default_instance(),
+      &google::rpc::Status::default_instance(),
+      &xds::data::orca::v3::OrcaLoadReport::default_instance()};
+  for (const google::protobuf::Message* message : messages) message->GetReflection();
 }
 
 }  // namespace
@@ -40,6 +68,7 @@ Services::Services(const Options& options, Engine* engine, Metrics* metrics, Con
       health_(&environment_),
       router_(&environment_),
       admin_router_(&environment_) {
+  MakeDescriptors();
   AddInferenceService(&environment_, &router_);
   AddLoadReportService(&environment_, &router_);
   AddAdminService(&environment_, &admin_router_);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
+#include "engine/base/tell_done.h"
 #include "engine/serving/admission/drop_reason.h"
 
 namespace voxserve {
@@ -199,7 +200,7 @@ void Batcher::Answer(std::vector<Ended> ended) {
       if (options_.observer != nullptr) options_.observer->OnDropped(queued.model->info.name, end.reason);
     } catch (const std::bad_alloc&) {  // then the counter lacks this task
     }
-    queued.task.done(end.status);
+    TellDone(queued.task.done, end.status);
     end.task.reset();
   }
   absl::MutexLock lock(&mutex_);

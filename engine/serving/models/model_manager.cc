@@ -14,12 +14,17 @@
 #include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
 #include "engine/base/steady_time.h"
+#include "engine/base/tell_done.h"
 #include "engine/model/problems.h"
 
 namespace voxserve {
 namespace {
 
-absl::Status OutOfMemory() { return OutOfMemoryError("it does not fit into memory"); }
+// Made once, while there is memory (by ModelManager's constructor), since it is returned where there is none.
+const absl::Status& OutOfMemory() {
+  static const absl::Status& error = *new absl::Status(OutOfMemoryError("it does not fit into memory"));
+  return error;
+}
 
 // The longest time between two tries of a version that found no memory, since each try reads all its files.
 constexpr absl::Duration kLongestWait = absl::Minutes(1);
@@ -74,8 +79,11 @@ void LogExceptions(const std::function<void()>& work) {
     return absl::OkStatus();
   });
   if (status.ok()) return;
-  Log(LogLevel::kError, "the model repository was not brought into service",
-      {{"error", std::string(status.message())}});
+  try {
+    Log(LogLevel::kError, "the model repository was not brought into service",
+        {{"error", std::string(status.message())}});
+  } catch (const std::bad_alloc&) {  // then the log lacks the line
+  }
 }
 
 absl::Status CheckNames(const std::string& name, int64_t version) {
@@ -94,6 +102,7 @@ ModelManager::ModelManager(Options options, RepositoryListing listing)
       builder_(options_.builder),
       models_(*options_.models),
       weight_bytes_(builder_.devices().size()) {
+  OutOfMemory().IgnoreError();
   for (const ModelFolder& folder : listing.models) {
     LogExceptions([&] {
       for (const int64_t version : Choose(folder).wanted) {
@@ -190,7 +199,7 @@ void ModelManager::Loop(const RepositoryListing& listing) {
         jobs_.pop_front();
       }
     }
-    ReleaseRetired();
+    LogExceptions([this] { ReleaseRetired(); });
     if (job.has_value()) Run(*job);
     if (polls_now || SteadyNow() >= next_poll) {
       LogExceptions([this] { Poll(); });
@@ -203,7 +212,7 @@ void ModelManager::Loop(const RepositoryListing& listing) {
     cancelled.swap(jobs_);
   }
   for (const Job& job : cancelled) {
-    if (job.done) job.done(DrainingError());
+    TellDone(job.done, DrainingError());
   }
   absl::MutexLock lock(&mutex_);
   has_ended_ = true;
@@ -216,7 +225,7 @@ void ModelManager::Run(const Job& job) {
     return absl::OkStatus();
   });
   if (!caught.ok()) versions = caught;
-  if (job.done) job.done(std::move(versions));
+  TellDone(job.done, std::move(versions));
 }
 
 absl::StatusOr<std::vector<int64_t>> ModelManager::RunLoad(const std::string& name, int64_t version) {
@@ -367,8 +376,10 @@ absl::Status ModelManager::Replace(const std::string& name, int64_t version, Att
   if (options_.memory_budget != nullptr) {
     ASSIGN_OR_RETURN(memory, options_.memory_budget->Reserve(MemoryBudget::Use::kModels, 0));
   }
-  ASSIGN_OR_RETURN(LoadedModel loaded,
-                   LoadModelVersion(FolderOf(name), version, {.memory = &memory, .stop = stopping_.get_token()}));
+  absl::StatusOr<LoadedModel> read;
+  RunAtLowPriority(
+      [&] { read = LoadModelVersion(FolderOf(name), version, {.memory = &memory, .stop = stopping_.get_token()}); });
+  ASSIGN_OR_RETURN(LoadedModel loaded, std::move(read));
   if (loaded.content == attempt.content) {
     models_.SetFailed(name, version, {});  // clears the problems of a broken successor that is gone
     return absl::OkStatus();

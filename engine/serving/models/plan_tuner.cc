@@ -11,6 +11,7 @@
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
 #include "engine/base/steady_time.h"
+#include "engine/base/tell_done.h"
 #include "engine/executor/executor.h"
 #include "engine/tuner/plan_search.h"
 
@@ -217,16 +218,19 @@ void PlanTuner::TellWhoWaits() {
 void PlanTuner::Loop() {
   while (const std::shared_ptr<Search> search = Next()) {
     absl::StatusOr<TuneResult> result = RunCatching(*search);
-    if (!result.ok()) {
-      Log(absl::IsCancelled(result.status()) ? LogLevel::kInfo : LogLevel::kWarning, "no plan was found",
-          {{"model", search->model->info.name}, {"reason", std::string(result.status().message())}});
+    try {
+      if (!result.ok()) {
+        Log(absl::IsCancelled(result.status()) ? LogLevel::kInfo : LogLevel::kWarning, "no plan was found",
+            {{"model", search->model->info.name}, {"reason", std::string(result.status().message())}});
+      }
+    } catch (const std::bad_alloc&) {  // then the log lacks the line
     }
     {
       absl::MutexLock lock(&mutex_);
       LetGo(*search);
       search->has_ended = true;  // before the call of `done`, which may start the next search
     }
-    if (search->task.done) search->task.done(std::move(result));
+    TellDone(search->task.done, std::move(result));
     absl::MutexLock lock(&mutex_);
     running_ = nullptr;
     changed_.SignalAll();
@@ -237,7 +241,7 @@ absl::StatusOr<TuneResult> PlanTuner::RunCatching(Search& search) {
   try {
     return Run(search);
   } catch (const std::bad_alloc&) {
-    return OutOfMemoryError("the search does not fit into memory");
+    return out_of_memory_;
   } catch (const std::exception& error) {  // from the standard library: files, random devices
     return WithReason(absl::InternalError(error.what()), error_reason::kInternal);
   }

@@ -135,6 +135,7 @@ class PlanTuner {
   absl::StatusOr<TuneResult> RunOn(size_t device, Search& search);
 
   const Options options_;
+  const absl::Status out_of_memory_ = OutOfMemoryError("the search does not fit into memory");  // made in advance
   std::atomic<int> num_collecting_{0};
   absl::Mutex mutex_;
   SteadyCondVar changed_;

@@ -20,6 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "engine/base/logging.h"
+#include "tests/support/failing_heap.h"
 
 namespace voxserve::log_writer_test {
 namespace {
@@ -27,7 +28,8 @@ namespace {
 using testing::EndsWith;
 using testing::SizeIs;
 
-constexpr char kDropped[] = "WARNING log lines were dropped: stderr is not read quickly enough num_lines=";
+constexpr char kDropped[] =
+    "WARNING log lines were dropped: stderr is not read quickly enough, or memory was short num_lines=";
 
 class LogWriterTest : public testing::Test {
  protected:
@@ -223,6 +225,25 @@ TEST(LogLineTest, IsShortenedAndSaysSo) {
     const std::string line = LogLine(LogLevel::kInfo, absl::StrCat(shift, characters), {});
     EXPECT_THAT(line, EndsWith("\u00e9 ...[shortened]\n")) << "no half character";
   }
+}
+
+TEST_F(LogWriterTest, ALineThatFindsNoMemoryIsCounted) {
+  StartWriter();
+  StartReading();
+  for (int64_t i = 0; i < 3; ++i) {
+    support::FailAllocation(i);
+    Log(LogLevel::kInfo, "a line that is longer than what a string keeps without memory", {{"number", 7}});
+    EXPECT_TRUE(support::HasFailed()) << i;
+    support::FailAllocation(-1);
+    ASSERT_TRUE(LogWriter::Flush(absl::Seconds(30)));
+  }
+  Log(LogLevel::kInfo, "second");
+  ASSERT_TRUE(LogWriter::Flush(absl::Seconds(30)));
+  writer_.reset();
+  const std::vector<std::string> lines = StopReading();
+  ASSERT_THAT(lines, SizeIs(4));
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(lines[i], EndsWith(absl::StrCat(kDropped, 1)));
+  EXPECT_THAT(lines[3], EndsWith(" INFO second"));
 }
 
 // The writer first writes to /dev/full, which refuses every byte as a full disk does. Then a pipe takes the place of

@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <new>
 #include <optional>
 #include <utility>
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "engine/base/steady_time.h"
 
 namespace voxserve::periodic_thread_test {
 namespace {
@@ -36,6 +38,36 @@ TEST(PeriodicThreadTest, ThePauseComesBeforeTheFirstCallToo) {
   std::optional<PeriodicThread> thread(std::in_place, absl::Hours(1), look);
   thread.reset();  // does not wait for the pause
   EXPECT_EQ(num_calls, 0);
+}
+
+TEST(PeriodicThreadTest, ACallWithoutMemoryIsMadeAgain) {
+  std::atomic<int> num_calls{0};
+  absl::Notification fifth;
+  absl::Time begin = SteadyNow();
+  absl::Time end = begin;
+  const PeriodicThread thread(absl::ZeroDuration(), [&] {
+    const int call = ++num_calls;
+    if (call == 2 || call == 3) throw std::bad_alloc();
+    if (call == 5) {
+      end = SteadyNow();
+      fifth.Notify();
+      return absl::InfiniteDuration();
+    }
+    return absl::ZeroDuration();
+  });
+  EXPECT_TRUE(fifth.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  EXPECT_GE(end - begin, 2 * PeriodicThread::kPauseWithoutMemory);
+}
+
+TEST(PeriodicThreadTest, TheFirstCallMayFindNoMemory) {
+  std::atomic<int> num_calls{0};
+  absl::Notification second;
+  const PeriodicThread thread(absl::ZeroDuration(), [&] {
+    if (++num_calls == 1) throw std::bad_alloc();
+    second.Notify();
+    return absl::InfiniteDuration();
+  });
+  EXPECT_TRUE(second.WaitForNotificationWithTimeout(absl::Seconds(10)));
 }
 
 TEST(PeriodicThreadTest, AnInfinitePauseIsTheEnd) {

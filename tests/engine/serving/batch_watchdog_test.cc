@@ -29,6 +29,7 @@ using testing::Pair;
 class StuckObserver final : public EngineObserver {
  public:
   void OnStuckBatch(std::string_view model, std::string_view device) override {
+    if (throws) throw std::bad_alloc();
     absl::MutexLock lock(&mutex_);
     stuck_.emplace_back(model, device);
   }
@@ -36,6 +37,8 @@ class StuckObserver final : public EngineObserver {
     absl::MutexLock lock(&mutex_);
     return stuck_;
   }
+
+  bool throws = false;
 
  private:
   absl::Mutex mutex_;
@@ -88,6 +91,14 @@ TEST_F(BatchWatchdogTest, ReportsABatchBeyondItsLimitOnce) {
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_THAT(log, HasSubstr("ERROR a batch is stuck model=net version=7 device=cuda:0 requests=2 points=1000 "
                              "predicted_ms=20 elapsed_ms=31000\n"));
+}
+
+TEST_F(BatchWatchdogTest, ABatchIsStuckEvenIfThereIsNoMemoryToLogIt) {
+  Start(50, absl::Seconds(30));
+  observer_.throws = true;
+  const BatchWatchdog::Watch watch(&*watchdog_, BatchOf(absl::Milliseconds(20)));
+  PassSeconds(31);
+  EXPECT_EQ(num_calls_, 1);
 }
 
 TEST_F(BatchWatchdogTest, APredictionThatIsLongMovesTheLimit) {

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <cerrno>
 #include <ctime>
 #include <map>
 #include <memory>
@@ -25,6 +26,7 @@
 #include "server/sockets/descriptor_limit.h"
 #include "tests/server/acceptor/acceptor_fixture.h"
 #include "tests/support/await_true.h"
+#include "tests/support/failing_heap.h"
 
 namespace voxserve::acceptor_test {
 namespace {
@@ -47,6 +49,59 @@ TEST_F(AcceptorTest, HandsOverWithEveryByteStillToBeRead) {
   EXPECT_EQ(bytes, std::string(kPreface) + "more");
   ASSERT_EQ(send(keeper_.at(0), "answer", 6, 0), 6);
   EXPECT_EQ(client.Receive(6), "answer");
+}
+
+// Fails each allocation of the acceptor's thread in turn, counted from a connection's arrival.
+TEST_F(AcceptorTest, AFailedAllocationCostsOneConnectionAndNoPlace) {
+  std::atomic<int64_t> fails_at{-1};
+  absl::Mutex mutex;
+  std::map<std::string, int> gone;
+  StartWith({.max_connections = 4,
+             .max_client_connections = 4,
+             .is_welcome =
+                 [&](const std::string& /*client*/) {
+                   support::FailAllocation(fails_at.exchange(-1));
+                   return true;
+                 },
+             .on_gone =
+                 [&](const std::string& peer) {
+                   absl::MutexLock lock(&mutex);
+                   ++gone[peer];
+                 }});
+  const auto is_ended = [](const RawClient& client) {
+    char byte = 0;
+    const ssize_t size = recv(client.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return size == 0 || (size < 0 && errno != EAGAIN);
+  };
+  int num_lost = 0;
+  std::vector<std::string> kept;
+  for (int i = 0; i < 60; ++i) {
+    fails_at = i;
+    const size_t before = keeper_.size();
+    RawClient client = RawClient::To(port());
+    client.Send(kPreface);
+    ASSERT_TRUE(support::AwaitTrue([&] { return keeper_.size() > before || is_ended(client); })) << i;
+    if (keeper_.size() > before) {
+      kept.push_back(client.peer());
+    } else {
+      ++num_lost;
+    }
+    client.Reset();
+    EXPECT_TRUE(support::AwaitTrue([&] { return acceptor_->open_connections() == 0; })) << i;
+  }
+  EXPECT_GT(num_lost, 5);
+  EXPECT_GT(kept.size(), 5);
+  EXPECT_TRUE(support::AwaitTrue([&] {
+    absl::MutexLock lock(&mutex);
+    return gone.size() >= kept.size();
+  }));
+  {
+    absl::MutexLock lock(&mutex);
+    for (const std::string& peer : kept) EXPECT_EQ(gone[peer], 1) << peer;
+  }
+  std::vector<RawClient> clients;
+  for (int i = 0; i < 4; ++i) clients.push_back(Established());  // every place is free
+  EXPECT_EQ(acceptor_->open_connections(), 4);
 }
 
 TEST_F(AcceptorTest, CountsWhatHasComeOverEachConnection) {

@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <new>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/support/failing_heap.h"
 
 namespace voxserve::call_rate_test {
 namespace {
@@ -35,6 +38,33 @@ TEST_F(CallRateTest, AClientHasItsBurstAndThenItsRate) {
   EXPECT_EQ(SpendUntilRefused(rate, "127.0.0.1"), 4);
   now_ += absl::Hours(1);
   EXPECT_EQ(SpendUntilRefused(rate, "127.0.0.1"), 10);
+}
+
+TEST_F(CallRateTest, NoBucketIsFilledByAFailedAllocation) {
+  int num_failed = 0;
+  for (int64_t i = 0; i < 50; ++i) {
+    CallRate rate(Small());
+    for (const char* client : {"a client with a long name", "another client with a long name"}) rate.Spend(client, 9);
+    const std::string client = "a client with a long name";
+    const std::string newcomer = "one more client with a long name";
+    bool has_failed = true;
+    support::FailAllocation(i);
+    try {
+      rate.Spend(client, 1);
+      rate.Spend(newcomer, 10);
+      rate.Spend("the last client with a long name", 1);
+      has_failed = false;
+    } catch (const std::bad_alloc&) {
+    }
+    support::FailAllocation(-1);
+    num_failed += has_failed ? 1 : 0;
+    EXPECT_LE(SpendUntilRefused(rate, client), has_failed ? 1 : 10) << i;
+    now_ += absl::Hours(1);
+    EXPECT_TRUE(rate.Spend("somebody"));
+    EXPECT_EQ(rate.num_clients(), 1) << "those whose bucket is full are forgotten";
+  }
+  EXPECT_GT(num_failed, 2);
+  EXPECT_LT(num_failed, 50);
 }
 
 TEST_F(CallRateTest, ACallMayCostAPartOfAToken) {

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <new>
 #include <set>
 #include <string>
 #include <vector>
@@ -45,6 +46,7 @@ class FloodGuardTest : public testing::Test {
                                                              [this] {
                                                                absl::MutexLock lock(&mutex_);
                                                                ++num_looks_;
+                                                               if (has_no_memory_) throw std::bad_alloc();
                                                                return started_;
                                                              },
                                                          .on_flood =
@@ -77,6 +79,10 @@ class FloodGuardTest : public testing::Test {
     ++seconds_;
     ASSERT_TRUE(AwaitMeasures());
   }
+  void SetMemory(bool has_memory) {
+    absl::MutexLock lock(&mutex_);
+    has_no_memory_ = !has_memory;
+  }
   std::set<std::string> floods() {
     absl::MutexLock lock(&mutex_);
     return floods_;
@@ -94,6 +100,7 @@ class FloodGuardTest : public testing::Test {
   std::map<std::string, int64_t> started_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> floods_ ABSL_GUARDED_BY(mutex_);
   int num_looks_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool has_no_memory_ ABSL_GUARDED_BY(mutex_) = false;
   std::unique_ptr<FloodGuard> guard_;  // destroyed first: its thread uses the other members
 };
 
@@ -111,6 +118,24 @@ TEST_F(FloodGuardTest, FindsTheConnectionWhoseCallsNobodySees) {
     EXPECT_EQ(floods().contains("flood"), i > 2) << "after " << 3 * (i + 1) << " calls that nobody saw";
   }
   EXPECT_THAT(floods(), ElementsAre("flood"));
+}
+
+TEST_F(FloodGuardTest, CallsThatALookWithoutMemoryHasLostWereSeen) {
+  Start("busy", 100);
+  StartGuard();
+  resident_ += 200 * kMiB;
+  ASSERT_TRUE(AwaitLooks(1));
+  SetMemory(false);
+  ASSERT_TRUE(AwaitLooks(2));
+  Start("busy", 1000);
+  for (int call = 0; call < 1000; ++call) guard_->OnCall("busy");
+  ASSERT_TRUE(AwaitLooks(2));
+  SetMemory(true);
+  ASSERT_TRUE(AwaitLooks(2));
+  EXPECT_THAT(floods(), IsEmpty());
+  Start("busy", 11);
+  ASSERT_TRUE(AwaitLooks(2));
+  EXPECT_THAT(floods(), ElementsAre("busy")) << "later calls count";
 }
 
 TEST_F(FloodGuardTest, AConnectionThatComesLaterHasBegunFromNothing) {

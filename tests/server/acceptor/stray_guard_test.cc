@@ -7,6 +7,7 @@
 
 #include <map>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,9 +37,17 @@ class StrayGuardTest : public testing::Test {
       : guard_({.max_message_bytes = kMessage,
                 .max_upload_bytes = 16 * kMessage,
                 .max_client_bytes = 16 * kMessage,
-                .reading = [this](const std::string& peer) { return reading_[peer]; },
+                .reading =
+                    [this](const std::string& peer) {
+                      if (has_no_memory_) throw std::bad_alloc();
+                      return reading_[peer];
+                    },
                 .threads = [this] { return use_; },
-                .on_flood = [this](const std::string& peer, int64_t bytes) { floods_.emplace_back(peer, bytes); }}) {}
+                .on_flood =
+                    [this](const std::string& peer, int64_t bytes) {
+                      if (throws_) throw std::bad_alloc();
+                      floods_.emplace_back(peer, bytes);
+                    }}) {}
 
   void Receive(const std::string& peer, int64_t bytes) {
     traffic_[peer].received += bytes;
@@ -66,6 +75,8 @@ class StrayGuardTest : public testing::Test {
   std::map<std::string, SocketTraffic> traffic_;
   std::map<std::string, StrayGuard::Reading> reading_;
   PollerThreads::Use use_;
+  bool has_no_memory_ = false;
+  bool throws_ = false;
   std::vector<std::pair<std::string, int64_t>> floods_;
   absl::Time now_ = absl::FromUnixSeconds(1'000'000);
   StrayGuard guard_;
@@ -76,6 +87,34 @@ TEST_F(StrayGuardTest, AConnectionMayBringWhatHeadersTakeAndNoMore) {
   Receive(kOne, 80 * kKiB);
   Settle();
   EXPECT_THAT(floods_, ElementsAre(Pair(kOne, Ge(15 * kKiB))));
+}
+
+TEST_F(StrayGuardTest, CallsThatALookWithoutMemoryHasLostAreNotStrayBytes) {
+  for (const char* peer : {kOne, kOther}) Receive(peer, 100);
+  Settle();
+  for (const char* peer : {kOne, kOther}) {
+    Call(peer);
+    Message(peer, 100 * kMiB);
+  }
+  has_no_memory_ = true;
+  EXPECT_THROW(Look(), std::bad_alloc);
+  has_no_memory_ = false;
+  for (const char* peer : {kOne, kOther}) Message(peer, kMiB);
+  Settle();
+  EXPECT_THAT(floods_, IsEmpty());
+  Receive(kOne, kMiB);
+  Settle();
+  EXPECT_THAT(floods_, ElementsAre(Pair(kOne, _))) << "later bytes count";
+}
+
+TEST_F(StrayGuardTest, ReportsAgainWhoFoundNoMemoryToBeReported) {
+  Receive(kOne, kMiB);
+  throws_ = true;
+  for (int i = 0; i < StrayGuard::kLooksToWait; ++i) Look();
+  EXPECT_THROW(Look(), std::bad_alloc);
+  throws_ = false;
+  Settle();
+  EXPECT_THAT(floods_, ElementsAre(Pair(kOne, _)));
 }
 
 TEST_F(StrayGuardTest, ReportsAConnectionOnce) {

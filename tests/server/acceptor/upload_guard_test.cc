@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <new>
 #include <set>
 #include <string>
 
@@ -35,6 +36,7 @@ class UploadGuardTest : public testing::Test {
                 [this] {
                   absl::MutexLock lock(&mutex_);
                   ++num_looks_;
+                  if (has_no_memory_) throw std::bad_alloc();
                   return traffic_;
                 },
             .num_reading =
@@ -53,6 +55,10 @@ class UploadGuardTest : public testing::Test {
   void Receive(const std::string& peer, int64_t bytes) {
     absl::MutexLock lock(&mutex_);
     traffic_[peer].received += bytes;
+  }
+  void SetMemory(bool has_memory) {
+    absl::MutexLock lock(&mutex_);
+    has_no_memory_ = !has_memory;
   }
   void SetReading(const std::string& peer, int64_t number) {
     absl::MutexLock lock(&mutex_);
@@ -78,6 +84,7 @@ class UploadGuardTest : public testing::Test {
   // The number of calls that still read, by peer. A peer without an entry has 100.
   std::map<std::string, int64_t> num_reading_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> floods_ ABSL_GUARDED_BY(mutex_);
+  bool has_no_memory_ ABSL_GUARDED_BY(mutex_) = false;
   int num_looks_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
@@ -99,6 +106,22 @@ TEST_F(UploadGuardTest, AClientMayHaveAllThatThereIsRoomFor) {
   EXPECT_THAT(Floods(), IsEmpty());
   Receive(kOther, 2 * kMiB);
   EXPECT_THAT(Floods(), ElementsAre(kOne));
+}
+
+TEST_F(UploadGuardTest, MessagesThatALookWithoutMemoryHasLostAreFinished) {
+  UploadGuard guard(Small());
+  Receive(kOne, 1000);
+  Floods();
+  SetMemory(false);
+  for (int i = 0; i < 10; ++i) {
+    Receive(kOne, 50 * kMiB);
+    guard.OnMessage(kOne, 50 * kMiB, /*is_first=*/true);
+  }
+  AwaitLook();
+  SetMemory(true);
+  EXPECT_THAT(Floods(), IsEmpty());
+  Receive(kOne, 151 * kMiB);
+  EXPECT_THAT(Floods(), ElementsAre(kOne)) << "later bytes count";
 }
 
 TEST_F(UploadGuardTest, NobodyIsAboveHisShare) {
