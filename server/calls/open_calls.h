@@ -52,7 +52,9 @@ class OpenCalls {
     int64_t max_client_info_calls = 64;  // kInfo of one client
     int64_t max_streams = 1024;          // kStream of all clients
     int64_t max_client_streams = 256;    // kStream of one client
-    SharedPlaces::Options places;        // how long a call is idle before it gives way
+    // How long a call is idle before it gives way. Who cancels calls sooner than after newcomer_idle, to open them
+    // again, loses its connection (Call::CountUseless).
+    SharedPlaces::Options places = {.newcomer_idle = absl::Milliseconds(25)};
   };
 
   explicit OpenCalls(const Options& options)

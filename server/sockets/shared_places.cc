@@ -80,21 +80,22 @@ std::optional<SharedPlaces::Id> SharedPlaces::LongestIdle(Order* order, absl::Ti
     if (truly_since + least <= now) return id;
     // A place in use becomes idle now at the earliest.
     const absl::Time corrected = truly_since == absl::InfiniteFuture() ? now : truly_since;
-    order->erase(order->begin());
-    order->emplace(corrected, id);
+    auto node = order->extract(order->begin());  // so that nothing is allocated
+    node.value() = {corrected, id};
+    order->insert(std::move(node));
     places_.at(id).*key = corrected;
   }
   return std::nullopt;
 }
 
 std::optional<SharedPlaces::Id> SharedPlaces::SearchOverShare(const Branch& branch, const std::string* path,
-                                                              const std::string* path_end, int* num_looks,
-                                                              absl::Time now, IdleSince idle_since) {
+                                                              const std::string* path_end, absl::Duration least,
+                                                              int* num_looks, absl::Time now, IdleSince idle_since) {
   if (branch.branches.empty()) {
     const bool is_newcomer = path != nullptr;
     if (is_newcomer || --*num_looks < 0) return std::nullopt;
     Order* const places = &const_cast<Branch&>(branch).places;
-    return LongestIdle(places, &Place::in_client, options_.over_share_idle, now, idle_since);
+    return LongestIdle(places, &Place::in_client, least, now, idle_since);
   }
   const bool is_on_path = path != nullptr && path != path_end;
   const auto own = is_on_path ? branch.branches.find(*path) : branch.branches.end();
@@ -109,7 +110,7 @@ std::optional<SharedPlaces::Id> SharedPlaces::SearchOverShare(const Branch& bran
       continue;
     }
     const std::optional<Id> found =
-        SearchOverShare(*other, is_own ? path + 1 : nullptr, path_end, num_looks, now, idle_since);
+        SearchOverShare(*other, is_own ? path + 1 : nullptr, path_end, least, num_looks, now, idle_since);
     if (found.has_value()) return found;
   }
   return std::nullopt;
@@ -118,10 +119,15 @@ std::optional<SharedPlaces::Id> SharedPlaces::SearchOverShare(const Branch& bran
 std::optional<SharedPlaces::Id> SharedPlaces::WhoGivesWay(const std::string& newcomer, absl::Time now,
                                                           IdleSince idle_since) {
   const std::vector<std::string> path = PathOf(newcomer);
-  int num_looks = kMaxLooks;
-  std::optional<Id> found = SearchOverShare(root_, path.data(), path.data() + path.size(), &num_looks, now, idle_since);
+  const auto search_over_share = [&](absl::Duration least) {
+    int num_looks = kMaxLooks;
+    return SearchOverShare(root_, path.data(), path.data() + path.size(), least, &num_looks, now, idle_since);
+  };
+  std::optional<Id> found = search_over_share(options_.over_share_idle);
   if (found.has_value() || NumOf(newcomer) > 0) return found;
-  return LongestIdle(&idlest_, &Place::in_all, options_.any_idle, now, idle_since);
+  found = LongestIdle(&idlest_, &Place::in_all, options_.any_idle, now, idle_since);
+  if (found.has_value() || options_.newcomer_idle >= options_.over_share_idle) return found;
+  return search_over_share(options_.newcomer_idle);
 }
 
 }  // namespace voxserve

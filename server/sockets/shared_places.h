@@ -13,6 +13,9 @@
 // - Newcomers with nothing: the place that has been idle longest gives way to a client that holds no place, when it has
 //   been idle for `any_idle`. The sizes of their networks do not count. The time is long, so that many newcomers cannot
 //   take the places of clients that are about to use them.
+// - Places that are opened again: who ends its places and opens new ones before they have been idle for
+//   `over_share_idle` would keep all of them. So a place of a network over its share that has been idle for
+//   `newcomer_idle` gives way to a client that holds no place, if no other does.
 // - A newcomer's own places never give way to it.
 //
 // Times are of one clock, which never goes back. Thread-compatible: the owner has a lock.
@@ -36,6 +39,7 @@ class SharedPlaces {
   struct Options {
     absl::Duration over_share_idle = absl::Milliseconds(250);
     absl::Duration any_idle = absl::Seconds(10);
+    absl::Duration newcomer_idle = absl::InfiniteDuration();
   };
   using Id = uint64_t;  // chosen by the owner; of one place at a time
   // Returns since when the place has been idle: InfiniteFuture while it is in use, a time ahead if it becomes idle
@@ -79,9 +83,9 @@ class SharedPlaces {
                                 IdleSince idle_since);
   // Searches the places below a branch, the largest networks first. path: the names of the newcomer's branches below
   // this one, up to path_end; then only places of networks over their share count. null: the newcomer is not below this
-  // branch, and all places count.
+  // branch, and all places count. least: how long a place must have been idle.
   std::optional<Id> SearchOverShare(const Branch& branch, const std::string* path, const std::string* path_end,
-                                    int* num_looks, absl::Time now, IdleSince idle_since);
+                                    absl::Duration least, int* num_looks, absl::Time now, IdleSince idle_since);
   void Count(Branch* client, int64_t change);
 
   const Options options_;

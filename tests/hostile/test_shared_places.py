@@ -14,56 +14,10 @@ from multiprocessing import shared_memory
 import http2
 from calls import OrdinaryClient, answer_of, call, channel, scan, stream, stream_config, stream_frame
 from http2 import Connection, await_true
+from place_holders import ADDRESSES, WATCH, Holders
 
-ADDRESSES = 16
-WATCH = "/grpc.health.v1.Health/Watch"
 OPEN_INFERENCE = "/inference.GRPCInferenceService/"
 REGISTER = OPEN_INFERENCE + "SystemSharedMemoryRegister"
-HELD_SECONDS = 0.6  # A place that has been idle for a quarter of a second gives way.
-
-
-class Holders:
-    """Connections from sixteen addresses that each hold `each` calls, and open as many again as the server ends."""
-
-    def __init__(self, port: int, path: str, message: bytes | None, each: int, end: bool, addresses: int = ADDRESSES):
-        self._port, self._path, self._message, self._each, self._end = port, path, message, each, end
-        self._held: list[Connection] = []
-        self._stopped = threading.Event()
-        self.num_ended = 0
-        for i in range(addresses):
-            connection = Connection(port, f"127.0.1.{i + 1}")
-            self._held.append(connection)
-            self._open(connection, each)
-        time.sleep(HELD_SECONDS)
-        self._again = threading.Thread(target=self._reopen, daemon=True)
-
-    def _open(self, connection: Connection, count: int) -> None:
-        block = http2.header_block(self._path)
-        streams = connection.streams(count)
-        connection.send(b"".join(http2.call_frames(one, block, self._message, end=self._end) for one in streams))
-
-    def _reopen(self) -> None:
-        while not self._stopped.wait(0.05):
-            for connection in self._held:
-                ended = len(connection.ended)
-                if ended and not connection.is_closed:
-                    connection.ended.clear()
-                    self.num_ended += ended
-                    with contextlib.suppress(OSError):
-                        self._open(connection, ended)
-
-    def open_now(self) -> int:
-        return sum(self._each - len(one.ended) for one in self._held if not one.is_closed)
-
-    def __enter__(self) -> Holders:
-        self._again.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._again.join()
-        for connection in self._held:
-            connection.close()
 
 
 def vehicle(address: str, stop: threading.Event, answered: list[int]) -> str:
@@ -127,6 +81,23 @@ def test_streams_without_points_give_way(serve, figure):
     assert kept
     assert ends == ["OK"]
     assert ended >= 1
+
+
+def test_streams_that_are_opened_again_give_way(serve, figure):
+    """Addresses that want twice as many streams as there are replace each of theirs five times a second, so that none
+    is idle for long. Newcomers get streams.
+    """
+    server = serve("--max_client_streams=4")
+    config = stream_config(policy=2)
+    options = {"addresses": 2 * ADDRESSES, "renew_seconds": 0.2}
+    with Holders(server.grpc_port, http2.INFER_STREAM, config, 4, end=False, **options) as holders:
+        served = []
+        for _ in range(20):
+            served.append(newcomer(server.address))
+            time.sleep(0.1)
+    figure(served=served.count("OK"), others=[one for one in served if one != "OK"][:3], renewed=holders.num_ended)
+    assert holders.num_ended > 1000
+    assert served == ["OK"] * 20
 
 
 def test_calls_without_a_request_give_way(serve, figure):

@@ -121,6 +121,34 @@ TEST_F(SharedPlacesTest, TheWidestNetworkIsChosenFirst) {
   EXPECT_GE(*given, wide);
 }
 
+// An attacker ends its places and opens them again before they have been idle for long.
+TEST_F(SharedPlacesTest, PlacesThatAreOpenedAgainGiveWayToWhoHasNone) {
+  SharedPlaces places({.over_share_idle = kSoon, .any_idle = kLong, .newcomer_idle = absl::Milliseconds(25)});
+  const auto idle_since = [this](SharedPlaces::Id id) { return idle_since_.at(id); };
+  const auto open = [&](const std::string& client) {
+    places.Add(client, next_id_, now_);
+    idle_since_[next_id_] = now_;
+    return next_id_++;
+  };
+  const SharedPlaces::Id vehicle = open("198.51.100.7");
+  Use(vehicle);
+  SharedPlaces::Id first = next_id_;
+  for (int i = 0; i < 16; ++i) open(absl::StrCat("203.0.113.", i));
+  for (int turn = 0; turn < 30; ++turn) {
+    Pass(absl::Milliseconds(100));
+    for (SharedPlaces::Id id = first; id < first + 16; ++id) places.Remove(id);
+    first = next_id_;
+    for (int i = 0; i < 16; ++i) open(absl::StrCat("203.0.113.", i));
+    Pass(absl::Milliseconds(24));
+    EXPECT_EQ(places.WhoGivesWay("192.0.2.1", now_, idle_since), std::nullopt) << turn;
+    Pass(absl::Milliseconds(1));
+    const std::optional<SharedPlaces::Id> given = places.WhoGivesWay("192.0.2.1", now_, idle_since);
+    ASSERT_TRUE(given.has_value()) << turn;
+    EXPECT_GE(*given, first);
+    EXPECT_EQ(places.WhoGivesWay("198.51.100.7", now_, idle_since), std::nullopt) << "it has a place";
+  }
+}
+
 // An attacker who comes from ever new addresses of one network displaces nobody outside of it.
 TEST_F(SharedPlacesTest, NewcomersOfALargeNetworkTakeNoPlacesOfSmallOnes) {
   const SharedPlaces::Id fleet = Hold("198.51.100.1", 2);
