@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "engine/base/error_reason.h"
+#include "server/sockets/peer.h"
 
 namespace voxserve {
 namespace {
@@ -67,6 +68,8 @@ struct HeldBytes::Ledger {
   absl::Mutex mutex;
   ByKind by_kind ABSL_GUARDED_BY(mutex) = {};
   absl::flat_hash_map<std::string, ByKind> by_client ABSL_GUARDED_BY(mutex);  // only clients that hold bytes
+  // Only networks whose clients hold bytes, or for which there was no memory.
+  absl::flat_hash_map<std::string, ByKind> by_network ABSL_GUARDED_BY(mutex);
 };
 
 HeldBytes& HeldBytes::operator=(HeldBytes&& other) noexcept {
@@ -75,6 +78,7 @@ HeldBytes& HeldBytes::operator=(HeldBytes&& other) noexcept {
   ledger_ = std::move(other.ledger_);
   kind_ = other.kind_;
   client_ = std::move(other.client_);
+  networks_ = std::move(other.networks_);
   bytes_ = std::exchange(other.bytes_, 0);
   reservation_ = std::move(other.reservation_);
   return *this;
@@ -88,6 +92,11 @@ void HeldBytes::Release() {
     const auto client = ledger_->by_client.find(client_);
     client->second[static_cast<size_t>(kind_)] -= bytes_;
     if (client->second == ByKind()) ledger_->by_client.erase(client);
+    for (const std::string& name : networks_) {
+      const auto network = ledger_->by_network.find(name);
+      network->second[static_cast<size_t>(kind_)] -= bytes_;
+      if (network->second == ByKind()) ledger_->by_network.erase(network);
+    }
   }
   reservation_.Release();
   ledger_.reset();
@@ -125,8 +134,22 @@ absl::StatusOr<HeldBytes> ByteLimits::Hold(ByteKind kind, const std::string& cli
   }
   HeldBytes held;
   held.client_ = client;
+  held.networks_ = NetworksOf(client);
+  int64_t times = 1;
+  for (auto name = held.networks_.rbegin(); name != held.networks_.rend(); ++name) {  // the narrowest first
+    times = 2 * times + 1;
+    const auto network = ledger_->by_network.find(*name);
+    const int64_t of_network = network == ledger_->by_network.end() ? 0 : network->second[index];
+    if (bytes > in_place_of && Exceeds(of_network - in_place_of, bytes, times * left)) {
+      return ClientLimitError(absl::StrCat("of the ", limit, " bytes of ", NameOf(kind), " that the server may hold, ",
+                                           of_network, " are those of the network ", *name, "; with ", bytes,
+                                           " more it would leave too little to others"));
+    }
+  }
+  for (const std::string& name : held.networks_) ledger_->by_network.try_emplace(name);
   ledger_->by_client[client][index] += bytes;
   // From here on nothing is allocated, so nothing can fail.
+  for (const std::string& name : held.networks_) ledger_->by_network.find(name)->second[index] += bytes;
   of_kind += bytes;
   held.ledger_ = ledger_;
   held.kind_ = kind;

@@ -7,9 +7,13 @@
 // - Fair shares: in each kind, a client may hold at most as many bytes as then remain free. So a single client gets
 //   half of the limit, and a client that needs little is admitted beside any number of clients that take all they can
 //   get.
-// - Errors: RESOURCE_EXHAUSTED. The reason is CLIENT_LIMIT, with a retry delay, if the client would hold more than it
-//   may; QUEUE_FULL, with a retry delay, if all clients together would; OUT_OF_MEMORY if the bytes could never fit into
-//   the MemoryBudget.
+// - Networks: the addresses of a wider network (NetworksOf in server/sockets/peer.h) count together. In each kind, a
+//   network may hold three times as many bytes as then remain free, the next wider one seven times, the widest IPv6
+//   network 15 times. So an attacker with many addresses leaves a part to others, and a fleet of one network still gets
+//   most of the limit. Clients that are known by a token or a certificate have no network.
+// - Errors: RESOURCE_EXHAUSTED. The reason is CLIENT_LIMIT, with a retry delay, if the client or its network would
+//   hold more than it may; QUEUE_FULL, with a retry delay, if all clients together would; OUT_OF_MEMORY if the bytes
+//   could never fit into the MemoryBudget.
 // - Threads: thread-safe. Nothing waits.
 // - Lifetime: HeldBytes may outlive the ByteLimits, but not the MemoryBudget.
 
@@ -18,6 +22,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/runtime/memory_budget.h"
@@ -50,6 +55,7 @@ class HeldBytes {
   std::shared_ptr<Ledger> ledger_;  // null: nothing is held
   ByteKind kind_ = ByteKind::kRequest;
   std::string client_;
+  std::vector<std::string> networks_;  // of the client
   int64_t bytes_ = 0;
   MemoryBudget::Reservation reservation_;
 };

@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 
 namespace voxserve::byte_limits_test {
@@ -73,6 +76,49 @@ TEST(ByteLimitsTest, AClientLeavesAsMuchAsItHasToOthers) {
   ExpectRefused(limits.Hold(ByteKind::kAnswer, "late", 1).status(), "QUEUE_FULL", "limit of 100");
   const auto same = limits.Hold(ByteKind::kAnswer, "greedy", 20, 20);
   EXPECT_TRUE(same.ok()) << "it takes no more than before";
+}
+
+// Holds 10 bytes for each of 200 addresses that `address` returns, as long as they are admitted. Returns what is held.
+std::vector<HeldBytes> HeldByMany(ByteLimits& limits, const std::function<std::string(int)>& address) {
+  std::vector<HeldBytes> all;
+  for (int i = 0; i < 200; ++i) {
+    auto held = limits.Hold(ByteKind::kSweep, address(i), 10);
+    if (held.ok()) all.push_back(*std::move(held));
+  }
+  return all;
+}
+
+TEST(ByteLimitsTest, TheAddressesOfANetworkLeaveAPartToOthers) {
+  struct Case {
+    const char* name;
+    std::function<std::string(int)> address;
+    int64_t most;  // of 1024 bytes
+  };
+  const std::vector<Case> cases = {
+      {"/24", [](int i) { return absl::StrCat("10.1.1.", i); }, 760},                     // 3/4, in tens
+      {"/16", [](int i) { return absl::StrCat("10.1.", i, ".1"); }, 890},                 // 7/8
+      {"/60", [](int i) { return absl::StrCat("2001:db8:1:10", i % 8, "::/64"); }, 760},  // eight /64
+      {"/56", [](int i) { return absl::StrCat("2001:db8:1:1", 10 + i % 80, "::/64"); }, 890},
+      {"/48", [](int i) { return absl::StrCat("2001:db8:1:", 1000 + 40 * i, "::/64"); }, 960},  // 15/16
+      {"tokens", [](int i) { return absl::StrCat("truck-", i); }, 1020}};
+  for (const Case& one : cases) {
+    ByteLimits limits(Limits(0, 0, 1024, 0));
+    const std::vector<HeldBytes> held = HeldByMany(limits, one.address);
+    EXPECT_EQ(limits.held(ByteKind::kSweep), one.most) << one.name;
+    EXPECT_EQ(limits.Hold(ByteKind::kSweep, "10.2.3.4", 10).ok(), one.most < 1000) << one.name;
+  }
+}
+
+TEST(ByteLimitsTest, ANetworkThatIsRefusedIsNamedAndGetsItsPartBack) {
+  ByteLimits limits(Limits(0, 0, 0, 100));
+  auto first = limits.Hold(ByteKind::kAnswer, "10.0.0.1", 40);
+  auto second = limits.Hold(ByteKind::kAnswer, "10.0.0.2", 30);
+  ASSERT_TRUE(first.ok() && second.ok());
+  ExpectRefused(limits.Hold(ByteKind::kAnswer, "10.0.0.3", 10).status(), "CLIENT_LIMIT",
+                "70 are those of the network 10.0.0.0/24");
+  EXPECT_TRUE(limits.Hold(ByteKind::kAnswer, "10.0.1.1", 10).ok());
+  first->Release();
+  EXPECT_TRUE(limits.Hold(ByteKind::kAnswer, "10.0.0.3", 10).ok());
 }
 
 TEST(ByteLimitsTest, WhatGivesWayDoesNotCount) {
