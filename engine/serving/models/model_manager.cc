@@ -15,6 +15,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/base/steady_time.h"
 #include "engine/base/tell_done.h"
+#include "engine/base/thread_priority.h"
 #include "engine/model/problems.h"
 
 namespace voxserve {
