@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <memory_resource>
 #include <new>
 #include <numeric>
 #include <utility>
@@ -26,6 +27,9 @@ constexpr double kLeastCharge = 0.1;
 
 // The pause after std::bad_alloc, before the batcher tries again to form a batch or to expire tasks.
 constexpr absl::Duration kMemoryPause = absl::Milliseconds(5);
+
+// More than the nodes of a task in the queue take.
+constexpr size_t kQueueNodesBytes = 16 << 10;
 
 // Added to the time after which a refused request could just be in time.
 constexpr absl::Duration kLeastRetryDelay = absl::Milliseconds(1);
@@ -65,7 +69,12 @@ absl::Status Batcher::Push(QueuedTask& task) {
     try {
       absl::StatusOr<std::unique_ptr<WaitingTask>> admitted = Admit(task, now);
       status = admitted.ok() ? MakeRoom(task, **admitted, evicted) : admitted.status();
-      if (status.ok()) waiting = *std::move(admitted);
+      if (status.ok()) {
+        // TaskQueue::Add ends the process if there is no memory for its nodes. What is freed here is there for them.
+        std::pmr::memory_resource* const heap = std::pmr::new_delete_resource();
+        heap->deallocate(heap->allocate(kQueueNodesBytes), kQueueNodesBytes);
+        waiting = *std::move(admitted);
+      }
     } catch (const std::bad_alloc&) {  // The tasks that were evicted must still be answered.
       status = out_of_memory_;
     }

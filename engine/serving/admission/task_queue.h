@@ -13,7 +13,8 @@
 //   (ModelTurns). WorkAhead, TasksOf, LeastUrgent and NewestOfLargestHold are also linear in the number of waiting
 //   clients, which the queue's limit bounds.
 // - Memory: Add, Remove, Run and Promote are noexcept. If one of them gets no memory for its few nodes, the process
-//   ends. Otherwise a task would be in only some of the orders, and might never be answered.
+//   ends. Otherwise a task would be in only some of the orders, and might never be answered. So the Batcher refuses a
+//   task before Add if there is no memory.
 // - Threads: not thread-safe. The Batcher owns it and calls it under its lock.
 
 #include <cstdint>
