@@ -183,7 +183,7 @@ def test_queries_are_the_last_field(tmp_path: Path) -> None:
     assert [row["query"] for row in json.loads((tmp_path / "a.json").read_text())] == [-1, 70]
     assert np.load(tmp_path / "a.npy")["query"].tolist() == [-1, 70]
     lines = format_boxes(found, ()).splitlines()
-    assert (lines[1].split()[-1], lines[2].split()[-1], lines[3].split()[-1]) == ("query", "-1", "70")
+    assert (lines[1].split()[-1], lines[2].split()[-1], lines[3].split()[-1]) == ("query", "0.1", "70")
 
 
 def test_other_extensions_are_refused(tmp_path: Path) -> None:

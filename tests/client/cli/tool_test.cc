@@ -92,7 +92,7 @@ TEST_F(ToolTest, FindsBoxesAndWritesWhatIsAsked) {
   EXPECT_THAT(outcome.out, ContainsRegex("road +1 +1.00"));
   EXPECT_THAT(outcome.out, ContainsRegex("car +0.25 +7.00 +3.50 +1.00 +4.00 +2.00 +1.50 +29 +5.0"));
   EXPECT_THAT(outcome.out, HasSubstr("c car"));  // the preview
-  EXPECT_THAT(folder_.Read("boxes.csv"), HasSubstr("\n1,car,0.25,7,3.5,1,4,2,1.5,0.5,3,4\n"));
+  EXPECT_THAT(folder_.Read("boxes.csv"), HasSubstr("4,9\n1,car,0.25,7,3.5,1,4,2,1.5,0.5,3,4,-1\n"));
   EXPECT_THAT(folder_.Read("bev.png"), testing::StartsWith("\x89PNG"));
 
   Scan("drive/a.bin", {1});

@@ -117,7 +117,8 @@ def format_boxes(found: Detections, classes: Sequence[ClassInfo]) -> str:
         text += f"  {name_of(found, i, classes):<16} "
         text += f"{found.scores[i]:>6.2f} {x:>8.2f} {y:>8.2f} {z:>8.2f} {length:>6.2f} {width:>6.2f} {height:>6.2f} "
         text += f"{math.degrees(yaw):>6.0f} {math.hypot(*found.velocities[i].tolist()):>6.1f}"
-        text += "\n" if found.queries is None else f" {found.queries[i]:>6}\n"
+        query = -1 if found.queries is None else found.queries[i]
+        text += f" {query:>6}\n" if query >= 0 else "\n"
     if len(found) > _MAX_BOX_ROWS:
         text += f"  {len(found) - _MAX_BOX_ROWS} more; --json and --save have all\n"
     return text
