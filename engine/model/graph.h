@@ -42,8 +42,8 @@
 #include "kernels/image/site_coordinates.h"
 #include "kernels/points/voxel_features.h"
 #include "kernels/points/voxelize.h"
+#include "kernels/rows/attention/group_attention.h"
 #include "kernels/rows/elementwise.h"
-#include "kernels/rows/group_attention.h"
 #include "kernels/rows/pool.h"
 #include "kernels/rows/row_norm.h"
 

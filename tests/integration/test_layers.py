@@ -27,6 +27,7 @@ ROOMS = {
     "kernels/points": ["kernels/core", "kernels/coordinates"],
     "kernels/points/farthest": ["kernels/core", "kernels/coordinates"],
     "kernels/rows": ["kernels/core", "kernels/coordinates", "kernels/conv"],
+    "kernels/rows/attention": ["kernels/core", "kernels/coordinates", "kernels/conv"],
     "kernels/image": ["kernels/core", "kernels/coordinates"],
     "kernels/boxes": ["kernels/core"],
 }

@@ -28,10 +28,10 @@ FILES = {
     "kMaxPool2dKernelSize": "kernels/image/max_pool2d.h",
     "kMost": "engine/model/checks/grid_checks.cc",
     "kMaxHeads": "engine/model/checks/attention_checks.cc",
-    "kMaxAttentionHeadChannels": "kernels/rows/attention.h",
+    "kMaxAttentionHeadChannels": "kernels/rows/attention/attention.h",
     "kMaxSampleRows": "engine/model/checks/attention_checks.cc",
     "kMaxEmbeddingRows": "kernels/rows/embedding.h",
-    "kMaxGroupSize": "kernels/rows/group_attention.h",
+    "kMaxGroupSize": "kernels/rows/attention/group_attention.h",
 }
 
 

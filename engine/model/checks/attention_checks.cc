@@ -6,7 +6,7 @@
 
 #include "engine/base/quoted.h"
 #include "engine/model/checks/checks.h"
-#include "kernels/rows/attention.h"
+#include "kernels/rows/attention/attention.h"
 #include "kernels/rows/rotary.h"
 
 namespace voxserve {

@@ -2,7 +2,7 @@
 
 #include "engine/base/quoted.h"
 #include "engine/model/checks/checks.h"
-#include "kernels/rows/group_attention.h"
+#include "kernels/rows/attention/group_attention.h"
 
 namespace voxserve {
 namespace {

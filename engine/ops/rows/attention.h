@@ -1,9 +1,9 @@
 #pragma once
 
-// AttentionStep computes dot-product attention within each sample (kernels/rows/attention.h).
+// AttentionStep computes dot-product attention within each sample (kernels/rows/attention/attention.h).
 
 #include "engine/ops/step.h"
-#include "kernels/rows/attention.h"
+#include "kernels/rows/attention/attention.h"
 
 namespace voxserve {
 

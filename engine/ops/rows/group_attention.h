@@ -1,11 +1,12 @@
 #pragma once
 
-// GroupAttentionStep computes dot-product attention within groups of a level's sites (kernels/rows/group_attention.h).
+// GroupAttentionStep computes dot-product attention within groups of a level's sites
+// (kernels/rows/attention/group_attention.h).
 
 #include <cstdint>
 
 #include "engine/ops/step.h"
-#include "kernels/rows/group_attention.h"
+#include "kernels/rows/attention/group_attention.h"
 
 namespace voxserve {
 

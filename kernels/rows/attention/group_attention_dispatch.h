@@ -4,7 +4,7 @@
 // the widest set; tests use this header to check every set.
 
 #include "kernels/conv/fetch_on_demand_dispatch.h"
-#include "kernels/rows/group_attention.h"
+#include "kernels/rows/attention/group_attention.h"
 
 namespace voxserve::kernels::cpu {
 

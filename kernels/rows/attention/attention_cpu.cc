@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/core/gemm.h"
-#include "kernels/rows/attention.h"
+#include "kernels/rows/attention/attention.h"
 
 namespace voxserve::kernels::cpu {
 namespace {

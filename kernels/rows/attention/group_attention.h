@@ -10,8 +10,7 @@
 // places of its own, the places r .. size - 1 of that group.
 //
 // - Scores, softmax and weighted sums are float32, whatever the type of the features is. The softmax subtracts the
-// row's
-//   largest score, so scores of thousands make no infinity.
+//   row's largest score, so scores of thousands make no infinity.
 // - A row's bits depend only on the rows of its group and on their order: not on the sample's number, on other samples,
 //   or on the capacity of the rows.
 // - A score of NaN or +infinity makes its row NaN. A score of -infinity has weight 0; a row of nothing but -infinity is
@@ -59,8 +58,8 @@ void GroupAttention(const GroupAttentionParams& params, ThreadPool& pool);
 
 namespace cuda {
 
-// Returns cudaErrorInvalidValue if a head has more than kMaxAttentionHeadChannels channels (kernels/rows/attention.h),
-// or if the types do not match.
+// Returns cudaErrorInvalidValue if a head has more than kMaxAttentionHeadChannels channels
+// (kernels/rows/attention/attention.h), or if the types do not match.
 cudaError_t GroupAttention(const GroupAttentionParams& params, cudaStream_t stream);
 
 }  // namespace cuda

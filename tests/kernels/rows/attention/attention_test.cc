@@ -1,6 +1,6 @@
 // Tests attention within samples, and learned rows, against naive loops in double.
 
-#include "kernels/rows/attention.h"
+#include "kernels/rows/attention/attention.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 // A lane of a vector is a query. Every lane does the same operations, so a query's bits do not depend on its lane; sums
 // need no horizontal addition, and heads of any number of channels fill the vectors.
 
-#include "kernels/rows/group_attention_isa.h"
+#include "kernels/rows/attention/group_attention_isa.h"
 
 namespace voxserve::kernels::cpu::VOXSERVE_ISA {
 namespace {

@@ -1,7 +1,7 @@
 #include <cuda/std/limits>
 
 #include "kernels/core/launch.cuh"
-#include "kernels/rows/attention.h"
+#include "kernels/rows/attention/attention.h"
 
 namespace voxserve::kernels::cuda {
 namespace {

@@ -2,8 +2,8 @@
 #include <cassert>
 #include <vector>
 
-#include "kernels/rows/group_attention_dispatch.h"
-#include "kernels/rows/group_attention_isa.h"
+#include "kernels/rows/attention/group_attention_dispatch.h"
+#include "kernels/rows/attention/group_attention_isa.h"
 
 namespace voxserve::kernels::cpu {
 namespace {

@@ -1,6 +1,6 @@
 // Tests the CPU's attention within groups against a naive loop in double, with every vector instruction set.
 
-#include "kernels/rows/group_attention.h"
+#include "kernels/rows/attention/group_attention.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/rows/group_attention_dispatch.h"
-#include "tests/kernels/rows/group_attention_testing.h"
+#include "kernels/rows/attention/group_attention_dispatch.h"
+#include "tests/kernels/rows/attention/group_attention_testing.h"
 
 namespace voxserve::kernels::group_attention_test {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
 // Groups of random orders, and attention within them by a naive loop in double, which follows the definition in
-// kernels/rows/group_attention.h word by word.
+// kernels/rows/attention/group_attention.h word by word.
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/rows/group_attention.h"
+#include "kernels/rows/attention/group_attention.h"
 #include "tests/kernels/core/feature_testing.h"
 
 namespace voxserve::kernels {
