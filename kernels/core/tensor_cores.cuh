@@ -58,6 +58,20 @@ __device__ inline void LoadMatrices(uint32_t (&to)[2], uint32_t row) {
                : "memory");
 }
 
+// Does the same as the first LoadMatrices, with each matrix transposed: lane 4 * g + t gets (rows 2t, 2t+1, column g).
+__device__ inline void LoadTransposedMatrices(uint32_t (&to)[4], uint32_t row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(row)
+               : "memory");
+}
+__device__ inline void LoadTransposedMatrices(uint32_t (&to)[2], uint32_t row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];\n"
+               : "=r"(to[0]), "=r"(to[1])
+               : "r"(row)
+               : "memory");
+}
+
 // Rounds a float's bits to the nearest TensorFloat-32.
 __device__ inline uint32_t RoundedToTf32(uint32_t bits) {
   uint32_t rounded;
@@ -87,6 +101,23 @@ __device__ void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, 
         "{%0, %1, %2, %3};\n"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+}
+
+// Adds the product of A [16, 8] and B [8, 8], of 16-bit values, to d. a0, a1 and b0 are a[0], a[1] and b[0] above.
+template <typename T>
+__device__ void MultiplyAddHalf(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t b0) {
+  static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);
+  if constexpr (std::is_same_v<T, __half>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(b0));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(b0));
   }
 }
 

@@ -1,0 +1,141 @@
+#include <algorithm>
+#include <atomic>
+
+#include "kernels/core/launch.cuh"
+#include "kernels/core/row_chunks.cuh"
+#include "kernels/rows/attention/attention_tile.cuh"
+#include "kernels/rows/attention/group_attention.h"
+#include "kernels/rows/attention/group_attention_blocks.cuh"
+#include "kernels/rows/attention/site_groups.cuh"
+
+namespace voxserve::kernels::cuda {
+namespace {
+
+template <typename T, int kChannels>
+__global__ void __launch_bounds__(kMostWarps * 32, 1)
+    GroupAttentionByTilesKernel([[maybe_unused]] const __grid_constant__ GroupAttentionArguments arguments) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  extern __shared__ float4 shared[];
+  WaitForEarlierKernels();
+  TileRun<T, kChannels>(arguments, reinterpret_cast<unsigned char*>(shared)).Run();
+#endif
+}
+
+template <typename T, int kChannels>
+__global__ void __launch_bounds__(kLargeGroupWarps * 32, 2)
+    GroupAttentionByChunksKernel([[maybe_unused]] const __grid_constant__ GroupAttentionArguments arguments) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  extern __shared__ float4 shared[];
+  WaitForEarlierKernels();
+  AttendLargeGroup<T, kChannels>(arguments, reinterpret_cast<unsigned char*>(shared));
+#endif
+}
+
+// A block handles one head and one tile of a group's queries, without tensor cores.
+template <typename T, typename Out>
+__global__ void __launch_bounds__(kBlockThreads)
+    GroupAttentionKernel(const __grid_constant__ GroupAttentionParams params) {
+  extern __shared__ float4 shared[];
+  WaitForEarlierKernels();
+  const GroupPart part = GroupPartAt(params.groups, kTileQueries, blockIdx.x);
+  if (part.num_rows == 0) return;  // all threads of the block
+  const AttentionTile tile{.first_query = part.begin,
+                           .num_queries = part.num_rows,
+                           .keys_begin = part.keys_begin,
+                           .keys_end = part.keys_begin + part.num_keys,
+                           .head = static_cast<int32_t>(blockIdx.y)};
+  AttendTile<T, Out>(
+      params, tile, [&](int64_t place) { return RowAt(params.groups, place); }, shared);
+}
+
+// Returns the grid of blocks that have parts of groups of part_rows queries each.
+dim3 GridOfParts(const GroupAttentionParams& params, int32_t part_rows) {
+  return {static_cast<unsigned>(MaxGroupParts(params.groups, params.out.capacity, part_rows)),
+          static_cast<unsigned>(params.num_heads)};
+}
+
+template <typename T, int kChannels>
+cudaError_t LaunchOnTensorCores(const GroupAttentionParams& params, cudaStream_t stream) {
+  constexpr int32_t kKeyBytes = 2 * HeadRows<kChannels>::kPitch;  // of a key and its value
+  const int64_t head_bytes = params.keys.channels / params.num_heads * int64_t{sizeof(T)};
+  const auto alignment = [&](const ConstRows& rows) { return CommonAlignment().Add(rows).Add(head_bytes).bytes(); };
+  const int64_t of_keys = std::min(alignment(params.keys), alignment(params.values));
+  const auto largest_group = static_cast<int32_t>(std::min<int64_t>(params.groups.size, params.out.capacity));
+  GroupAttentionArguments arguments{
+      .params = params,
+      .vector_bytes = of_keys == 16  ? 16
+                      : of_keys >= 4 ? 4
+                                     : 2,
+      .reads_pairs = alignment(params.queries) >= 4,
+      .writes_pairs =
+          head_bytes % 4 == 0 && CommonAlignment().Add(ConstRows(params.out)).bytes() >= 2 * SizeOf(params.out.dtype),
+      .is_out_float = params.out.dtype == DType::kFloat32,
+      .buffer_keys = (largest_group + kStepKeys - 1) / kStepKeys * kStepKeys};
+
+  int device = 0, multiprocessor_bytes = 0, block_bytes = 0, reserved_bytes = 0;
+  VOXSERVE_RETURN_IF_CUDA(cudaGetDevice(&device));
+  VOXSERVE_RETURN_IF_CUDA(
+      cudaDeviceGetAttribute(&multiprocessor_bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device));
+  VOXSERVE_RETURN_IF_CUDA(cudaDeviceGetAttribute(&block_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  VOXSERVE_RETURN_IF_CUDA(cudaDeviceGetAttribute(&reserved_bytes, cudaDevAttrReservedSharedMemoryPerBlock, device));
+  constexpr int32_t kStaticBytes = 1024;  // more than the static variables have
+
+  // Blocks for small groups have few warps, so that the groups of a block's buffers keep them busy.
+  const int32_t tiles_a_group = (largest_group + kWarpRows - 1) / kWarpRows;
+  const int32_t warps = tiles_a_group >= 8 ? kMostWarps : tiles_a_group >= 4 ? 8 : 4;
+  int32_t blocks_an_sm = kMostWarps / warps;
+  const int32_t buffer_bytes = arguments.buffer_keys * kKeyBytes;
+  const int32_t room = block_bytes - kStaticBytes;
+  arguments.num_buffers = 2 * buffer_bytes <= room ? 2 : 1;
+  const int32_t shared_bytes = arguments.num_buffers * buffer_bytes;
+  if (shared_bytes > room) {
+    return LaunchEarly(GroupAttentionByChunksKernel<T, kChannels>, GridOfParts(params, kLargeGroupRows),
+                       kLargeGroupWarps * 32, size_t{kChunkKeys} * kKeyBytes, stream, arguments);
+  }
+  blocks_an_sm = std::clamp(multiprocessor_bytes / (shared_bytes + kStaticBytes + reserved_bytes), 1, blocks_an_sm);
+
+  const auto kernel = GroupAttentionByTilesKernel<T, kChannels>;
+  static std::atomic<uint64_t> allowed = 0;  // a bit for each of the first 64 devices
+  const uint64_t bit = uint64_t{1} << (device % 64);
+  if (device >= 64 || (allowed.load(std::memory_order_relaxed) & bit) == 0) {
+    VOXSERVE_RETURN_IF_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, room));
+    VOXSERVE_RETURN_IF_CUDA(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
+    allowed.fetch_or(bit, std::memory_order_relaxed);
+  }
+  const int64_t max_tiles = MaxGroupParts(params.groups, params.out.capacity, kWarpRows) * params.num_heads;
+  const int64_t num_blocks = std::min<int64_t>(int64_t{NumSms()} * blocks_an_sm, (max_tiles + warps - 1) / warps);
+  return LaunchEarly(kernel, static_cast<unsigned>(num_blocks), warps * 32, static_cast<size_t>(shared_bytes), stream,
+                     arguments);
+}
+
+template <typename T>
+cudaError_t LaunchForChannels(const GroupAttentionParams& params, int32_t channels, cudaStream_t stream) {
+  if (channels <= 16) return LaunchOnTensorCores<T, 16>(params, stream);
+  if (channels <= 24) return LaunchOnTensorCores<T, 24>(params, stream);
+  return LaunchOnTensorCores<T, 32>(params, stream);
+}
+
+}  // namespace
+
+cudaError_t GroupAttention(const GroupAttentionParams& params, cudaStream_t stream) {
+  if (params.out.capacity == 0 || params.out.channels == 0 || params.groups.num_samples == 0) return cudaSuccess;
+  const int32_t key_channels = params.keys.channels / params.num_heads;
+  const int32_t value_channels = params.values.channels / params.num_heads;
+  if (key_channels > kMaxAttentionHeadChannels || value_channels > kMaxAttentionHeadChannels ||
+      params.keys.dtype != params.queries.dtype || params.values.dtype != params.queries.dtype ||
+      (params.out.dtype != params.queries.dtype && params.out.dtype != DType::kFloat32)) {
+    return cudaErrorInvalidValue;
+  }
+  const NvtxRange range("GroupAttention");
+  if (key_channels == value_channels && key_channels <= 32 && CodeVersion() >= kTensorCoreCode) {
+    if (params.queries.dtype == DType::kFloat16) return LaunchForChannels<__half>(params, key_channels, stream);
+    if (params.queries.dtype == DType::kBfloat16) return LaunchForChannels<__nv_bfloat16>(params, key_channels, stream);
+  }
+  return VisitInAndOutType(params.queries.dtype, params.out.dtype, [&](auto in, auto out) {
+    return LaunchEarly(GroupAttentionKernel<decltype(in), decltype(out)>, GridOfParts(params, kTileQueries),
+                       kBlockThreads, AttentionTileBytes(key_channels), stream, params);
+  });
+}
+
+}  // namespace voxserve::kernels::cuda
