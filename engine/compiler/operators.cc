@@ -266,15 +266,19 @@ struct Emission {
       EmitGroupAttention(op);
       return;
     }
+    bool are_of_samples = true;
     for (const int input : {node().inputs[0], node().inputs[1]}) {
-      if (const int level = emitter.Node(input).level; level >= 0) emitter.AddSampleLevel(level);
+      const int level = emitter.Node(input).level;
+      if (level >= 0) emitter.AddSampleLevel(level);
+      are_of_samples = are_of_samples && level == kSampleLevel;
     }
     Push(std::make_unique<AttentionStep>(AttentionStep::Options{.queries = emitter.UseInputBuffer(index, 0),
                                                                 .keys = emitter.UseInputBuffer(index, 1),
                                                                 .values = emitter.UseInputBuffer(index, 2),
                                                                 .out = emitter.UseBuffer(index),
                                                                 .num_heads = op.num_heads,
-                                                                .scale = op.scale}));
+                                                                .scale = op.scale,
+                                                                .keys_are_of_samples = are_of_samples}));
   }
 
   void operator()(const ElementwiseOp& op) const {

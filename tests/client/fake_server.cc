@@ -140,7 +140,7 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     if (model == "broken") return Error(grpc::StatusCode::UNAVAILABLE, "2 problems", "MODEL_FAILED");
     if (model == "slow") return AwaitCancellation(context);
     const std::set<std::string> known = {"segmenter", "wide", "liar",    "sampler", "far",
-                                         "detector",  "both", "crooked", "mute", "ranged"};
+                                         "detector",  "both", "crooked", "mute",    "ranged"};
     if (known.count(model) == 0) return ModelNotFound(model);
     Answer(*request, response);
     if (model == "ranged") {

@@ -74,8 +74,8 @@ void ReadAxisValues(const char* name, const google::protobuf::RepeatedField<floa
 void CheckInstanceNorm(NodeContext& context);
 void CheckGroupNorm(NodeContext& context);
 
-// ---- attention_checks.cc: attention within samples or groups, the rotation of its queries and keys by their positions,
-// and the learned rows that such a network may begin with
+// ---- attention_checks.cc: attention within samples or groups, the rotation of its queries and keys by their
+// positions, and the learned rows that such a network may begin with
 
 void CheckSampleRows(NodeContext& context);
 void CheckAttention(NodeContext& context);

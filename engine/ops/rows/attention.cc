@@ -13,17 +13,29 @@ kernels::SampleSpans SpansOf(const BufferSlice& slice, const StepContext& contex
 
 }  // namespace
 
+kernels::AttentionParams AttentionStep::ParamsIn(const StepContext& context) const {
+  return {.num_samples = context.num_samples(),
+          .num_heads = options_.num_heads,
+          .scale = options_.scale,
+          .query_spans = SpansOf(options_.queries, context),
+          .key_spans = SpansOf(options_.keys, context),
+          .queries = context.At(options_.queries),
+          .keys = context.At(options_.keys),
+          .values = context.At(options_.values),
+          .out = context.At(options_.out),
+          .workspace = context.scratch};
+}
+
 absl::Status AttentionStep::Run(const StepContext& context) const {
-  const kernels::AttentionParams params{.num_samples = context.num_samples(),
-                                        .num_heads = options_.num_heads,
-                                        .scale = options_.scale,
-                                        .query_spans = SpansOf(options_.queries, context),
-                                        .key_spans = SpansOf(options_.keys, context),
-                                        .queries = context.At(options_.queries),
-                                        .keys = context.At(options_.keys),
-                                        .values = context.At(options_.values),
-                                        .out = context.At(options_.out)};
+  const kernels::AttentionParams params = ParamsIn(context);
   return LAUNCH(context, params, Attention);
+}
+
+size_t AttentionStep::ScratchBytes(const StepContext& context) const {
+  if constexpr (kernels::kHasCuda) {
+    return kernels::cuda::AttentionWorkspaceBytes(ParamsIn(context));
+  }
+  return 0;
 }
 
 }  // namespace voxserve

@@ -16,13 +16,18 @@ class AttentionStep final : public Step {
     BufferSlice queries, keys, values, out;
     int num_heads = 1;
     float scale = 1;
+    bool keys_are_of_samples = false;  // queries and keys are rows of samples
   };
 
   explicit AttentionStep(const Options& options) : options_(options) {}
 
   absl::Status Run(const StepContext& context) const override;
+  size_t ScratchBytes(const StepContext& context) const override;
+  bool has_scratch_of_samples() const override { return options_.keys_are_of_samples; }
 
  private:
+  kernels::AttentionParams ParamsIn(const StepContext& context) const;
+
   const Options options_;
 };
 

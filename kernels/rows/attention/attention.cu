@@ -1,5 +1,6 @@
 #include "kernels/core/launch.cuh"
 #include "kernels/rows/attention/attention.h"
+#include "kernels/rows/attention/attention_split.h"
 #include "kernels/rows/attention/attention_tile.cuh"
 
 namespace voxserve::kernels::cuda {
@@ -36,6 +37,10 @@ __global__ void __launch_bounds__(kBlockThreads) AttentionKernel(const __grid_co
 
 }  // namespace
 
+size_t AttentionWorkspaceBytes(const AttentionParams& params) {
+  return DividesKeys(params) ? SplitWorkspaceBytes(params) : 0;
+}
+
 cudaError_t Attention(const AttentionParams& params, cudaStream_t stream) {
   if (params.out.capacity == 0 || params.out.channels == 0 || params.num_samples == 0) return cudaSuccess;
   const int32_t key_channels = params.keys.channels / params.num_heads;
@@ -45,6 +50,7 @@ cudaError_t Attention(const AttentionParams& params, cudaStream_t stream) {
     return cudaErrorInvalidValue;
   }
   const NvtxRange range("Attention");
+  if (DividesKeys(params)) return SplitAttention(params, stream);
   // The last tile of each sample may be partial.
   const int64_t num_tiles = (params.out.capacity + kTileQueries - 1) / kTileQueries + params.num_samples;
   const dim3 blocks(static_cast<unsigned>(num_tiles), static_cast<unsigned>(params.num_heads));

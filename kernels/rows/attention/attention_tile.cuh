@@ -68,11 +68,16 @@ __device__ void StageRows(const ConstRows& rows, const RowOf& row_of, int64_t fi
   }
 }
 
-// Computes the tile's results. All kBlockThreads threads of the block call it. Params: AttentionParams, or a struct
-// with the same operands. shared: AttentionTileBytes; it holds the queries [kTileQueries, PaddedChannels(key
-// channels)], scaled, then kStagedValues of keys or values.
-template <typename T, typename Out, typename Params, typename RowOf>
-__device__ void AttendTile(const Params& params, const AttentionTile& tile, const RowOf& row_of, float4* shared) {
+// Computes the sums of the tile's queries over its keys. All kBlockThreads threads of the block call it. Params:
+// AttentionParams, or a struct with the same operands. shared: AttentionTileBytes; it holds the queries [kTileQueries,
+// PaddedChannels(key channels)], scaled, then kStagedValues of keys or values.
+//
+// For each query of the tile, all lanes of a warp call store(query, largest, weights, sums): the query's number in the
+// tile, its largest score, the sum of exp(score - largest), and the sums of the values with these weights, of which the
+// lane has channels lane + 32 i.
+template <typename T, typename Params, typename RowOf, typename Store>
+__device__ void SumTile(const Params& params, const AttentionTile& tile, const RowOf& row_of, float4* shared,
+                        const Store& store) {
   constexpr float kInfinity = ::cuda::std::numeric_limits<float>::infinity();
   const auto thread = static_cast<int32_t>(threadIdx.x);
   const int32_t lane = thread % 32, first_query = thread / 32 * kWarpQueries;
@@ -171,16 +176,24 @@ __device__ void AttendTile(const Params& params, const AttentionTile& tile, cons
 
 #pragma unroll
   for (int32_t q = 0; q < kWarpQueries; ++q) {
-    if (first_query + q >= tile.num_queries) break;
-    const float factor = tile.keys_begin == tile.keys_end ? 0.0f : 1.0f / sum[q];
-    Out* const row = static_cast<Out*>(params.out.data) +
-                     row_of(tile.first_query + first_query + q) * params.out.pitch + value_column;
+    if (first_query + q < tile.num_queries) store(first_query + q, largest[q], sum[q], result[q]);
+  }
+}
+
+// Computes and stores the tile's results. The arguments are those of SumTile.
+template <typename T, typename Out, typename Params, typename RowOf>
+__device__ void AttendTile(const Params& params, const AttentionTile& tile, const RowOf& row_of, float4* shared) {
+  const int32_t value_channels = params.values.channels / params.num_heads;
+  SumTile<T>(params, tile, row_of, shared, [&](int32_t query, float, float weights, const float(&sums)[kLaneValues]) {
+    const float factor = tile.keys_begin == tile.keys_end ? 0.0f : 1.0f / weights;
+    Out* const row = static_cast<Out*>(params.out.data) + row_of(tile.first_query + query) * params.out.pitch +
+                     tile.head * value_channels;
 #pragma unroll
     for (int32_t i = 0; i < kLaneValues; ++i) {
-      const int32_t c = i * 32 + lane;
-      if (c < value_channels) row[c] = FromFloat<Out>(result[q][i] * factor);
+      const auto c = i * 32 + static_cast<int32_t>(threadIdx.x) % 32;
+      if (c < value_channels) row[c] = FromFloat<Out>(sums[i] * factor);
     }
-  }
+  });
 }
 
 }  // namespace voxserve::kernels::cuda

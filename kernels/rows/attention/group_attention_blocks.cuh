@@ -12,6 +12,7 @@
 // AttendLargeGroup is for larger groups. A block has one tile for each of its warps, and goes through the keys in
 // chunks.
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/core/barriers.cuh"
@@ -38,6 +39,22 @@ struct GroupAttentionArguments {
   int32_t num_buffers = 1;  // up to kMaxBuffers
   int32_t buffer_keys = 0;  // a multiple of kStepKeys
 };
+
+// Returns the arguments without buffers. T: the type of queries, keys and values.
+template <typename T>
+GroupAttentionArguments ArgumentsOf(const GroupAttentionParams& params) {
+  const int64_t head_bytes = params.keys.channels / params.num_heads * int64_t{sizeof(T)};
+  const auto alignment = [&](const ConstRows& rows) { return CommonAlignment().Add(rows).Add(head_bytes).bytes(); };
+  const int64_t of_keys = std::min(alignment(params.keys), alignment(params.values));
+  return {.params = params,
+          .vector_bytes = of_keys == 16  ? 16
+                          : of_keys >= 4 ? 4
+                                         : 2,
+          .reads_pairs = alignment(params.queries) >= 4,
+          .writes_pairs = head_bytes % 4 == 0 &&
+                          CommonAlignment().Add(ConstRows(params.out)).bytes() >= 2 * SizeOf(params.out.dtype),
+          .is_out_float = params.out.dtype == DType::kFloat32};
+}
 
 // Returns vector v of a head's row, with zeros in place of the bytes after head_bytes.
 template <int kBytes>
@@ -357,20 +374,22 @@ class TileRun {
   uint32_t full_ = 0, empty_ = 0;  // barriers, one for each buffer; all warps arrive
 };
 
-// Computes the part of a group and the head that blockIdx names. shared: kChunkKeys keys, then as many values.
-template <typename T, int kChannels>
-__device__ void AttendLargeGroup(const GroupAttentionArguments& arguments, unsigned char* shared) {
+// Goes through the keys of up to kLargeGroupRows queries of a head in chunks. The block has kLargeGroupWarps warps, and
+// all threads call it. shared: kChunkKeys keys, then as many values. Each warp that has queries calls store(queries,
+// attention, totals, weights) in the end: totals[i][half][v][k] is the sum of the weighted values of row Row(i, half)
+// and channel 8 v + Column() + k of WarpAttention, weights[i][half] that of the weights, to the reference of
+// `attention`.
+template <typename T, int kChannels, typename Store>
+__device__ void AttendChunks(const GroupAttentionArguments& arguments, int32_t head, const GroupPart& part,
+                             unsigned char* shared, const Store& store) {
   using Head = HeadRows<kChannels>;
-  const GroupPart part = GroupPartAt(arguments.params.groups, kLargeGroupRows, blockIdx.x);
-  if (part.num_rows == 0) return;  // all threads of the block
-
   __shared__ float longest_keys[kLargeGroupWarps];
   const HeadReader<T, kChannels> reader{arguments};
   const auto thread = static_cast<int32_t>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   unsigned char* const shared_values = shared + kChunkKeys * Head::kPitch;
   const uint32_t keys = SharedAddress(shared), values = SharedAddress(shared_values);
   const WarpQueries<T, kChannels> queries{.arguments = arguments,
-                                          .head = static_cast<int32_t>(blockIdx.y),
+                                          .head = head,
                                           .begin = part.begin + warp * kWarpRows,
                                           .num_rows = min(kWarpRows, part.num_rows - warp * kWarpRows)};
   const bool has_queries = queries.num_rows > 0;
@@ -420,8 +439,19 @@ __device__ void AttendLargeGroup(const GroupAttentionArguments& arguments, unsig
       }
     }
   }
-  if (!has_queries) return;
-  queries.Store([&](int i, int half, int v, int k) { return totals[i][half][v][k] / weights[i][half]; });
+  if (has_queries) store(queries, attention, totals, weights);
+}
+
+// Computes the part of a group and the head that blockIdx names. shared: kChunkKeys keys, then as many values.
+template <typename T, int kChannels>
+__device__ void AttendLargeGroup(const GroupAttentionArguments& arguments, unsigned char* shared) {
+  const GroupPart part = GroupPartAt(arguments.params.groups, kLargeGroupRows, blockIdx.x);
+  if (part.num_rows == 0) return;  // all threads of the block
+  AttendChunks<T, kChannels>(
+      arguments, static_cast<int32_t>(blockIdx.y), part, shared,
+      [](const auto& queries, const auto&, const auto& totals, const auto& weights) {
+        queries.Store([&](int i, int half, int v, int k) { return totals[i][half][v][k] / weights[i][half]; });
+      });
 }
 
 }  // namespace voxserve::kernels::cuda

@@ -1,7 +1,7 @@
 #pragma once
 
-// WarpAttention computes attention of kWarpRows queries of one head within one group (group_attention.h) with the tensor
-// core instructions of one warp. It serves float16 and bfloat16. Only .cu files include this header.
+// WarpAttention computes attention of kWarpRows queries of one head within one group (group_attention.h) with the
+// tensor core instructions of one warp. It serves float16 and bfloat16. Only .cu files include this header.
 //
 // The keys and values of the group are in shared memory. The warp takes kStepKeys keys at a time: scores = queries
 // keys^T, weights = exp2(scores - reference), sums += weights values. The weights are rounded to the type of the
@@ -14,7 +14,8 @@
 // - There is no running maximum. A row's reference is the largest score of the first kSampleKeys keys. It need not be
 //   the row's maximum: weights must only not overflow. If a row's sum of weights shows that a score is far above the
 //   reference, the caller sets the reference to the row's maximum and computes the row again.
-// - The polynomial has no clamps. The lengths of queries and keys bound the scores (Cauchy and Schwarz). If the bound is
+// - The polynomial has no clamps. The lengths of queries and keys bound the scores (Cauchy and Schwarz). If the bound
+// is
 //   too large, or not finite, the special function unit computes all exponentials.
 
 #include <cstdint>
@@ -234,6 +235,8 @@ class WarpAttention {
   __device__ static int32_t Column() { return Lane() % 4 * 2; }
   __device__ float Sum(int i, int half, int v, int k) const { return sums_[i][v][2 * half + k]; }
   __device__ float Weights(int i, int half) const { return weights_[i][2 * half]; }
+  // Returns the reference of a row: a weight is 2^(score * log2(e) - reference).
+  __device__ float Reference(int i, int half) const { return references_[i][half]; }
 
  private:
   static constexpr float kLog2E = 1.4426950408889634f;

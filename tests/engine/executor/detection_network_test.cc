@@ -221,7 +221,8 @@ TEST_P(DetectionNetworkTest, HeadsOfBothKinds) {
   const int bev = Bev(b);
   const int anchors = AnchorTask(b, bev);
   const int center = CenterTask(b, bev, CenterHeadConvention::kDet3d, {0}, false);
-  ExpectEqualBoxes(GetParam(), b.FinishBoxes(b.Nms({anchors, center}, {.iou_threshold = 0.5f, .max_boxes_out = 9}), 4), 6);
+  ExpectEqualBoxes(GetParam(), b.FinishBoxes(b.Nms({anchors, center}, {.iou_threshold = 0.5f, .max_boxes_out = 9}), 4),
+                   6);
 }
 
 TEST_P(DetectionNetworkTest, CenterPointsTasksAreDecodedTogether) {

@@ -406,11 +406,12 @@ TEST(EncodeModelTest, RepeatsTheModel) {
   info.state = ModelState::kFailed;
   info.problems = {"one", "two"};
   info.classes = {{.id = 5, .name = "car", .color_rgb = 0x112233}};
-  info.features = {{.name = "x", .unit = "m"}, {.name = "i",
-                                                     .unit = "1",
-                                                     .has_default = true,
-                                                     .default_value = 0.25f,
-                                                     .range = ValueRange{.low = 0, .high = 2}}};
+  info.features = {{.name = "x", .unit = "m"},
+                   {.name = "i",
+                    .unit = "1",
+                    .has_default = true,
+                    .default_value = 0.25f,
+                    .range = ValueRange{.low = 0, .high = 2}}};
   info.max_points = 100;
   info.voxel_size = {0.5f, 0.25f};
   info.num_parameters = 9;

@@ -109,19 +109,21 @@ class AttentionTest : public testing::TestWithParam<Ground> {
                  ? SampleSpans{.rows_per_sample = rowing.num_rows() / std::max<int64_t>(rowing.num_samples(), 1)}
                  : SampleSpans{.begin = begins.data()};
     };
-    const AttentionParams params{.num_samples = static_cast<int32_t>(of_queries.num_samples()),
-                                 .num_heads = in.num_heads,
-                                 .scale = in.scale,
-                                 .query_spans = spans(of_queries, query_begins),
-                                 .key_spans = spans(of_keys, key_begins),
-                                 .queries = queries.View(),
-                                 .keys = keys.View(),
-                                 .values = values.View(),
-                                 .out = out.View()};
+    AttentionParams params{.num_samples = static_cast<int32_t>(of_queries.num_samples()),
+                           .num_heads = in.num_heads,
+                           .scale = in.scale,
+                           .query_spans = spans(of_queries, query_begins),
+                           .key_spans = spans(of_keys, key_begins),
+                           .queries = queries.View(),
+                           .keys = keys.View(),
+                           .values = values.View(),
+                           .out = out.View()};
     if (device() == Device::kCpu) {
       ThreadPool pool(num_threads);
       cpu::Attention(params, pool);
     } else if constexpr (kHasCuda) {
+      const DeviceArray<char> workspace(device(), cuda::AttentionWorkspaceBytes(params));
+      params.workspace = workspace.data();
       ExpectCudaSuccess(cuda::Attention(params, TestStream()));
       support::Synchronize();
     }
@@ -137,9 +139,15 @@ class AttentionTest : public testing::TestWithParam<Ground> {
     const Expected expected = NaiveAttention(in, of_queries, of_keys);
     for (const DType out_dtype : OutDTypes(dtype())) {
       const Matrix out = Attend(in, of_queries, of_keys, out_dtype, random_.OneOf(kMargins));
-      // Half-precision features are summed in float32; the result alone is rounded.
-      ExpectNear(out, expected, out_dtype);
+      ExpectNear(out, expected, RoundsWeights(in, of_queries, of_keys) ? dtype() : out_dtype);
     }
+  }
+
+  // Half-precision features are summed in float32, and the result alone is rounded. But tensor cores multiply weights
+  // of the features' type: they compute few queries over many keys.
+  bool RoundsWeights(const Operands& in, const Rowing& of_queries, const Rowing& of_keys) const {
+    const bool is_split = of_queries.is_uniform && (!of_keys.is_uniform || of_keys.begins[1] > kSplitKeys);
+    return is_split && in.keys.channels == in.values.channels && in.keys.channels / in.num_heads <= 32;
   }
 
   Random random_{1};
@@ -171,6 +179,25 @@ TEST_P(AttentionTest, BetweenSitesAndRowsOfSamples) {
   }
 }
 
+// A GPU divides these keys among blocks. The channels of a head select the kernel: up to 32 for tensor cores, and more.
+TEST_P(AttentionTest, FewQueriesOverManyKeys) {
+  const Rowing sites = Rowing::Of({0, kSplitKeys - 1, 1, kSplitKeys, kSplitKeys + 1, 2 * kSplitKeys + 300});
+  for (const int32_t channels : {16, 5, 24, 32, 40}) {
+    ExpectNaive(Rowing::Same(6, 3), sites, 2, channels, channels);
+    ExpectNaive(Rowing::Same(2, 2), Rowing::Same(2, 3 * kSplitKeys - 7), 2, channels, channels);
+    if (HasFatalFailure()) return;
+  }
+  for (const int64_t num_queries : {1, 40, 300}) ExpectNaive(Rowing::Same(6, num_queries), sites, 1, 4, 4);
+  ExpectNaive(Rowing::Same(1, kMaxSplitQueries), Rowing::Same(1, kSplitKeys + 5), 1, 3, 2);
+  ExpectNaive(Rowing::Same(1, kMaxSplitQueries + 1), Rowing::Same(1, kSplitKeys + 5), 1, 2, 2);
+  ExpectNaive(Rowing::Same(3, 20), Rowing::Of({0, 0, 0}), 2, 16, 16);
+}
+
+// TransFusion's cells and heads of 16 channels.
+TEST_P(AttentionTest, QueriesOverTheCellsOfAnImage) {
+  ExpectNaive(Rowing::Same(1, 33), Rowing::Same(1, 180 * 180), 2, 16, 16);
+}
+
 // The scores exceed what exp can represent in float32. They ascend, so the kernel must rescale its sums many times.
 TEST_P(AttentionTest, LargeScoresThatGrow) {
   const Rowing queries = Rowing::Of({2}), keys = Rowing::Of({700});
@@ -182,6 +209,20 @@ TEST_P(AttentionTest, LargeScoresThatGrow) {
   ExpectNear(Attend(in, queries, keys, DType::kFloat32), NaiveAttention(in, queries, keys), DType::kFloat32);
 }
 
+// Each split has larger scores than the ones before, and the last has small ones again.
+TEST_P(AttentionTest, LargeScoresThatGrowFromSplitToSplit) {
+  const Rowing queries = Rowing::Same(1, 2), keys = Rowing::Same(1, 4 * kSplitKeys);
+  Operands in = RandomOperands(queries, keys, 1, 16, 16);
+  in.scale = 1;
+  for (int64_t j = 0; j < keys.num_rows(); ++j) {
+    const int64_t split = j / kSplitKeys;
+    in.keys.at(j, 0) = Rounded(dtype(), split == 3 ? -100.0f : 40.0f * static_cast<float>(split) - 20.0f);
+  }
+  in.queries.at(0, 0) = 2;
+  in.queries.at(1, 0) = -2;
+  ExpectNear(Attend(in, queries, keys, DType::kFloat32), NaiveAttention(in, queries, keys), dtype());
+}
+
 TEST_P(AttentionTest, NanMakesItsOwnRowsNan) {
   const Rowing rows = Rowing::Of({40, 40});
   Operands in = RandomOperands(rows, rows, 1, 4, 4);
@@ -189,6 +230,39 @@ TEST_P(AttentionTest, NanMakesItsOwnRowsNan) {
   in.keys.at(50, 0) = std::numeric_limits<float>::quiet_NaN();
   const Matrix out = Attend(in, rows, rows, DType::kFloat32);
   for (int64_t row = 0; row < 80; ++row) EXPECT_EQ(std::isnan(out.at(row, 0)), row == 3 || row >= 40) << row;
+}
+
+TEST_P(AttentionTest, NanOfASplitMakesItsOwnRowsNan) {
+  const Rowing queries = Rowing::Same(2, 40), keys = Rowing::Same(2, 2 * kSplitKeys);
+  Operands in = RandomOperands(queries, keys, 1, 16, 16);
+  in.queries.at(3, 1) = std::numeric_limits<float>::quiet_NaN();
+  in.keys.at(3 * kSplitKeys + 7, 0) = std::numeric_limits<float>::quiet_NaN();
+  const Matrix out = Attend(in, queries, keys, DType::kFloat32);
+  for (int64_t row = 0; row < 80; ++row) EXPECT_EQ(std::isnan(out.at(row, 0)), row == 3 || row >= 40) << row;
+}
+
+TEST_P(AttentionTest, AQueryOfManyKeysDependsOnItsSampleAlone) {
+  const Rowing queries = Rowing::Same(3, 33), keys = Rowing::Of({kSplitKeys + 9, 2 * kSplitKeys + 500, 70});
+  const Operands in = RandomOperands(queries, keys, 2, 16, 16);
+  const Matrix together = Attend(in, queries, keys, DType::kFloat32, {});
+  for (int64_t sample = 0; sample < 3; ++sample) {
+    const auto at = static_cast<size_t>(sample);
+    const auto own = [](const Matrix& matrix, int64_t begin, int64_t end) {
+      Matrix part(end - begin, matrix.channels, {}, nullptr);
+      for (int64_t i = 0; i < part.rows * part.channels; ++i) {
+        part.at(i / part.channels, i % part.channels) = matrix.at(begin + i / part.channels, i % part.channels);
+      }
+      return part;
+    };
+    const Operands alone = {.queries = own(in.queries, queries.begins[at], queries.begins[at + 1]),
+                            .keys = own(in.keys, keys.begins[at], keys.begins[at + 1]),
+                            .values = own(in.values, keys.begins[at], keys.begins[at + 1]),
+                            .num_heads = in.num_heads,
+                            .scale = in.scale};
+    const Rowing own_keys = Rowing::Of({keys.begins[at + 1] - keys.begins[at]});
+    const Matrix out = Attend(alone, Rowing::Same(1, 33), own_keys, DType::kFloat32, {});
+    EXPECT_EQ(out.values, own(together, queries.begins[at], queries.begins[at + 1]).values) << sample;
+  }
 }
 
 // A sample's results must have the same bytes alone, in a batch, in every run, and on any number of threads.

@@ -1,0 +1,114 @@
+// Prints what a precision costs any model: the labels and scores that a GPU finds in each precision, beside those of
+// float32 on the CPU.
+//
+//   precision_bench MODEL SCAN [--version N]
+//
+// MODEL is a model's folder, of a network with labels. SCAN is the name of one of the scans of
+// tests/support/real_scans.h. The table is Markdown. Exits with 77 if there is no GPU.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+#include "engine/model/model_version.h"
+#include "engine/runtime/cuda_devices.h"
+#include "tests/bench/network_cases.h"
+#include "tests/bench/or_die.h"
+#include "tests/engine/device_runner.h"
+#include "tests/support/real_scans.h"
+
+namespace voxserve::bench {
+namespace {
+
+using Precision = ModelConfig::Precision;
+
+InferResult Infer(const LoadedModel& model, const PointCloud& cloud, support::Device device, Precision precision) {
+  const auto runner =
+      OrDie(DeviceRunner::Create({.device = device, .num_threads = kernels::ThreadPool::AvailableCpus()}));
+  const Program program = OrDie(
+      runner->Compile(model.graph, {.device = device, .precision = precision, .plan = DefaultPlanOf(device, precision)},
+                      model.config.bytes_per_label()));
+  BatchReport output =
+      runner->Run(program, {&cloud}, /*return_scores=*/true, {.ignore_label = model.config.ignore_label});
+  if (output.status.ok()) output.status = output.samples[0].status;
+  if (output.status.ok()) return std::move(output.samples[0]);
+  std::cerr << output.status << std::endl;
+  std::exit(1);
+}
+
+// Returns the largest value of a point's scores minus the second largest.
+float MarginOf(const float* scores, size_t num_classes) {
+  std::vector<float> sorted(scores, scores + num_classes);
+  std::sort(sorted.begin(), sorted.end(), std::greater<>());
+  return num_classes > 1 ? sorted[0] - sorted[1] : 0;
+}
+
+int Run(const std::string& folder, const support::RealScan& scan, int version) {
+  const LoadedModel model = OrDie(LoadModelVersion(folder, version));
+  const PointCloud cloud = OrDie(support::ReadScan(scan.format, scan.path()));
+  const InferResult expected = Infer(model, cloud, support::Device::kCpu, Precision::kFloat32);
+  const auto num_points = static_cast<size_t>(cloud.num_points());
+  const size_t num_classes = expected.scores().size() / num_points;
+  float largest_score = 0;
+  for (const float score : expected.scores()) largest_score = std::max(largest_score, std::abs(score));
+  std::printf("%s on %s, %zu points, scores up to %.3g, against float32 on the CPU\n\n", scan.name,
+              ListCudaDevices().front().name.c_str(), num_points, largest_score);
+  std::puts(
+      "| precision | largest error of a score, by the largest score | labels that differ | median margin of those |"
+      " largest | not finite |\n|---|--:|--:|--:|--:|--:|");
+  for (const Precision precision :
+       {Precision::kFloat32, Precision::kTfloat32, Precision::kFloat16, Precision::kBfloat16}) {
+    const InferResult found = Infer(model, cloud, support::Device::kCuda, precision);
+    float error = 0;
+    int64_t not_finite = 0;
+    std::vector<float> margins;
+    for (size_t i = 0; i < found.scores().size(); ++i) {
+      if (std::isfinite(found.scores()[i])) {
+        error = std::max(error, std::abs(found.scores()[i] - expected.scores()[i]));
+      } else {
+        ++not_finite;
+      }
+    }
+    for (size_t i = 0; i < num_points; ++i) {
+      if (found.labels()[i] != expected.labels()[i]) {
+        margins.push_back(MarginOf(&expected.scores()[i * num_classes], num_classes));
+      }
+    }
+    std::sort(margins.begin(), margins.end());
+    std::puts(absl::StrFormat("| %s | %.2e | %d | %s | %s | %d |", NameOf(precision), error / largest_score,
+                              margins.size(),
+                              margins.empty() ? "" : absl::StrFormat("%.4f", margins[margins.size() / 2]),
+                              margins.empty() ? "" : absl::StrFormat("%.4f", margins.back()), not_finite)
+                  .c_str());
+  }
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  int version = 1;
+  const bool has_version = argc == 5 && std::string(argv[3]) == "--version" && absl::SimpleAtoi(argv[4], &version);
+  const auto scan = argc >= 3 ? support::RealScanNamed(argv[2]) : std::nullopt;
+  if (!scan || (argc != 3 && !has_version)) {
+    std::fprintf(stderr, "usage: %s MODEL SCAN [--version N]; SCAN is a name of real_scans.h\n", argv[0]);
+    return 2;
+  }
+  if (!support::HasDevice(support::Device::kCuda)) {
+    std::puts("skipped: no CUDA device here");
+    return 77;
+  }
+  return Run(argv[1], *scan, version);
+}
+
+}  // namespace
+}  // namespace voxserve::bench
+
+int main(int argc, char** argv) { return voxserve::bench::Main(argc, argv); }
