@@ -182,6 +182,9 @@ TEST_P(GroupAttentionCudaTest, ValuesThatAreNotFiniteStayInTheirGroup) {
               if (is_bad) {
                 // A query whose products with an infinite key have both signs has a score of NaN.
                 ASSERT_TRUE(std::isnan(out.at(row, c))) << row << " " << bad << " " << is_key << value;
+              } else if (row >= begin && row < end) {
+                // Queries of one tile share the bound of their scores, which decides how exponentials are computed.
+                ASSERT_NEAR(out.at(row, c), expected.at(row, c), 1e-3) << row << " " << bad << " " << is_key << value;
               } else {
                 ASSERT_EQ(out.at(row, c), expected.at(row, c)) << row << " " << bad << " " << is_key << value;
               }
