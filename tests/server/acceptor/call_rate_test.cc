@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <new>
 #include <string>
 #include <thread>
@@ -162,16 +163,19 @@ TEST_F(CallRateTest, AClockThatIsSetBackKeepsNobodyOut) {
 }
 
 TEST_F(CallRateTest, ThreadsShareABucket) {
-  CallRate rate(CallRate::Options{.burst = 1000, .per_second = 1, .now = [this] { return now_; }});
+  constexpr int kThreads = 4, kCalls = 25'000;  // for tens of milliseconds, so that they run side by side
+  CallRate rate(CallRate::Options{.burst = kThreads * kCalls / 2, .per_second = 1, .now = [this] { return now_; }});
   std::atomic<int64_t> num_spent{0};
+  std::latch begin(kThreads);
   std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
-      for (int j = 0; j < 500; ++j) num_spent += rate.Spend("a") ? 1 : 0;
+      begin.arrive_and_wait();
+      for (int j = 0; j < kCalls; ++j) num_spent += rate.Spend("a") ? 1 : 0;
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(num_spent, 1000);
+  EXPECT_EQ(num_spent, kThreads * kCalls / 2);
 }
 
 }  // namespace
