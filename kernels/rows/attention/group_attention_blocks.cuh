@@ -247,7 +247,7 @@ class TileRun {
     empty_ = full_ + kMaxBuffers * sizeof(uint64_t);
     if (threadIdx.x == 0) {
       for (uint32_t barrier = 0; barrier < 2 * kMaxBuffers; ++barrier) {
-        InitBarrier(full_ + barrier * sizeof(uint64_t), blockDim.x / 32);
+        InitBarrier(full_ + barrier * sizeof(uint64_t), blockDim.x);
       }
     }
     __syncthreads();
@@ -270,8 +270,7 @@ class TileRun {
         continue;
       }
       if (!has_left) {
-        __syncwarp();
-        if (Lane() == 0) ArriveAtBarrier(empty_ + Buffer(g) * sizeof(uint64_t));
+        ArriveAtBarrier(empty_ + Buffer(g) * sizeof(uint64_t));
         has_left = true;
       }
       if (!has_next) break;
@@ -326,8 +325,7 @@ class TileRun {
     const float longest = reader_.Read(tiles.head, tiles.first.keys_begin, tiles.first.num_keys, keys,
                                        keys + arguments_.buffer_keys * Head::kPitch);
     if (Lane() == 0) LongestKeys()[Buffer(g) * kMostWarps + Warp()] = longest;
-    __syncwarp();
-    if (Lane() == 0) ArriveAtBarrier(full_ + Buffer(g) * sizeof(uint64_t));
+    ArriveAtBarrier(full_ + Buffer(g) * sizeof(uint64_t));
   }
 
   __device__ float LongestKey(int32_t g) const {
@@ -371,7 +369,7 @@ class TileRun {
   unsigned char* const buffers_;  // [num_buffers] of [buffer_keys] keys, then as many values
   int64_t tiles_a_head_;
   int64_t begin_, end_;
-  uint32_t full_ = 0, empty_ = 0;  // barriers, one for each buffer; all warps arrive
+  uint32_t full_ = 0, empty_ = 0;  // barriers, one for each buffer; all threads arrive
 };
 
 // Goes through the keys of up to kLargeGroupRows queries of a head in chunks. The block has kLargeGroupWarps warps, and
