@@ -184,10 +184,11 @@ class Ending {
 
 // Drains the server. A drain that finds no memory is tried again, since calls that end give memory back; the
 // ShutdownWatchdog limits the time.
-absl::Status Drain(Server& server, absl::Time deadline) {
-  for (;;) {
+absl::Status Drain(Server& server, absl::Duration timeout) {
+  const absl::Time deadline = SteadyNow() + timeout;
+  for (;; timeout = deadline - SteadyNow()) {
     try {
-      return server.Drain(deadline - SteadyNow());
+      return server.Drain(timeout);
     } catch (const std::bad_alloc&) {
       Log(LogLevel::kError, "no memory to drain: trying again");
       absl::SleepFor(kDrainPause);
@@ -274,7 +275,7 @@ int Serve(const Options& options) {
   const absl::Duration timeout = is_stuck ? std::min(options.drain_timeout, kStuckBatchDrain) : options.drain_timeout;
   Log(LogLevel::kInfo, "draining", {{"signal", signal}, {"drain_timeout", absl::FormatDuration(timeout)}});
   auto watchdog = std::make_unique<ShutdownWatchdog>(timeout + kExitGrace, is_stuck ? kExitStuckBatch : kExitFailed);
-  if (const absl::Status drained = Drain(**server, start + timeout); !drained.ok()) {
+  if (const absl::Status drained = Drain(**server, timeout); !drained.ok()) {
     Log(LogLevel::kError, "drain timed out", {{"error", std::string(drained.message())}});
     ExitAtOnce(ending.exit_status() == kExitStuckBatch ? kExitStuckBatch : kExitFailed);
   }

@@ -26,9 +26,10 @@ __device__ inline float Gelu16(float value) {
   return value * (value < 0.0f ? tail : 1.0f - tail);
 }
 
-// Applies an activation to a value that is stored as Out.
+// Applies an activation to a value that is stored as Out. Not inlined, because exponentials would cost every kernel
+// registers and instructions, and most networks only use ReLU.
 template <typename Out>
-__device__ float ActivateFor(const Activation& activation, float value) {
+__device__ __noinline__ float ActivateOutOfLine(const Activation activation, float value) {
   if constexpr (sizeof(Out) == 2) {
     if (activation.function == ActivationFunction::kGelu) return Gelu16(value);
   }
@@ -95,14 +96,6 @@ struct TypedEpilogue {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) result.values[i] = FromFloat<Out>(sums[i]);
     *reinterpret_cast<Pack<Out, kCount>*>(out) = result;
-  }
-
- private:
-  // Not inlined, because exponentials would cost every kernel registers and instructions, and most networks only use
-  // ReLU.
-  template <typename Out>
-  __device__ __noinline__ static float ActivateOutOfLine(const Activation activation, float value) {
-    return ActivateFor<Out>(activation, value);
   }
 };
 

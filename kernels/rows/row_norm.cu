@@ -77,7 +77,8 @@ struct LayerNormOfRow {
       : activation(params.activation), mean(mean_of_row), scale(1.0f / sqrtf(variance + params.epsilon)) {}
 
   __device__ float operator()(float value, float weight, float bias, float residual) const {
-    return ActivateFor<Out>(activation, (value - mean) * scale * weight + bias + residual);
+    value = (value - mean) * scale * weight + bias + residual;
+    return activation.function == ActivationFunction::kNone ? value : ActivateOutOfLine<Out>(activation, value);
   }
 };
 
