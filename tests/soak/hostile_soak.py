@@ -56,6 +56,7 @@ _STRIDE = 40  # a scan has about 2,400 points
 _NUM_SCANS, _NUM_SWEEPS = 6, 8
 _CALLS_PER_SECOND, _FRAMES_PER_SECOND = 4.0, 2.0
 _CALLS_OF_A_CONNECTION = 20
+_END_SECONDS = 240  # the longest time in which an attack ends what it has begun, such as a load, on a busy machine
 _SERVER = REPOSITORY / "build" / "dev" / "server" / "voxserve"
 
 
@@ -101,7 +102,7 @@ class Stage:
     metrics: dict[str, float] = field(default_factory=dict)  # at the end
 
     def attack(self, name: str, seconds: float, **options: Any) -> Attack:
-        return Attack(name, self.server, seconds + 30, most_growth=4 << 30, **options)
+        return Attack(name, self.server, seconds + _END_SECONDS, most_growth=4 << 30, **options)
 
 
 def _floods(stage: Stage, seconds: float) -> list[Attack]:
@@ -199,7 +200,6 @@ def _rounds(stage: Stage, options: Options, tally: Tally) -> None:
 
 def _part(stage: Stage, title: str, seconds: float, tally: Tally) -> None:
     """Runs one part of a round, and adds what it measured."""
-    say(title)
     part, server = stage.parts[title], stage.server
     server.reset_peak()
     tally.take_recent()
@@ -209,9 +209,11 @@ def _part(stage: Stage, title: str, seconds: float, tally: Tally) -> None:
         if server.process.poll() is not None:
             raise AssertionError(f"the server ended with {server.process.returncode} during '{title}'")
         time.sleep(min(1.0, max(0.0, begin + seconds - time.monotonic())))
-    part.seconds += time.monotonic() - begin
-    part.waits += tally.take_recent()
-    part.peak_mib = max(part.peak_mib, server.peak_rss() / MEBIBYTE)
+    here = Part(time.monotonic() - begin, tally.take_recent(), server.peak_rss() / MEBIBYTE)
+    say(f"{title}: {len(here.waits)} answers, p50 {here.percentile(50):.0f} ms, p99 {here.percentile(99):.0f} ms")
+    part.seconds += here.seconds
+    part.waits += here.waits
+    part.peak_mib = max(part.peak_mib, here.peak_mib)
     for one in running:
         part.counts.update({name: value for name, value in one.stop().items() if value == value})
 
