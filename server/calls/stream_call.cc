@@ -70,7 +70,9 @@ void StreamCall::OnCancel() {
 }
 
 void StreamCall::OnClosed() {
-  if (!has_message_) CountUseless();
+  Guard([this] {
+    if (!has_message_) CountUseless();
+  });
   absl::MutexLock lock(&mutex_);
   environment().timers->Clear(timer_);
   OnStreamClosed();
