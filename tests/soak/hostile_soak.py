@@ -12,6 +12,9 @@ part for each kind of attack:
 - shared places: sixteen addresses hold all streams, calls, watches of the health and connections;
 - signals: those that a server ignores, SIGHUP, and a log at the limit of its file's size.
 
+Other programs disturb the comparison. So the percentiles leave parts out beside which others took more than
+--max_others cores, and a part waits for up to ten minutes until they take less.
+
 Rounds follow one another until attacks have lasted for the given minutes. Then the counts of clients and server are
 compared, and SIGTERM comes while calls are in flight. OUT gets hostile_soak.md and the logs.
 
@@ -38,6 +41,7 @@ from soak import REPOSITORY, say  # first: it makes the folders of the modules b
 from attack_process import MAIN_COUNTS, Attack
 from broken_folders import EVIL
 from many_scans import read_scan, varied
+from other_programs import OtherPrograms
 from server import MEBIBYTE, Server
 
 import voxserve
@@ -56,6 +60,7 @@ _STRIDE = 40  # a scan has about 2,400 points
 _NUM_SCANS, _NUM_SWEEPS = 6, 8
 _CALLS_PER_SECOND, _FRAMES_PER_SECOND = 4.0, 2.0
 _CALLS_OF_A_CONNECTION = 20
+_CALM_SECONDS = 600  # the longest wait until other programs take less
 _END_SECONDS = 240  # the longest time in which an attack ends what it has begun, such as a load, on a busy machine
 _SERVER = REPOSITORY / "build" / "dev" / "server" / "voxserve"
 
@@ -67,6 +72,7 @@ class Options:
     server: str
     part_seconds: float = 45.0  # of one kind of attack in a round
     quiet_seconds: float = 60.0
+    max_others: float = float("inf")  # cores
 
 
 @dataclass
@@ -74,7 +80,8 @@ class Part:
     """What was measured in all parts of one title."""
 
     seconds: float = 0.0
-    waits: list[float] = field(default_factory=list)  # in seconds, of each answer
+    waits: list[float] = field(default_factory=list)  # in seconds, of each answer in parts that were not disturbed
+    disturbed: float = 0.0  # the seconds of parts beside which other programs took too much
     peak_mib: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -191,29 +198,45 @@ def _prepare(options: Options, models: Path) -> Workload:
 def _rounds(stage: Stage, options: Options, tally: Tally) -> None:
     attacked = 0.0
     while attacked < options.seconds:
-        _part(stage, QUIET, options.quiet_seconds, tally)
+        _part(stage, QUIET, options.quiet_seconds, tally, options.max_others)
         for title in ATTACKS:
-            _part(stage, title, options.part_seconds, tally)
+            _part(stage, title, options.part_seconds, tally, options.max_others)
             attacked += options.part_seconds
-    _part(stage, QUIET, options.quiet_seconds, tally)
+    _part(stage, QUIET, options.quiet_seconds, tally, options.max_others)
 
 
-def _part(stage: Stage, title: str, seconds: float, tally: Tally) -> None:
+def _await_calm(max_others: float) -> None:
+    end = time.monotonic() + _CALM_SECONDS
+    while max_others < float("inf") and time.monotonic() < end:
+        others = OtherPrograms()
+        time.sleep(3)
+        if others.cores() <= max_others:
+            return
+
+
+def _part(stage: Stage, title: str, seconds: float, tally: Tally, max_others: float) -> None:
     """Runs one part of a round, and adds what it measured."""
     part, server = stage.parts[title], stage.server
+    _await_calm(max_others)
     server.reset_peak()
     tally.take_recent()
-    begin = time.monotonic()
+    begin, others = time.monotonic(), OtherPrograms()
     running = ATTACKS[title](stage, seconds) if title != QUIET else []
     while time.monotonic() < begin + seconds:
         if server.process.poll() is not None:
             raise AssertionError(f"the server ended with {server.process.returncode} during '{title}'")
         time.sleep(min(1.0, max(0.0, begin + seconds - time.monotonic())))
-    here = Part(time.monotonic() - begin, tally.take_recent(), server.peak_rss() / MEBIBYTE)
-    say(f"{title}: {len(here.waits)} answers, p50 {here.percentile(50):.0f} ms, p99 {here.percentile(99):.0f} ms")
+    here, cores = Part(time.monotonic() - begin, tally.take_recent()), others.cores()
+    say(
+        f"{title}: {len(here.waits)} answers, p50 {here.percentile(50):.0f} ms, p99 {here.percentile(99):.0f} ms; "
+        f"others took {cores:.2f} cores"
+    )
     part.seconds += here.seconds
-    part.waits += here.waits
-    part.peak_mib = max(part.peak_mib, here.peak_mib)
+    if cores <= max_others:
+        part.waits += here.waits
+    else:
+        part.disturbed += here.seconds
+    part.peak_mib = max(part.peak_mib, server.peak_rss() / MEBIBYTE)
     for one in running:
         part.counts.update({name: value for name, value in one.stop().items() if value == value})
 
@@ -221,6 +244,7 @@ def _part(stage: Stage, title: str, seconds: float, tally: Tally) -> None:
 def _report(options: Options, stage: Stage, tally: Tally, ending: Ending, problems: list[str]) -> Outcome:
     beside = Part(waits=[wait for title in ATTACKS for wait in stage.parts[title].waits])
     beside.seconds = sum(stage.parts[title].seconds for title in ATTACKS)
+    beside.disturbed = sum(stage.parts[title].disturbed for title in ATTACKS)
     beside.peak_mib = max(stage.parts[title].peak_mib for title in ATTACKS)
     ratio = beside.percentile(99) / stage.parts[QUIET].percentile(99)
     if not ratio <= MOST_RATIO:
@@ -229,6 +253,7 @@ def _report(options: Options, stage: Stage, tally: Tally, ending: Ending, proble
         [
             title,
             f"{part.seconds:.0f}",
+            f"{part.disturbed:.0f}",
             len(part.waits),
             *(f"{part.percentile(p):.0f}" for p in (50, 99, 100)),
             f"{part.peak_mib:.0f}",
@@ -236,7 +261,17 @@ def _report(options: Options, stage: Stage, tally: Tally, ending: Ending, proble
         ]
         for title, part in [*stage.parts.items(), ("all attacks", beside)]
     ]
-    header = ["part", "seconds", "answers", "p50 ms", "p99 ms", "most ms", "peak MiB", "the attack's counts"]
+    header = [
+        "part",
+        "seconds",
+        "left out",
+        "answers",
+        "p50 ms",
+        "p99 ms",
+        "most ms",
+        "peak MiB",
+        "the attack's counts",
+    ]
     reasons = {
         key.partition('reason="')[2].partition('"')[0]: int(value)
         for key, value in stage.metrics.items()
@@ -264,10 +299,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--minutes", type=float, default=30.0, help="how long attacks last (default: 30)")
     parser.add_argument("--out", type=Path, required=True, help="folder of the report and the logs")
     parser.add_argument("--server", default=str(_SERVER), help=f"the server's binary (default: {_SERVER})")
+    parser.add_argument(
+        "--max_others", type=float, default=float("inf"), help="cores that other programs may take (default: any)"
+    )
     given = parser.parse_args(arguments)
     if not Path(given.server).is_file():
         parser.error(f"there is no server '{given.server}'")
-    outcome = soak(Options(given.minutes * 60, given.out, given.server))
+    outcome = soak(Options(given.minutes * 60, given.out, given.server, max_others=given.max_others))
     print(outcome.text)
     return 1 if outcome.problems else 0
 
