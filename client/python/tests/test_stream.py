@@ -424,13 +424,13 @@ def test_closing_the_client_ends_its_streams(client: Any, server: FakeServer, po
 
 def test_the_streams_deadline(client: Any, server: FakeServer, points: Points) -> None:
     Silence(server)
-    with client.stream("m", timeout=0.3) as stream:
+    with client.stream("m", timeout=2) as stream:  # long enough for a busy machine to send the frame
         stream.send(1, points)
-        with pytest.raises(voxserve.DeadlineExceededError, match=r"within 0\.3 s") as caught:
+        with pytest.raises(voxserve.DeadlineExceededError, match=r"within 2 s") as caught:
             next(stream)
     assert caught.value.reason == "CLIENT_TIMEOUT"
     assert server.time_remaining is not None
-    assert server.time_remaining < 1
+    assert server.time_remaining <= 2
 
 
 def test_frames_that_cannot_be_sent_leave_the_stream_as_it_is(client: Any, server: FakeServer, points: Points) -> None:
