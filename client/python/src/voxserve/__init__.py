@@ -11,6 +11,7 @@ from importlib import metadata
 
 from voxserve import aio
 from voxserve.client import Client
+from voxserve.compacting import Compacted, CompactWarning, compact
 from voxserve.errors import (
     AbortedError,
     CancelledError,
@@ -62,6 +63,8 @@ __all__ = [
     "CancelledError",
     "ClassInfo",
     "Client",
+    "CompactWarning",
+    "Compacted",
     "DeadlineExceededError",
     "Detections",
     "FailedPreconditionError",
@@ -97,6 +100,7 @@ __all__ = [
     "UnitWarning",
     "Voxels",
     "aio",
+    "compact",
     "read",
     "record",
 ]
