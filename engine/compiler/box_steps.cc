@@ -29,7 +29,8 @@ void EmitCenterHeads(const std::vector<int>& decoders, StepEmitter& emitter) {
                                 .height = image(2),
                                 .dim = image(3),
                                 .rot = image(4),
-                                .vel = op.has_velocity ? image(5) : BufferSlice()},
+                                .vel = op.has_velocity ? image(5) : BufferSlice(),
+                                .iou = op.has_iou ? image(op.has_velocity ? 6 : 5) : BufferSlice()},
                      .out = emitter.UseNodeBuffer(node)});
   }
   std::optional<DecodeCenterHeadsStep::Sites> sites;
@@ -85,7 +86,8 @@ void EmitNms(const NmsOp& op, int index, StepEmitter& emitter) {
   NmsStep::Options options{.out = emitter.UseBuffer(index),
                            .iou_threshold = op.iou_threshold,
                            .max_boxes_in = op.max_boxes_in,
-                           .max_boxes_out = op.max_boxes_out};
+                           .max_boxes_out = op.max_boxes_out,
+                           .classes = op.classes};
   for (const int node : inputs) options.in.push_back(emitter.UseNodeBuffer(node));
   emitter.Push(index, std::make_unique<NmsStep>(std::move(options)));
 }

@@ -205,14 +205,33 @@ absl::Status BatchGeometry::MakeOrders(absl::Span<const OrderRequest> orders) {
   };
   for (const OrderRequest& request : orders) {
     const SiteOrderSpec& spec = request.spec;
-    while (orders_.size() <= static_cast<size_t>(request.index)) orders_.emplace_back(memory_);
-    kernels::ScratchVector<int32_t>& made = orders_[static_cast<size_t>(request.index)];
+    const auto index = static_cast<size_t>(request.index);
+    while (orders_.size() <= index) {
+      orders_.emplace_back(memory_);
+      spread_groups_.emplace_back(memory_);
+      num_spread_groups_.push_back(0);
+    }
+    kernels::ScratchVector<int32_t>& made = orders_[index];
     kernels::Renew(made, keys(spec.level).size());
-    kernels::SiteOrder order{.curve = spec.curve, .sites = sites(spec.level), .halvings = spec.halvings};
+    kernels::Renew(spread_groups_[index], spec.spread_size > 0 ? made.size() : 0);
+    kernels::SiteOrder order{.curve = spec.curve,
+                             .sites = sites(spec.level),
+                             .halvings = spec.halvings,
+                             .windows = spec.windows,
+                             .spread_size = spec.spread_size,
+                             .spread_groups = spread_groups_[index].data(),
+                             .num_spread_groups = &num_spread_groups_[index]};
     if (spec.depth_level >= 0) order.depth_sites = sites(spec.depth_level);
     kernels::cpu::SiteOrders({&order, 1}, num_samples_, made.data(), *pool_, memory_);
   }
   return absl::OkStatus();
+}
+
+SpreadGroups BatchGeometry::spread_groups(int order) const {
+  const auto index = static_cast<size_t>(order);
+  return {.groups = spread_groups_[index].data(),
+          .count = &num_spread_groups_[index],
+          .max_count = num_spread_groups_[index]};
 }
 
 absl::Status BatchGeometry::MakeRulebook(int index, const RulebookRequest& request) {
@@ -252,6 +271,7 @@ int64_t BatchGeometry::needed_bytes() const {
   for (const kernels::ScratchVector<uint64_t>& keys : levels_) bytes += BytesOf(keys);
   for (const kernels::Rulebook& rulebook : rulebooks_) bytes += rulebook.needed_bytes();
   for (const kernels::ScratchVector<int32_t>& order : orders_) bytes += BytesOf(order);
+  for (const kernels::ScratchVector<kernels::SpreadGroup>& groups : spread_groups_) bytes += BytesOf(groups);
   return bytes;
 }
 

@@ -69,6 +69,7 @@ class BatchGeometry final : public BatchCounts, public GeometryMaker {
   kernels::RulebookView rulebook(int index) const { return rulebooks_[static_cast<size_t>(index)].View(); }
   // [num_sites of its level] the row at each place of an order.
   const kernels::ScratchVector<int32_t>& row_of_place(int order) const { return orders_[static_cast<size_t>(order)]; }
+  SpreadGroups spread_groups(int order) const;
 
   // The number of rulebooks since Voxelize that asked for a grid and got a hash table, because the grid would have been
   // larger than max_grid_bytes.
@@ -98,6 +99,8 @@ class BatchGeometry final : public BatchCounts, public GeometryMaker {
   std::vector<std::vector<int64_t>> sample_begins_;       // by level; [samples + 1] after MakeSampleBegin, else empty
   std::vector<kernels::Rulebook> rulebooks_;
   std::vector<kernels::ScratchVector<int32_t>> orders_;
+  std::vector<kernels::ScratchVector<kernels::SpreadGroup>> spread_groups_;  // by order
+  std::vector<int32_t> num_spread_groups_;                                   // by order
   kernels::ScratchVector<uint8_t> point_mask_;  // [num_points] points that the network sees, where a sample limits them
   std::vector<kernels::Axes> sample_origin_;
   std::vector<int64_t> level_beyond_limits_;

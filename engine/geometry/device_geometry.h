@@ -122,7 +122,9 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   const int64_t* level_sample_begin(int level) const { return levels_.at(level).sample_begin; }
   // [num_sites(level)] in device memory, after MakeOrders or UploadOrders: the row at each place of an order. Null if
   // place i is row i.
-  const int32_t* row_of_place(int order) const { return row_of_place_[static_cast<size_t>(order)]; }
+  const int32_t* row_of_place(int order) const { return orders_[static_cast<size_t>(order)].row_of_place; }
+  // In device memory, after MakeOrders or UploadOrders.
+  SpreadGroups spread_groups(int order) const { return orders_[static_cast<size_t>(order)].spread; }
   // [num_sites(level)] a level's MortonKeys in device memory. They ascend if the GPU made the level. A level that the
   // CPU made has keys only after UploadKeys.
   const uint64_t* keys(int level) const { return levels_.at(level).keys; }
@@ -131,7 +133,12 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   // Forgets the batch before, on the host.
   void Forget(const DeviceSizes::Shape& shape, BatchCapacities capacities, CudaContext& context);
   absl::Status TakeSizes();
-  const int32_t*& RowOfPlace(int order);
+
+  struct Order {
+    const int32_t* row_of_place = nullptr;
+    SpreadGroups spread;
+  };
+  Order& OrderAt(int index);
 
   GeometryMemory memory_;
   DeviceSizes sizes_;
@@ -145,7 +152,7 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   int32_t* point_to_voxel_ = nullptr;
   int32_t* sorted_points_ = nullptr;
   int64_t* voxel_begin_ = nullptr;
-  std::vector<const int32_t*> row_of_place_;  // by order
+  std::vector<Order> orders_;
 };
 
 }  // namespace voxserve

@@ -130,9 +130,9 @@ absl::Status DeviceGeometry::Finish() {
 
 absl::Status DeviceGeometry::MakeSampleBegin(int level) { return levels_.MakeSampleBegin(level); }
 
-const int32_t*& DeviceGeometry::RowOfPlace(int order) {
-  if (row_of_place_.size() <= static_cast<size_t>(order)) row_of_place_.resize(static_cast<size_t>(order) + 1);
-  return row_of_place_[static_cast<size_t>(order)];
+DeviceGeometry::Order& DeviceGeometry::OrderAt(int index) {
+  if (orders_.size() <= static_cast<size_t>(index)) orders_.resize(static_cast<size_t>(index) + 1);
+  return orders_[static_cast<size_t>(index)];
 }
 
 absl::Status DeviceGeometry::MakeOrders(absl::Span<const OrderRequest> orders) {
@@ -143,23 +143,35 @@ absl::Status DeviceGeometry::MakeOrders(absl::Span<const OrderRequest> orders) {
   };
   std::vector<kernels::SiteOrder> sorted;
   int64_t num_places = 0;
+  const int32_t num_samples = sizes_.num_samples();
   for (const OrderRequest& request : orders) {
     const SiteOrderSpec& spec = request.spec;
-    RowOfPlace(request.index) = nullptr;
-    if (kernels::IsMortonOrder(spec.curve)) continue;
-    sorted.push_back({.curve = spec.curve, .sites = sites(spec.level), .halvings = spec.halvings});
-    if (spec.depth_level >= 0) sorted.back().depth_sites = sites(spec.depth_level);
-    num_places += sorted.back().sites.num_sites;
+    OrderAt(request.index) = {};
+    if (kernels::IsMortonOrder(spec.curve, spec.windows)) continue;
+    kernels::SiteOrder order{.curve = spec.curve,
+                             .sites = sites(spec.level),
+                             .halvings = spec.halvings,
+                             .windows = spec.windows,
+                             .spread_size = spec.spread_size};
+    if (spec.depth_level >= 0) order.depth_sites = sites(spec.depth_level);
+    if (spec.spread_size > 0) {
+      const int64_t max_count = kernels::MaxSpreadGroups(order, num_samples);
+      ASSIGN_OR_RETURN(order.spread_groups, memory_.TakeSized<kernels::SpreadGroup>(max_count));
+      ASSIGN_OR_RETURN(order.num_spread_groups, memory_.TakeSized<int32_t>(1));
+      OrderAt(request.index).spread = {
+          .groups = order.spread_groups, .count = order.num_spread_groups, .max_count = max_count};
+    }
+    num_places += order.sites.num_sites;
+    sorted.push_back(order);
   }
   if (sorted.empty()) return absl::OkStatus();
-  const int32_t num_samples = sizes_.num_samples();
   ASSIGN_OR_RETURN(int32_t * row_of_place, memory_.TakeSized<int32_t>(num_places));
   ASSIGN_OR_RETURN(void* const workspace,
                    memory_.TakeScratch(kernels::cuda::SiteOrdersWorkspaceBytes(sorted, num_samples)));
   RETURN_IF_CUDA_ERROR(kernels::cuda::SiteOrders(sorted, num_samples, row_of_place, workspace, memory_.stream().get()));
   for (const OrderRequest& request : orders) {
-    if (kernels::IsMortonOrder(request.spec.curve)) continue;
-    RowOfPlace(request.index) = row_of_place;
+    if (kernels::IsMortonOrder(request.spec.curve, request.spec.windows)) continue;
+    OrderAt(request.index).row_of_place = row_of_place;
     row_of_place += levels_.at(request.spec.level).capacity;
   }
   return absl::OkStatus();
@@ -252,7 +264,15 @@ absl::Status DeviceGeometry::UploadSampleBegin(int level, const BatchGeometry& m
 absl::Status DeviceGeometry::UploadOrders(absl::Span<const OrderRequest> orders, const BatchGeometry& made) {
   for (const OrderRequest& request : orders) {
     const kernels::ScratchVector<int32_t>& order = made.row_of_place(request.index);
-    ASSIGN_OR_RETURN(RowOfPlace(request.index), memory_.TakeUploaded(order.data(), order.size()));
+    Order& uploaded = OrderAt(request.index);
+    uploaded = {};
+    ASSIGN_OR_RETURN(uploaded.row_of_place, memory_.TakeUploaded(order.data(), order.size()));
+    if (request.spec.spread_size == 0) continue;
+    const SpreadGroups spread = made.spread_groups(request.index);
+    const auto count = static_cast<size_t>(*spread.count);
+    uploaded.spread.max_count = spread.max_count;
+    ASSIGN_OR_RETURN(uploaded.spread.groups, memory_.TakeUploaded(spread.groups, count));
+    ASSIGN_OR_RETURN(uploaded.spread.count, memory_.TakeUploaded(spread.count, 1));
   }
   return memory_.stream().Synchronize();
 }

@@ -248,8 +248,8 @@ struct SampleRowsOp {
 // Cuts an order of its input's sites into groups. It reads only the input's level, and it has no values: no node reads
 // it, and AttentionOp::groups_of names it. Its channels are 1.
 struct GroupsOp {
-  SiteOrderSpec order;
-  int32_t size = 1;  // 1 to kernels::kMaxGroupSize
+  SiteOrderSpec order;  // its spread_size is `size` if the tail is kSpread
+  int32_t size = 1;     // 1 to kernels::kMaxGroupSize; with kSpread, at most the volume of a window
   kernels::GroupTail tail = kernels::GroupTail::kBorrows;
 };
 
@@ -336,10 +336,12 @@ struct Conv2dOp {
 };
 
 // Decodes boxes from the head of one CenterPoint task. Inputs: heatmap, center, height, dim, rot and, with
-// has_velocity, vel. They are images of one size, or rows on one level whose spatial shape has a single cell on z.
+// has_velocity, vel, then, with has_iou, iou. They are images of one size, or rows on one level whose spatial shape has
+// a single cell on z.
 struct CenterHeadDecodeOp {
   kernels::CenterHead head;  // without the pointers and pitches of images and boxes
   bool has_velocity = false;
+  bool has_iou = false;
 };
 
 // Decodes boxes from SECOND's head. Inputs: scores, boxes (residuals), directions: images of one size.
@@ -366,11 +368,13 @@ struct QueryDecodeOp {
   bool has_velocity = false;
 };
 
-// Runs non-maximum suppression on decoded boxes, separately on each input.
+// Runs non-maximum suppression on decoded boxes, separately on each input (kernels/boxes/rotated_nms.h).
 struct NmsOp {
   float iou_threshold = 0;
   int max_boxes_in = 0;   // only the best max_boxes_in boxes of each input and sample are read; 0: all
   int max_boxes_out = 1;  // at most this many boxes of each input and sample are kept
+  // In place of these limits, if there are any: the limits of each class, whose boxes are handled on their own.
+  std::vector<kernels::NmsClass> classes = {};
 };
 
 using GraphOp =

@@ -37,6 +37,10 @@ const int32_t* StepContext::RowOfPlace(int order) const {
   return cuda() != nullptr ? device_geometry->row_of_place(order) : geometry->row_of_place(order).data();
 }
 
+SpreadGroups StepContext::SpreadGroupsOf(int order) const {
+  return cuda() != nullptr ? device_geometry->spread_groups(order) : geometry->spread_groups(order);
+}
+
 const int32_t* StepContext::PointToVoxel() const {
   return cuda() != nullptr ? device_geometry->point_to_voxel() : geometry->point_to_voxel.data();
 }

@@ -97,6 +97,8 @@ struct StepContext {
   const uint64_t* Keys(int level) const;
   // Returns [sites of its level] on the device: the row at each place of the program's order. Null: place i is row i.
   const int32_t* RowOfPlace(int order) const;
+  // Returns the groups that are spread over the windows of the program's order, on the device.
+  SpreadGroups SpreadGroupsOf(int order) const;
   // Returns [1] on the device: a level's number of sites. Null on the CPU.
   const int64_t* DeviceNumSites(int level) const;
   // Returns [1] on the device: the number of points. Null if point_capacity() is this number.

@@ -25,6 +25,7 @@ struct AnchorHeads {
   __device__ void Find(int, int32_t sample, int32_t item, const Emit& emit, const Drop& drop) const {
     FindAnchorCandidate(params, lists.lowest_logit, sample, item, LoadAs<T>(), emit, drop);
   }
+  __device__ bool HasOwnScores(int) const { return false; }
   __device__ CandidateFate Decode(int, int32_t sample, uint64_t key, float (&box)[kBoxColumns]) const {
     return DecodeAnchorBox(params, sample, LogitOfKey(key), IndexOfKey(key), LoadAs<T>(), box);
   }

@@ -10,7 +10,7 @@
 //
 // An item is a part of the image that a thread checks for candidates: an anchor of a cell (anchor_head.cu), a cell
 // (center_head.cu), or a class of a cell (select_peaks.cu). The kernels take a parameter of a type Heads with these
-// members; FindCandidatesKernel does not need MaxBoxes, Boxes and Decode:
+// members; FindCandidatesKernel does not need MaxBoxes, Boxes, HasOwnScores and Decode:
 //   int32_t num_heads, num_samples;
 //   __device__ const CandidateLists& Lists(int head) const;
 //   __device__ int32_t NumItems(int head) const;  // items of one sample
@@ -20,7 +20,9 @@
 //   // number is not finite. kListItems items emit at most CandidateLists::capacity candidates.
 //   template <typename Emit, typename Drop>
 //   __device__ void Find(int head, int32_t sample, int32_t item, const Emit& emit, const Drop& drop) const;
-//   // Decodes the candidate of a key.
+//   // Returns true if boxes have scores that are not those of their logits; the boxes are then ordered by these.
+//   __device__ bool HasOwnScores(int head) const;
+//   // Decodes the candidate of a key. Reads only the key's index if HasOwnScores.
 //   __device__ CandidateFate Decode(int head, int32_t sample, uint64_t key, float (&box)[kBoxColumns]) const;
 //   uint32_t* num_not_finite;  // [num_samples] or null: params.num_not_finite of the head's launcher
 
@@ -327,13 +329,25 @@ __global__ void __launch_bounds__(kSelectThreads) SelectBoxesKernel(const __grid
   const int32_t num_keys = SortBestKeys(heads.Lists(head), sample, max_boxes, shared);
 
   const int32_t num_best = min(num_keys, max_boxes);
+  if (heads.HasOwnScores(head)) {
+    for (int32_t i = thread; i < num_best; i += kSelectThreads) {
+      float box[kBoxColumns] = {};
+      const uint32_t index = IndexOfKey(shared.keys[i]);
+      const CandidateFate fate = heads.Decode(head, sample, shared.keys[i], box);
+      shared.keys[i] = fate == CandidateFate::kBox ? CandidateKey(box[kBoxScore], index) : 0;
+      if (fate == CandidateFate::kNotFinite && heads.num_not_finite != nullptr) {
+        atomicAdd(&heads.num_not_finite[sample], 1u);
+      }
+    }
+    SortKeys(shared.keys, num_best);  // the candidates without a box, whose keys are 0, come last
+  }
   float* const rows = heads.Boxes(head) + int64_t{sample} * max_boxes * kBoxPitch;
   int32_t num_boxes = 0;
   for (int32_t first = 0; first < num_best; first += kSelectThreads) {
     const int32_t i = first + thread;
     float box[kBoxColumns] = {};
     CandidateFate fate = CandidateFate::kOutOfRange;
-    if (i < num_best) fate = heads.Decode(head, sample, shared.keys[i], box);
+    if (i < num_best && shared.keys[i] != 0) fate = heads.Decode(head, sample, shared.keys[i], box);
     if (fate == CandidateFate::kNotFinite && heads.num_not_finite != nullptr) {
       atomicAdd(&heads.num_not_finite[sample], 1u);
     }

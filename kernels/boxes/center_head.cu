@@ -42,9 +42,10 @@ struct CenterHeads {
   __device__ void Find(int head, int32_t sample, int32_t item, const Emit& emit, const Drop& drop) const {
     FindCenterCandidates(heads[head], site_of, lists[head].lowest_logit, sample, item, LoadAs<T>(), emit, drop);
   }
+  __device__ bool HasOwnScores(int head) const { return heads[head].iou.data != nullptr; }
   __device__ CandidateFate Decode(int head, int32_t sample, uint64_t key, float (&box)[kBoxColumns]) const {
     const CenterHeadCell cell = CellOfCandidate(heads[head], site_of, sample, IndexOfKey(key));
-    return DecodeCenterBox(heads[head], cell, LogitOfKey(key), LoadAs<T>(), box);
+    return DecodeCenterBox(heads[head], cell, LogitAt(heads[head], cell, LoadAs<T>()), LoadAs<T>(), box);
   }
 };
 

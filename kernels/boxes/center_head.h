@@ -11,6 +11,9 @@
 //   x = (column + center[0]) * stride * voxel_size[0] + range_min[0],
 //   y = (row + center[1]) * stride * voxel_size[1] + range_min[1],
 //   z = height, (length, width, height) = exp(dim), yaw = atan2(sin, cos), velocity = vel, or 0 without vel.
+// With IoU powers p, a cell also predicts its box's IoU, and a chosen box of class k has the score
+//   sigmoid(heatmap[k])^(1 - p[k]) * min(max(iou, 0), 1)^p[k].
+// The boxes are then ordered by these; equal ones by class, then by cell.
 // NaN and infinite logits make no candidate. A box with a NaN or infinite number is dropped.
 
 #include <array>
@@ -54,6 +57,8 @@ struct CenterHead {
   ImageChannels dim;                                    // [3] logarithms
   ImageChannels rot;                                    // [2]
   ImageChannels vel;                                    // [2]; null data: none
+  ImageChannels iou;                                    // [1]; null data: none. Only with kOpenPcdet
+  std::array<float, kMaxHeadClasses> iou_powers = {};   // [num_classes] 0 to 1, with iou
 
   float stride = 1;                          // side of a cell, in voxels
   std::array<float, 2> voxel_size = {1, 1};  // x, y; metres

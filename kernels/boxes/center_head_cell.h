@@ -38,6 +38,22 @@ constexpr CenterHeadCell CellOfCandidate(const CenterHead& head, const int32_t* 
           .row = RowOfCell(head, site_of, sample, cell)};
 }
 
+// Returns the logit of a candidate.
+template <typename Load>
+constexpr float LogitAt(const CenterHead& head, const CenterHeadCell& at, const Load& load) {
+  return load(head.heatmap, at.row, at.class_index);
+}
+
+// Returns the score of a candidate's box, NaN if its IoU is.
+template <typename Load>
+constexpr float BoxScore(const CenterHead& head, const CenterHeadCell& at, float logit, const Load& load) {
+  const float score = ScoreOf(logit);
+  if (head.iou.data == nullptr) return score;
+  const float power = head.iou_powers[static_cast<size_t>(at.class_index)], iou = load(head.iou, at.row, 0);
+  const float limited = iou < 0 ? 0.0f : iou > 1 ? 1.0f : iou;
+  return std::pow(score, 1 - power) * std::pow(limited, power);
+}
+
 // Decodes a box and writes the columns of box_rows.h to `box`. The result says if `box` is valid.
 template <typename Load>
 constexpr CandidateFate DecodeCenterBox(const CenterHead& head, const CenterHeadCell& at, float logit, const Load& load,
@@ -54,9 +70,9 @@ constexpr CandidateFate DecodeCenterBox(const CenterHead& head, const CenterHead
   const bool has_velocity = head.vel.data != nullptr;
   box[kBoxVelocityX] = has_velocity ? load(head.vel, at.row, 0) : 0.0f;
   box[kBoxVelocityY] = has_velocity ? load(head.vel, at.row, 1) : 0.0f;
-  box[kBoxScore] = ScoreOf(logit);
+  box[kBoxScore] = BoxScore(head, at, logit, load);
   box[kBoxClass] = static_cast<float>(head.class_ids[static_cast<size_t>(at.class_index)]);
-  if (!IsFiniteBox(box)) return CandidateFate::kNotFinite;
+  if (!IsFiniteBox(box) || !IsFinite(box[kBoxScore])) return CandidateFate::kNotFinite;
   bool is_within = true;
   for (int32_t axis = 0; axis < 3; ++axis) {
     const auto a = static_cast<size_t>(axis);

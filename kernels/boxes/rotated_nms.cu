@@ -6,10 +6,11 @@
 #include "kernels/core/row_tiles.cuh"
 
 // Rotated non-maximum suppression on a GPU (rotated_nms.h) runs three kernels one after the other. Boxes come best
-// first, so a better box is one with a smaller index.
+// first, so a better box is one with a smaller index. A box's index is its row in the input or, with classes, its place
+// among the boxes of its class, which another kernel lists first (ListClassesKernel).
 // - OverlapsKernel finds, for all boxes at once, the better boxes that each box overlaps by more than the IoU
 //   threshold. Each pair of boxes is one bit. A block computes the bits of 64 x 64 pairs.
-// - SweepKernel has one block per input and sample. The block goes through 64 boxes at a time. It removes the boxes
+// - SweepKernel has one block per list and sample. The block goes through 64 boxes at a time. It removes the boxes
 //   that overlap a box that it has kept before, and then decides among the remaining ones of the 64 (SettleTile).
 // - CopyKeptKernel copies the rows of the kept boxes to the result.
 
@@ -24,43 +25,74 @@ constexpr int kBoxThreads = kSweepThreads / kTileBoxes;  // threads that check o
 constexpr int kThreadWords = kMaxWords / kBoxThreads;
 static_assert(kBoxThreads * 2 == kWarpThreads, "a warp has two boxes, half a ballot each");
 
-struct InputLists {
-  int32_t num_read;
+struct ListState {
+  NmsList list;
   int32_t num_words;   // words of one box in `overlaps`
-  int32_t first_kept;  // where the input's entries begin among a sample's entries in Lists::kept
+  int32_t first_kept;  // where the list's entries begin among a sample's entries in Lists::kept
   uint64_t* overlaps;  // [num_samples, num_read, num_words] bit j of box i: i overlaps the better box j
+  // With classes:
+  int32_t* rows;      // [num_samples, num_read] the rows of the class's boxes in the input
+  int32_t* num_rows;  // [num_samples] their number
 };
 
 struct Lists {
   explicit Lists(const RotatedNmsParams& params) : num_rows(NmsRows(params)) {
     WorkspaceCutter cutter(params.workspace);
     int32_t first_kept = 0;
-    for (int32_t i = 0; i < params.num_inputs; ++i) {
-      const int32_t num_read = NmsReadRows(params, i);
-      const int32_t num_words = (num_read + kTileBoxes - 1) / kTileBoxes;
-      inputs[i] = {.num_read = num_read,
-                   .num_words = num_words,
-                   .first_kept = first_kept,
-                   .overlaps = cutter.Take<uint64_t>(int64_t{params.num_samples} * num_read * num_words)};
-      first_kept += NmsKeptRows(params, i);
+    const bool has_classes = params.num_classes > 0;
+    num_lists = NumNmsLists(params);
+    for (int32_t i = 0; i < num_lists; ++i) {
+      const NmsList list = NmsListAt(params, i);
+      const int32_t num_words = (list.num_read + kTileBoxes - 1) / kTileBoxes;
+      const int64_t num_read = int64_t{params.num_samples} * list.num_read;
+      lists[i] = {.list = list,
+                  .num_words = num_words,
+                  .first_kept = first_kept,
+                  .overlaps = cutter.Take<uint64_t>(num_read * num_words),
+                  .rows = has_classes ? cutter.Take<int32_t>(num_read) : nullptr,
+                  .num_rows = has_classes ? cutter.Take<int32_t>(params.num_samples) : nullptr};
+      first_kept += list.num_kept;
       most_words = std::max(most_words, num_words);
     }
     kept = cutter.Take<int32_t>(int64_t{params.num_samples} * num_rows);
-    counts = cutter.Take<int32_t>(int64_t{params.num_samples} * params.num_inputs);
+    counts = cutter.Take<int32_t>(int64_t{params.num_samples} * num_lists);
     bytes = cutter.bytes();
   }
 
-  InputLists inputs[kMaxNmsInputs];
+  ListState lists[kMaxNmsInputs];
+  int32_t num_lists;
   int32_t num_rows;        // rows of one sample's result
-  int32_t* kept;           // [num_samples, num_rows] the rows of each input that are kept
-  int32_t* counts;         // [num_samples, num_inputs] the number of kept rows
-  int32_t most_words = 0;  // the largest num_words of all inputs
+  int32_t* kept;           // [num_samples, num_rows] the indices of each list's boxes that are kept
+  int32_t* counts;         // [num_samples, num_lists] the number of kept boxes
+  int32_t most_words = 0;  // the largest num_words of all lists
   size_t bytes;
 };
 
 __device__ const float* RowsOf(const RotatedNmsParams& params, int input, int32_t sample) {
   return params.inputs[input].boxes + int64_t{sample} * params.inputs[input].max_boxes * kBoxPitch;
 }
+
+// The boxes of a list and sample.
+struct ListBoxes {
+  __device__ ListBoxes(const RotatedNmsParams& params, const ListState& state, int32_t sample)
+      : all_rows(RowsOf(params, state.list.input, sample)),
+        rows(state.rows == nullptr ? nullptr : state.rows + int64_t{sample} * state.list.num_read),
+        num_rows(rows == nullptr ? state.list.num_read : state.num_rows[sample]) {}
+
+  // Returns the columns of box `index`; null: there is none of this index. Without classes it may have no box.
+  __device__ const float* At(int32_t index) const {
+    if (index >= num_rows) return nullptr;
+    return all_rows + int64_t{rows == nullptr ? index : rows[index]} * kBoxPitch;
+  }
+  __device__ bool HasBox(int32_t index) const {
+    const float* const box = At(index);
+    return box != nullptr && box[kBoxScore] != kNoBox;
+  }
+
+  const float* all_rows;
+  const int32_t* rows;
+  int32_t num_rows;
+};
 
 // Returns row and column of the tile with this index among those on and below the diagonal, counted row after row.
 __device__ void TileOf(int32_t index, int32_t* row, int32_t* column) {
@@ -73,7 +105,38 @@ __device__ void TileOf(int32_t index, int32_t* row, int32_t* column) {
 
 // ---- Kernels -----------------------------------------------------------------------------------------------------
 
-// A block handles one tile of pairs: (tile, input, sample). It first queues the pairs of boxes whose enclosing circles
+// A block lists the rows of a class's boxes, in their order: (list, sample).
+__global__ void __launch_bounds__(kSweepThreads)
+    ListClassesKernel(const __grid_constant__ RotatedNmsParams params, const __grid_constant__ Lists lists) {
+  __shared__ int32_t of_warp[kSweepThreads / kWarpThreads];
+  const auto thread = static_cast<int32_t>(threadIdx.x), lane = thread % kWarpThreads, warp = thread / kWarpThreads;
+  const auto sample = static_cast<int32_t>(blockIdx.y);
+  const ListState& state = lists.lists[blockIdx.x];
+  const float* const rows = RowsOf(params, state.list.input, sample);
+  int32_t* const listed = state.rows + int64_t{sample} * state.list.num_read;
+  const int32_t max_boxes = params.inputs[state.list.input].max_boxes;
+  int32_t count = 0;
+  for (int32_t first = 0; first < max_boxes && count < state.list.num_read; first += kSweepThreads) {
+    const int32_t row = first + thread;
+    const float* const box = rows + int64_t{row} * kBoxPitch;
+    const bool is_of_class = row < max_boxes && box[kBoxScore] != kNoBox &&
+                             box[kBoxClass] == static_cast<float>(state.list.class_id);
+    const unsigned of_lanes = __ballot_sync(~0u, is_of_class);
+    if (lane == 0) of_warp[warp] = __popc(of_lanes);
+    __syncthreads();
+    int32_t before = count + __popc(of_lanes & ((1u << lane) - 1)), more = 0;
+    for (int32_t w = 0; w < kSweepThreads / kWarpThreads; ++w) {
+      if (w < warp) before += of_warp[w];
+      more += of_warp[w];
+    }
+    if (is_of_class && before < state.list.num_read) listed[before] = row;
+    count += more;
+    __syncthreads();
+  }
+  if (thread == 0) state.num_rows[sample] = min(count, state.list.num_read);
+}
+
+// A block handles one tile of pairs: (tile, list, sample). It first queues the pairs of boxes whose enclosing circles
 // meet. All threads then share the exact computation of the queued pairs.
 __global__ void __launch_bounds__(kBlockThreads)
     OverlapsKernel(const __grid_constant__ RotatedNmsParams params, const __grid_constant__ Lists lists) {
@@ -83,20 +146,20 @@ __global__ void __launch_bounds__(kBlockThreads)
   __shared__ uint16_t queue[kTilePairs];
   __shared__ int32_t num_queued;
   const auto thread = static_cast<int32_t>(threadIdx.x);
-  const auto input = static_cast<int32_t>(blockIdx.y), sample = static_cast<int32_t>(blockIdx.z);
-  const InputLists& list = lists.inputs[input];
+  const auto sample = static_cast<int32_t>(blockIdx.z);
+  const ListState& state = lists.lists[blockIdx.y];
   int32_t tile_row, tile_column;
   TileOf(static_cast<int32_t>(blockIdx.x), &tile_row, &tile_column);
-  if (tile_row >= list.num_words) return;
+  if (tile_row >= state.num_words) return;
   const int32_t first[2] = {tile_row * kTileBoxes, tile_column * kTileBoxes};
-  const float* const rows = RowsOf(params, input, sample);
-  if (rows[int64_t{first[0]} * kBoxPitch + kBoxScore] == kNoBox) return;
+  const ListBoxes of_list(params, state, sample);
+  if (!of_list.HasBox(first[0])) return;
 
   for (int32_t i = thread; i < 2 * kTileBoxes * kBoxColumns; i += kBlockThreads) {
     const int32_t side = i / (kTileBoxes * kBoxColumns), at = i % (kTileBoxes * kBoxColumns);
     const int32_t row = at / kBoxColumns, column = at % kBoxColumns;
-    const bool is_read = first[side] + row < list.num_read;
-    boxes[side][row][column] = is_read ? rows[int64_t{first[side] + row} * kBoxPitch + column] : ValueOfNoBox(column);
+    const float* const box = of_list.At(first[side] + row);
+    boxes[side][row][column] = box != nullptr ? box[column] : ValueOfNoBox(column);
   }
   if (thread < kTileBoxes) words[thread] = 0;
   if (thread == 0) num_queued = 0;
@@ -116,14 +179,14 @@ __global__ void __launch_bounds__(kBlockThreads)
   __syncthreads();
   for (int32_t i = thread; i < num_queued; i += kBlockThreads) {
     const int32_t worse = queue[i] / kTileBoxes, better = queue[i] % kTileBoxes;
-    if (IouFromAbove(boxes[1][better], boxes[0][worse]) > params.iou_threshold) {
+    if (IouFromAbove(boxes[1][better], boxes[0][worse]) > state.list.iou_threshold) {
       atomicOr(&words[worse], 1ull << better);
     }
   }
   __syncthreads();
-  if (thread < kTileBoxes && first[0] + thread < list.num_read) {
-    const int64_t row = int64_t{sample} * list.num_read + first[0] + thread;
-    list.overlaps[row * list.num_words + tile_column] = words[thread];
+  if (thread < kTileBoxes && first[0] + thread < state.list.num_read) {
+    const int64_t row = int64_t{sample} * state.list.num_read + first[0] + thread;
+    state.overlaps[row * state.num_words + tile_column] = words[thread];
   }
 }
 
@@ -150,7 +213,7 @@ __device__ uint64_t SettleTile(const uint64_t (&overlaps)[2], uint64_t undecided
   return kept;
 }
 
-// A block handles one (input, sample). Half a warp checks a box while the words of the next boxes are loaded.
+// A block handles one (list, sample). Half a warp checks a box while the words of the next boxes are loaded.
 __global__ void __launch_bounds__(kSweepThreads)
     SweepKernel(const __grid_constant__ RotatedNmsParams params, const __grid_constant__ Lists lists) {
   __shared__ uint64_t kept[kMaxWords];
@@ -158,22 +221,21 @@ __global__ void __launch_bounds__(kSweepThreads)
   __shared__ int32_t num_kept;
   const auto thread = static_cast<int32_t>(threadIdx.x);
   const int32_t lane = thread % kWarpThreads, warp = thread / kWarpThreads;
-  const auto input = static_cast<int32_t>(blockIdx.x), sample = static_cast<int32_t>(blockIdx.y);
-  const InputLists& list = lists.inputs[input];
-  const float* const rows = RowsOf(params, input, sample);
-  const uint64_t* const overlaps = list.overlaps + int64_t{sample} * list.num_read * list.num_words;
-  const int32_t max_kept = min(list.num_read, params.max_boxes_out);
+  const auto sample = static_cast<int32_t>(blockIdx.y);
+  const ListState& state = lists.lists[blockIdx.x];
+  const ListBoxes boxes(params, state, sample);
+  const int32_t num_read = state.list.num_read, max_kept = state.list.num_kept;
+  const uint64_t* const overlaps = state.overlaps + int64_t{sample} * num_read * state.num_words;
 
   int32_t num_boxes = 0;
-  for (int32_t first = 0; first < list.num_read; first += kSweepThreads) {
-    const int32_t i = first + thread;
-    num_boxes += __syncthreads_count(i < list.num_read && rows[int64_t{i} * kBoxPitch + kBoxScore] != kNoBox);
+  for (int32_t first = 0; first < num_read; first += kSweepThreads) {
+    num_boxes += __syncthreads_count(boxes.HasBox(first + thread));
   }
   if (thread == 0) num_kept = 0;
 
   const int32_t box = thread / kBoxThreads, box_lane = thread % kBoxThreads;
   const auto word_of = [&](int32_t row, int32_t word) {
-    return row < num_boxes ? overlaps[int64_t{row} * list.num_words + word] : uint64_t{0};
+    return row < num_boxes ? overlaps[int64_t{row} * state.num_words + word] : uint64_t{0};
   };
   // The overlaps of the next tile's boxes: `words` with boxes of better tiles, `own` with boxes of the same tile (only
   // the first warp has these).
@@ -214,7 +276,7 @@ __global__ void __launch_bounds__(kSweepThreads)
         const int32_t i = half * kWarpThreads + lane;
         const int32_t place = before + __popcll(stay & ((uint64_t{1} << i) - 1));
         if ((stay >> i & 1) != 0 && place < max_kept) {
-          lists.kept[int64_t{sample} * lists.num_rows + list.first_kept + place] = tile * kTileBoxes + i;
+          lists.kept[int64_t{sample} * lists.num_rows + state.first_kept + place] = tile * kTileBoxes + i;
         }
       }
       if (lane == 0) {
@@ -225,7 +287,7 @@ __global__ void __launch_bounds__(kSweepThreads)
     __syncthreads();
     if (num_kept == max_kept) break;
   }
-  if (thread == 0) lists.counts[int64_t{sample} * params.num_inputs + input] = num_kept;
+  if (thread == 0) lists.counts[int64_t{sample} * lists.num_lists + blockIdx.x] = num_kept;
 }
 
 // A thread copies one value of a sample's result: (value, sample).
@@ -237,11 +299,12 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int32_t row = i / kBoxPitch, column = i % kBoxPitch;
   float value = ValueOfNoBox(column);
   int32_t place = row;
-  for (int32_t input = 0; input < params.num_inputs; ++input) {
-    const int32_t count = lists.counts[int64_t{sample} * params.num_inputs + input];
+  for (int32_t list = 0; list < lists.num_lists; ++list) {
+    const int32_t count = lists.counts[int64_t{sample} * lists.num_lists + list];
     if (place < count) {
-      const int32_t kept = lists.kept[int64_t{sample} * lists.num_rows + lists.inputs[input].first_kept + place];
-      value = RowsOf(params, input, sample)[int64_t{kept} * kBoxPitch + column];
+      const ListState& state = lists.lists[list];
+      const int32_t kept = lists.kept[int64_t{sample} * lists.num_rows + state.first_kept + place];
+      value = ListBoxes(params, state, sample).At(kept)[column];
       break;
     }
     place -= count;
@@ -262,12 +325,16 @@ cudaError_t RotatedNms(const RotatedNmsParams& params, cudaStream_t stream) {
   const NvtxRange range("RotatedNms");
   const Lists lists(params);
   static_assert(sizeof(RotatedNmsParams) + sizeof(Lists) <= kMaxParamBytes);
-  const auto num_inputs = static_cast<unsigned>(params.num_inputs),
+  const auto num_lists = static_cast<unsigned>(lists.num_lists),
              num_samples = static_cast<unsigned>(params.num_samples);
+  if (params.num_classes > 0) {
+    ListClassesKernel<<<dim3(num_lists, num_samples), kSweepThreads, 0, stream>>>(params, lists);
+    VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  }
   const auto num_tiles = static_cast<unsigned>(lists.most_words * (lists.most_words + 1) / 2);
-  OverlapsKernel<<<dim3(num_tiles, num_inputs, num_samples), kBlockThreads, 0, stream>>>(params, lists);
+  OverlapsKernel<<<dim3(num_tiles, num_lists, num_samples), kBlockThreads, 0, stream>>>(params, lists);
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-  SweepKernel<<<dim3(num_inputs, num_samples), kSweepThreads, 0, stream>>>(params, lists);
+  SweepKernel<<<dim3(num_lists, num_samples), kSweepThreads, 0, stream>>>(params, lists);
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
   const unsigned copy_blocks = NumBlocks(int64_t{lists.num_rows} * kBoxPitch);
   CopyKeptKernel<<<dim3(copy_blocks, num_samples), kBlockThreads, 0, stream>>>(params, lists);

@@ -12,8 +12,7 @@ template <int kDimension, typename T>
 __global__ void __launch_bounds__(kBlockThreads)
     SiteCoordinatesKernel(const RowChunks rows, const __grid_constant__ SiteCoordinatesParams params) {
   rows.ForEach([&](int64_t site, int32_t axis) {
-    const auto coordinate = static_cast<float>(MortonKey<kDimension>::Coordinate(params.keys[site], axis));
-    const float value = coordinate * params.scale[axis] + params.shift[axis];
+    const float value = CoordinateColumn(params, axis, MortonKey<kDimension>::Coordinate(params.keys[site], axis));
     static_cast<T*>(params.out.data)[site * params.out.pitch + axis] = FromFloat<T>(value);
   });
 }

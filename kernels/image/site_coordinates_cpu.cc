@@ -18,8 +18,7 @@ void SiteCoordinates(const SiteCoordinatesParams& params, ThreadPool& pool) {
     for (int64_t site = begin; site < end; ++site) {
       float* const out = params.out.floats(site);
       for (int axis = 0; axis < dimension; ++axis) {
-        const auto coordinate = static_cast<float>(layout.Coordinate(params.keys[site], axis));
-        out[axis] = coordinate * params.scale[axis] + params.shift[axis];
+        out[axis] = CoordinateColumn(params, axis, layout.Coordinate(params.keys[site], axis));
       }
     }
   });

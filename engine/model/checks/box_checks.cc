@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -124,6 +125,23 @@ class HeadReader {
   bool is_ok_ = true;
 };
 
+void ReadIouPowers(const CenterHeadDecode& proto, kernels::CenterHead* head, HeadReader& reader) {
+  if (proto.iou_powers().empty()) return;
+  if (head->convention != kernels::CenterHeadConvention::kOpenPcdet) {
+    reader.Report("has iou_powers, which only CONVENTION_OPENPCDET has");
+  }
+  if (proto.iou_powers_size() != head->num_classes && head->num_classes > 0) {
+    reader.Report("iou_powers has ", proto.iou_powers_size(), " values; it needs one for each of the ",
+                  head->num_classes, " classes, or none");
+    return;
+  }
+  for (int k = 0; k < head->num_classes; ++k) {
+    const float power = proto.iou_powers(k);
+    if (!(power >= 0 && power <= 1)) reader.Report("iou_powers[", k, "] is ", power, "; it must be 0 to 1");
+    head->iou_powers[static_cast<size_t>(k)] = power;
+  }
+}
+
 std::optional<kernels::CenterHead> ReadCenterHead(const CenterHeadDecode& proto, const ProblemsAt& at) {
   HeadReader reader(at);
   kernels::CenterHead head;
@@ -142,7 +160,59 @@ std::optional<kernels::CenterHead> ReadCenterHead(const CenterHeadDecode& proto,
   reader.ReadPlaces(proto, &head);
   reader.ReadThreshold(proto.score_threshold(), /*below_one=*/true, &head.score_threshold);
   reader.ReadMaxBoxes(proto.max_boxes(), kernels::kMaxBoxes, &head.max_boxes);
+  ReadIouPowers(proto, &head, reader);
   return reader.is_ok() ? std::optional(head) : std::nullopt;
+}
+
+// Reads the limits of an nms, or of one of its classes. what: what messages call the latter. Returns false and reports
+// problems if they are none.
+template <typename Limits>
+bool ReadNmsLimits(const Limits& proto, const std::string& what, const ProblemsAt& at, kernels::NmsClass* to) {
+  bool is_ok = true;
+  to->iou_threshold = proto.iou_threshold();
+  if (!(to->iou_threshold >= 0 && to->iou_threshold <= 1)) {
+    at.Add(what, "iou_threshold is ", to->iou_threshold, "; it must be 0 to 1");
+    is_ok = false;
+  }
+  const auto read = [&](const char* name, uint32_t count, uint32_t least, int32_t* count_to) {
+    if (count < least || count > kernels::kMaxBoxes) {
+      at.Add(what, name, " is ", count, "; it must be ", least, " to ", kernels::kMaxBoxes);
+      is_ok = false;
+    }
+    *count_to = static_cast<int32_t>(count);
+  };
+  read("max_boxes_in", proto.max_boxes_in(), 0, &to->max_boxes_in);
+  read("max_boxes_out", proto.max_boxes_out(), 1, &to->max_boxes_out);
+  return is_ok;
+}
+
+bool ReadNmsClasses(const model::v1::Nms& proto, size_t num_inputs, const ProblemsAt& at,
+                    std::vector<kernels::NmsClass>* classes) {
+  bool is_ok = true;
+  if (proto.iou_threshold() != 0 || proto.max_boxes_in() != 0 || proto.max_boxes_out() != 0) {
+    at.Add("has classes, whose own iou_threshold, max_boxes_in and max_boxes_out count; leave these out");
+    is_ok = false;
+  }
+  const size_t num_lists = num_inputs * static_cast<size_t>(proto.classes_size());
+  if (num_lists > static_cast<size_t>(kernels::kMaxNmsInputs)) {
+    at.Add("has ", proto.classes_size(), " classes of ", num_inputs, " inputs; at most ", kernels::kMaxNmsInputs,
+           " pairs of these are possible");
+    return false;
+  }
+  std::set<uint32_t> ids;
+  for (const model::v1::Nms::OfClass& of : proto.classes()) {
+    kernels::NmsClass limits{.class_id = static_cast<int32_t>(of.class_id())};
+    is_ok = ReadNmsLimits(of, absl::StrCat("class ", of.class_id(), ": "), at, &limits) && is_ok;
+    if (of.class_id() >= kMaxClasses) {
+      at.Add("class id ", of.class_id(), " is too large; ids are below ", kMaxClasses);
+      is_ok = false;
+    } else if (!ids.insert(of.class_id()).second) {
+      at.Add("class id ", of.class_id(), " appears twice");
+      is_ok = false;
+    }
+    classes->push_back(limits);
+  }
+  return is_ok;
 }
 
 // select: null if it is not known.
@@ -390,16 +460,19 @@ void CheckQueryDecode(NodeContext& context) {
 void CheckCenterHeadDecode(NodeContext& context) {
   const CenterHeadDecode& proto = context.proto.center_head_decode();
   const std::optional<kernels::CenterHead> read = ReadCenterHead(proto, context.at);
-  CenterHeadDecodeOp op{.head = read.value_or(kernels::CenterHead()), .has_velocity = proto.has_velocity()};
+  CenterHeadDecodeOp op{.head = read.value_or(kernels::CenterHead()),
+                        .has_velocity = proto.has_velocity(),
+                        .has_iou = proto.iou_powers_size() > 0};
   context.node.op = op;
   std::vector<HeadImage> images = {
       {"heatmap", read ? read->num_classes : 0}, {"center", 2}, {"height", 1}, {"dim", 3}, {"rot", 2}};
   if (op.has_velocity) images.push_back({"vel", 2});
+  if (op.has_iou) images.push_back({"iou", 1});
   if (context.node.inputs.size() != images.size()) {
     const bool are_known = std::count(context.node.inputs.begin(), context.node.inputs.end(), -1) == 0;
     if (are_known) {
       context.at.Add("has ", context.node.inputs.size(), " inputs; ", op.has_velocity ? "with" : "without",
-                     " has_velocity it needs ", images.size());
+                     " has_velocity", op.has_iou ? " and with iou_powers" : "", " it needs ", images.size());
     }
     return;
   }
@@ -443,21 +516,17 @@ void CheckAnchorHeadDecode(NodeContext& context) {
 
 void CheckNms(NodeContext& context) {
   const model::v1::Nms& proto = context.proto.nms();
-  NmsOp op{.iou_threshold = proto.iou_threshold()};
+  NmsOp op;
+  kernels::NmsClass of_all;
   bool is_ok = true;
-  if (!(op.iou_threshold >= 0 && op.iou_threshold <= 1)) {
-    context.at.Add("iou_threshold is ", op.iou_threshold, "; it must be 0 to 1");
-    is_ok = false;
+  if (proto.classes().empty()) {
+    is_ok = ReadNmsLimits(proto, "", context.at, &of_all);
+    op.iou_threshold = of_all.iou_threshold;
+    op.max_boxes_in = of_all.max_boxes_in;
+    op.max_boxes_out = of_all.max_boxes_out;
+  } else {
+    is_ok = ReadNmsClasses(proto, context.node.inputs.size(), context.at, &op.classes);
   }
-  const auto read = [&](const char* name, uint32_t count, uint32_t least, int* to) {
-    if (count < least || count > kernels::kMaxBoxes) {
-      context.at.Add(name, " is ", count, "; it must be ", least, " to ", kernels::kMaxBoxes);
-      is_ok = false;
-    }
-    *to = static_cast<int>(count);
-  };
-  read("max_boxes_in", proto.max_boxes_in(), 0, &op.max_boxes_in);
-  read("max_boxes_out", proto.max_boxes_out(), 1, &op.max_boxes_out);
   int32_t max_boxes = 0;
   for (size_t i = 0; i < context.node.inputs.size(); ++i) {
     const GraphNode* const input = context.Known(i);
@@ -468,8 +537,12 @@ void CheckNms(NodeContext& context) {
                      " is not a center_head_decode, anchor_head_decode or query_decode");
       is_ok = false;
     } else {
-      const int rows = op.max_boxes_in == 0 ? input->max_boxes : std::min(input->max_boxes, op.max_boxes_in);
-      max_boxes += std::min(rows, op.max_boxes_out);
+      const auto add = [&](const kernels::NmsClass& limits) {
+        const int rows = limits.max_boxes_in == 0 ? input->max_boxes : std::min(input->max_boxes, limits.max_boxes_in);
+        max_boxes += std::min(rows, limits.max_boxes_out);
+      };
+      if (op.classes.empty()) add(of_all);
+      for (const kernels::NmsClass& limits : op.classes) add(limits);
     }
   }
   context.node.op = op;

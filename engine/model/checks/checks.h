@@ -64,6 +64,13 @@ void CheckL2Norm(NodeContext& context);
 void CheckPRelu(NodeContext& context);
 void CheckEmbedding(NodeContext& context);
 
+// Reads windows of sites from the fields `shape_name` and `shift_name`: one shape for each axis of the network, 1 to
+// kernels::kMaxWindowShape, and no shift or one for each axis, below its shape. Returns false and reports problems if
+// they are others.
+bool ReadWindow(const char* shape_name, const google::protobuf::RepeatedField<uint32_t>& shape, const char* shift_name,
+                const google::protobuf::RepeatedField<uint32_t>& shift, kernels::Axes* shape_to,
+                kernels::Axes* shift_to, const NodeContext& context);
+
 // Copies one value per axis to `to`, or leaves it as it is if there are no values. Reports any other number of values,
 // and values that are not finite.
 void ReadAxisValues(const char* name, const google::protobuf::RepeatedField<float>& values, float* to,

@@ -137,7 +137,7 @@ constexpr OperatorRow kOperators[] = {
     {Node::kFromDense, {1, 1}, kAny, CheckFromDense},
     {Node::kConv2D, {1, 1}, kAny, CheckConv2d},
     {Node::kConvTranspose2D, {1, 1}, kAny, CheckConvTranspose2d},
-    {Node::kCenterHeadDecode, {5, 6}, kAny, CheckCenterHeadDecode},
+    {Node::kCenterHeadDecode, {5, 7}, kAny, CheckCenterHeadDecode},
     {Node::kAnchorHeadDecode, {3, 3}, kAny, CheckAnchorHeadDecode},
     {Node::kNms, {1, kernels::kMaxNmsInputs}, kAny, CheckNms},
     {Node::kCrop, {1, 1}, kSites, CheckCrop},

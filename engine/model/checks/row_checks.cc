@@ -149,6 +149,10 @@ void CheckSiteCoordinates(NodeContext& context) {
   SiteCoordinatesOp op;
   ReadAxisValues("scale", proto.scale(), op.parameters.scale, context);
   ReadAxisValues("shift", proto.shift(), op.parameters.shift, context);
+  if (proto.window_shape_size() > 0 || proto.window_shift_size() > 0) {
+    ReadWindow("window_shape", proto.window_shape(), "window_shift", proto.window_shift(), &op.parameters.window_shape,
+               &op.parameters.window_shift, context);
+  }
   context.node.op = op;
   const GraphNode* const input = context.FeaturesInput(0);
   if (input == nullptr) return;

@@ -23,6 +23,7 @@ kernels::CenterHeadParams DecodeCenterHeadsStep::ParamsIn(const StepContext& con
     head.dim = ImageAt(context, images.dim);
     head.rot = ImageAt(context, images.rot);
     head.vel = ImageAt(context, images.vel);
+    head.iou = ImageAt(context, images.iou);
     head.boxes = context.At(heads_[i].out).floats();
   }
   return params;

@@ -27,6 +27,7 @@ class DecodeCenterHeadsStep final : public Step {
     BufferSlice dim;
     BufferSlice rot;
     BufferSlice vel;  // none: boxes have no velocities
+    BufferSlice iou;  // none: scores are those of the heat map
   };
   struct Head {
     kernels::CenterHead parameters;  // without pointers and pitches

@@ -10,6 +10,9 @@
 #include "kernels/core/radix_sort.h"
 #include "kernels/core/row_tiles.cuh"
 
+// The orders of one sort are its parts. Behind the sort, the sites of a window stand together, and each site finds its
+// window's ends by binary searches over the sorted keys: that lists the windows' groups without a scan.
+//
 // The orders of one sort are its parts. A part's keys are (sample, code); rows beyond the number of sites get a sample
 // beyond all others, so that they come last.
 
@@ -33,8 +36,21 @@ int AxisBits(const LevelSites& sites) {
   return std::clamp(bits, 1, kCoordinateBits);
 }
 
+// Returns the windows of each axis. No level has coordinates beyond those of a key, whatever its extent says.
+Axes WindowsOf(const SiteOrder& order) {
+  Axes extent = {1, 1, 1, 1};
+  for (int axis = 0; axis < kAxes; ++axis) {
+    constexpr int32_t kMost = int32_t{1} << kCoordinateBits;
+    extent[axis] = order.sites.extent[axis] <= 0 ? kMost : std::min(order.sites.extent[axis], kMost);
+  }
+  return NumWindows(*order.windows, extent);
+}
+
 // Returns the bits of an order's largest code.
 int CodeBits(const SiteOrder& order) {
+  if (order.windows) {
+    return std::max(static_cast<int>(std::bit_width(NumWindowCodes(*order.windows, WindowsOf(order)) - 1)), 1);
+  }
   int axis_bits = AxisBits(order.sites);
   if (IsHilbert(order.curve)) {
     const auto limit = static_cast<uint32_t>(CoordinateKey(kAxes).max_coordinate());
@@ -57,6 +73,10 @@ struct CodePart {
   int halvings;
   int code_bits;
   const uint32_t* largest;  // [num_samples] of its depth level; null: its curve has no depth
+  bool has_windows;         // its codes are those of windows
+  SiteWindows windows;
+  Axes num_windows;
+  int32_t* num_spread_groups;  // [1]; null: it has no list of groups
   uint64_t* keys;           // [sites.num_sites]
   int32_t* rows;            // [sites.num_sites]
 };
@@ -65,7 +85,25 @@ struct CodeParts {
   int32_t num_samples = 0;
   CodePart parts[kMaxSortParts];
 };
-static_assert(sizeof(CodeParts) <= kMaxParamBytes && sizeof(DepthLevels) <= kMaxParamBytes);
+
+// A part whose groups are listed. The fields are those of SiteOrder.
+struct SpreadPart {
+  const uint64_t* keys;  // [num_sites] sorted
+  int64_t num_sites;
+  const int64_t* device_num_sites;
+  int code_bits;
+  uint64_t window_volume;
+  int32_t size;
+  SpreadGroup* groups;
+  int32_t* num_groups;
+  int64_t max_groups;
+};
+
+struct SpreadParts {
+  SpreadPart parts[kMaxSortParts];
+};
+static_assert(sizeof(CodeParts) <= kMaxParamBytes && sizeof(DepthLevels) <= kMaxParamBytes &&
+              sizeof(SpreadParts) <= kMaxParamBytes);
 
 // The orders of one sort, and its memory.
 struct Sort {
@@ -98,7 +136,12 @@ struct Sort {
                         .curve = order.curve,
                         .halvings = order.halvings,
                         .code_bits = CodeBits(order),
-                        .largest = IsHilbert(order.curve) ? LargestOf(order.depth_sites) : nullptr,
+                        .largest =
+                            !order.windows && IsHilbert(order.curve) ? LargestOf(order.depth_sites) : nullptr,
+                        .has_windows = order.windows.has_value(),
+                        .windows = order.windows.value_or(SiteWindows()),
+                        .num_windows = order.windows ? WindowsOf(order) : Axes(),
+                        .num_spread_groups = order.spread_size > 0 ? order.num_spread_groups : nullptr,
                         .keys = pairs.keys[0] + begin,
                         .rows = pairs.values[0] + begin};
       begin += order.sites.num_sites;
@@ -179,6 +222,7 @@ __global__ void __launch_bounds__(kBlockThreads) SiteCodesKernel(const __grid_co
   WaitForEarlierKernels();
   const CodePart& part = codes.parts[blockIdx.y];
   const int64_t row = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
+  if (row == 0 && part.num_spread_groups != nullptr) *part.num_spread_groups = 0;
   if (row >= part.sites.num_sites) return;
   int32_t sample = codes.num_samples;
   uint64_t code = 0;
@@ -186,11 +230,71 @@ __global__ void __launch_bounds__(kBlockThreads) SiteCodesKernel(const __grid_co
     const uint64_t key = part.sites.keys[row];
     sample = Key::Sample(key);
     const int depth = part.largest == nullptr ? 1 : max(32 - __clz(part.largest[sample] + 1) - part.halvings, 1);
-    // The mask keeps a site in its sample even if the extent was wrong.
-    code = CurveCode(part.curve, Key::Unpack(key), depth) & ((uint64_t{1} << part.code_bits) - 1);
+    code = part.has_windows ? WindowCode(part.windows, part.num_windows, Key::Unpack(key))
+                            : CurveCode(part.curve, Key::Unpack(key), depth);
+    code &= (uint64_t{1} << part.code_bits) - 1;  // keeps a site in its sample even if the extent was wrong
   }
   part.keys[row] = static_cast<uint64_t>(sample) << part.code_bits | code;
   part.rows[row] = static_cast<int32_t>(row);
+}
+
+// Returns the first place in [begin, end) whose key is at least `key`, or `end`.
+__device__ int64_t LowerBound(const uint64_t* keys, int64_t begin, int64_t end, uint64_t key) {
+  while (begin < end) {
+    const int64_t middle = (begin + end) / 2;
+    if (keys[middle] < key) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin;
+}
+
+// Lists the groups of windows: a thread is for a place, and adds the group whose first own place it is. blockIdx.y is
+// the part.
+__global__ void __launch_bounds__(kBlockThreads) SpreadGroupsKernel(const __grid_constant__ SpreadParts spread) {
+  WaitForEarlierKernels();
+  const SpreadPart& part = spread.parts[blockIdx.y];
+  const int64_t place = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
+  const int64_t num_sites = NumRows(part.num_sites, part.device_num_sites);
+  if (place >= num_sites) return;
+  const uint64_t key = part.keys[place], code = key & ((uint64_t{1} << part.code_bits) - 1);
+  const uint64_t window = key - code % part.window_volume;  // the least key of the window
+  const int64_t begin = LowerBound(part.keys, 0, place, window);
+  const int64_t end = LowerBound(part.keys, place + 1, num_sites, window + part.window_volume);
+  const auto of_window = static_cast<int32_t>(end - begin);
+  const int32_t j = SpreadGroupOf(of_window, part.size, static_cast<int32_t>(place - begin));
+  const SpreadGroup group = SpreadGroupAt(static_cast<int32_t>(begin), of_window, part.size, j);
+  if (group.own_begin != place) return;
+  const int32_t at = atomicAdd(part.num_groups, 1);
+  if (at < part.max_groups) part.groups[at] = group;  // more exist only if the extent was wrong
+}
+
+// Lists the groups of those orders that have lists. keys: the sorted keys of all orders, one after the other.
+cudaError_t ListSpreadGroups(std::span<const SiteOrder> orders, int32_t num_samples, const uint64_t* keys,
+                             cudaStream_t stream) {
+  SpreadParts spread;
+  unsigned count = 0;
+  int64_t most_sites = 0;
+  for (const SiteOrder& order : orders) {
+    const LevelSites& sites = order.sites;
+    if (order.spread_size > 0 && sites.num_sites > 0) {
+      most_sites = std::max(most_sites, sites.num_sites);
+      spread.parts[count++] = {.keys = keys,
+                               .num_sites = sites.num_sites,
+                               .device_num_sites = sites.device_num_sites,
+                               .code_bits = CodeBits(order),
+                               .window_volume = WindowVolume(*order.windows),
+                               .size = order.spread_size,
+                               .groups = order.spread_groups,
+                               .num_groups = order.num_spread_groups,
+                               .max_groups = MaxSpreadGroups(order, num_samples)};
+    }
+    keys += sites.num_sites;
+  }
+  if (count == 0) return cudaSuccess;
+  return LaunchEarly(SpreadGroupsKernel, dim3(NumBlocks(most_sites), count), kBlockThreads, 0, stream, spread);
 }
 
 cudaError_t RunSort(std::span<const SiteOrder> orders, int32_t num_samples, int32_t* row_of_place, void* workspace,
@@ -208,6 +312,7 @@ cudaError_t RunSort(std::span<const SiteOrder> orders, int32_t num_samples, int3
   const dim3 blocks(NumBlocks(sort.most_sites), static_cast<unsigned>(orders.size()));
   VOXSERVE_RETURN_IF_CUDA(LaunchEarly(SiteCodesKernel, blocks, kBlockThreads, 0, stream, sort.codes));
   VOXSERVE_RETURN_IF_CUDA(SortParts<uint64_t>(sort.pairs, sort.parts, sort.scratch, stream));
+  VOXSERVE_RETURN_IF_CUDA(ListSpreadGroups(orders, num_samples, sort.pairs.current_keys(), stream));
   if (sort.pairs.current_values() == row_of_place) return cudaSuccess;
   return cudaMemcpyAsync(row_of_place, sort.pairs.current_values(),
                          static_cast<size_t>(sort.num_sites) * sizeof(int32_t), cudaMemcpyDeviceToDevice, stream);

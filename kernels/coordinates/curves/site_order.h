@@ -1,12 +1,16 @@
 #pragma once
 
-// SiteOrders sorts the sites of each sample along a space-filling curve (space_filling_curve.h): place p of an order
-// holds the row of the site with the p-th smallest code. An order never leaves its sample, so a sample's places are its
-// rows. Codes of different sites differ, so no tie exists, and a sample's order does not depend on its batch.
+// SiteOrders sorts the sites of each sample along a space-filling curve (space_filling_curve.h), or window by window
+// (site_windows.h): place p of an order holds the row of the site with the p-th smallest code. An order never leaves its
+// sample, so a sample's places are its rows. Codes of different sites differ, so no tie exists, and a sample's order does
+// not depend on its batch.
 //
 // A Hilbert curve has d bits an axis: the bit length of (the largest coordinate of the sample on depth_sites + 1), less
 // `halvings`, at least 1 (CurveDepth). So the order of a level whose coordinates are those of depth_sites, halved
 // `halvings` times, is the order of depth_sites with repeats of a coarse site removed.
+//
+// An order of windows can have a list of its windows' groups too (spread_group.h). A GPU makes the list in any order,
+// since the number of groups before a window is known to none of its threads.
 //
 // One call makes several orders, of any levels. On the GPU one sort makes up to kMaxSortParts of them together
 // (core/radix_sort.h): a sort of its own for each of the 15 orders of a PTv3 would spend its time in gaps between small
@@ -17,11 +21,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory_resource>
+#include <optional>
 #include <span>
 #include <type_traits>
 
 #include "kernels/coordinates/conv_geometry.h"
+#include "kernels/coordinates/curves/site_windows.h"
 #include "kernels/coordinates/curves/space_filling_curve.h"
+#include "kernels/coordinates/curves/spread_group.h"
 #include "kernels/core/cuda_stream.h"
 #include "kernels/core/thread_pool.h"
 
@@ -36,7 +43,7 @@ struct LevelSites {
   // CUDA only: [1] the number of keys, in device memory; num_sites is then the capacity. Null: num_sites keys exist.
   const int64_t* device_num_sites = nullptr;
   // CUDA only: all coordinates of an axis are in [0, extent); 0: not known. A smaller extent makes a quicker sort. If
-  // it is wrong, the order is a wrong one, but still one of the sample's rows.
+  // it is wrong, the order is a wrong one, but still one of the sample's rows, and groups are wrong ones of these.
   Axes extent = {0, 0, 0, 0};
 };
 
@@ -45,6 +52,11 @@ struct SiteOrder {
   LevelSites sites;
   LevelSites depth_sites;  // for a Hilbert curve
   int halvings = 0;        // for a Hilbert curve
+  std::optional<SiteWindows> windows = std::nullopt;  // set: the order is theirs, and not that of the curve
+  int32_t spread_size = 0;  // K of the windows' groups, at least 1; 0: they have no list
+  // Output, if spread_size is set: the groups of all windows, and [1] their number. On the CPU they ascend.
+  SpreadGroup* spread_groups = nullptr;  // [sites.num_sites], on a GPU [MaxSpreadGroups]
+  int32_t* num_spread_groups = nullptr;  // in device memory if the groups are
 };
 static_assert(std::is_trivially_copyable_v<SiteOrder>);
 
@@ -53,8 +65,21 @@ constexpr int CurveDepth(uint32_t largest, int halvings) {
   return std::max(static_cast<int>(std::bit_width(largest + 1)) - halvings, 1);
 }
 
-// Returns true if the curve's order is that of MortonKeys: rows that ascend by these need no sort.
-constexpr bool IsMortonOrder(Curve curve) { return curve == Curve::kZ; }
+// Returns true if the order is that of MortonKeys: rows that ascend by these need no sort.
+constexpr bool IsMortonOrder(Curve curve, const std::optional<SiteWindows>& windows) {
+  return curve == Curve::kZ && !windows.has_value();
+}
+
+// Returns a number that is not less than the number of an order's spread groups.
+inline int64_t MaxSpreadGroups(const SiteOrder& order, int32_t num_samples) {
+  const Axes& extent = order.sites.extent;
+  if (std::min({extent[0], extent[1], extent[2]}) <= 0) return order.sites.num_sites;
+  int64_t windows = num_samples;
+  for (const int32_t count : NumWindows(*order.windows, extent)) {
+    windows = std::min(windows * count, order.sites.num_sites);
+  }
+  return std::min(windows + order.sites.num_sites / order.spread_size, order.sites.num_sites);
+}
 
 namespace cpu {
 

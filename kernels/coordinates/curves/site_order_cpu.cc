@@ -23,6 +23,36 @@ struct PlacedSite {
   int32_t row;
 };
 
+// Returns one more than the largest coordinate of each axis, at least 1.
+Axes ExtentOf(const LevelSites& sites) {
+  const CoordinateKey layout(kOrderDimension);
+  Axes extent = {1, 1, 1, 1};
+  for (int64_t row = 0; row < sites.num_sites; ++row) {
+    for (int axis = 0; axis < kOrderDimension; ++axis) {
+      const auto at = static_cast<size_t>(axis);
+      extent[at] = std::max(extent[at], layout.Coordinate(sites.keys[row], axis) + 1);
+    }
+  }
+  return extent;
+}
+
+// Lists the groups of the windows of sites that are sorted by sample and code.
+void ListSpreadGroups(const SiteOrder& order, const PlacedSite* sorted) {
+  const uint64_t volume = WindowVolume(*order.windows);
+  const auto num_sites = static_cast<int32_t>(order.sites.num_sites);
+  int32_t count = 0;
+  for (int32_t begin = 0, end = 0; begin < num_sites; begin = end) {
+    const PlacedSite& first = sorted[begin];
+    while (end < num_sites && sorted[end].sample == first.sample && sorted[end].code / volume == first.code / volume) {
+      ++end;
+    }
+    for (int32_t j = 0; j < NumSpreadGroups(end - begin, order.spread_size); ++j) {
+      order.spread_groups[count++] = SpreadGroupAt(begin, end - begin, order.spread_size, j);
+    }
+  }
+  *order.num_spread_groups = count;
+}
+
 // Returns the largest coordinate of each sample, 0 of a sample without sites.
 std::vector<uint32_t> LargestCoordinates(const LevelSites& sites, int32_t num_samples) {
   const CoordinateKey layout(kOrderDimension);
@@ -41,7 +71,8 @@ void MakeOrder(const SiteOrder& order, int32_t num_samples, int32_t* row_of_plac
   const CoordinateKey layout(kOrderDimension);
   const int64_t num_sites = order.sites.num_sites;
   std::vector<int> depths(static_cast<size_t>(num_samples));
-  if (IsHilbert(order.curve)) {
+  const Axes num_windows = order.windows ? NumWindows(*order.windows, ExtentOf(order.sites)) : Axes();
+  if (!order.windows && IsHilbert(order.curve)) {
     const std::vector<uint32_t> largest = LargestCoordinates(order.depth_sites, num_samples);
     std::transform(largest.begin(), largest.end(), depths.begin(),
                    [&](uint32_t of_sample) { return CurveDepth(of_sample, order.halvings); });
@@ -57,7 +88,9 @@ void MakeOrder(const SiteOrder& order, int32_t num_samples, int32_t* row_of_plac
     for (int64_t row = begin; row < end; ++row) {
       const uint64_t key = order.sites.keys[row];
       const int32_t sample = layout.Sample(key);
-      const uint64_t code = CurveCode(order.curve, layout.Unpack(key), depths[static_cast<size_t>(sample)]);
+      const Axes site = layout.Unpack(key);
+      const uint64_t code = order.windows ? WindowCode(*order.windows, num_windows, site)
+                                          : CurveCode(order.curve, site, depths[static_cast<size_t>(sample)]);
       bits |= code;
       sites[static_cast<size_t>(row)] = {code, sample, static_cast<int32_t>(row)};
     }
@@ -72,6 +105,7 @@ void MakeOrder(const SiteOrder& order, int32_t num_samples, int32_t* row_of_plac
   chunks.ForEach(pool, [&](int64_t, int64_t begin, int64_t end) {
     for (int64_t place = begin; place < end; ++place) row_of_place[place] = sorted[place].row;
   });
+  if (order.spread_size > 0) ListSpreadGroups(order, sorted);
 }
 
 }  // namespace
@@ -79,6 +113,7 @@ void MakeOrder(const SiteOrder& order, int32_t num_samples, int32_t* row_of_plac
 void SiteOrders(std::span<const SiteOrder> orders, int32_t num_samples, int32_t* row_of_place, ThreadPool& pool,
                 std::pmr::memory_resource* memory) {
   for (const SiteOrder& order : orders) {
+    if (order.spread_size > 0) *order.num_spread_groups = 0;
     if (order.sites.num_sites > 0) MakeOrder(order, num_samples, row_of_place, pool, memory);
     row_of_place += order.sites.num_sites;
   }

@@ -4,10 +4,11 @@
 // Simpler, Faster, Stronger", CVPR 2024):
 //   out_i = sum over j of softmax_j(scale * q_i . k_j) v_j, over the rows j of row i's group.
 //
-// The sites of a sample stand in an order (kernels/coordinates/curves/site_order.h). Place p of the order is cut into
-// groups of `size` places. A sample of at most `size` sites has one group. Otherwise its last group may be short; with
+// The sites of a sample stand in an order (kernels/coordinates/curves/site_order.h). The order is cut into groups of
+// `size` places. A sample of at most `size` sites has one group. Otherwise its last group may be short; with
 // GroupTail::kBorrows it then reads, as keys and values only, as many places of the group before as it lacks: with r
-// places of its own, the places r .. size - 1 of that group.
+// places of its own, the places r .. size - 1 of that group. With GroupTail::kSpread the groups are those of windows
+// (kernels/coordinates/curves/spread_group.h), each of at most `size` places.
 //
 // - Scores, softmax and weighted sums are float32, whatever the type of the features is. The softmax subtracts the
 //   row's largest score, so scores of thousands make no infinity.
@@ -19,6 +20,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/coordinates/curves/spread_group.h"
 #include "kernels/core/cuda_stream.h"
 #include "kernels/core/rows.h"
 #include "kernels/core/thread_pool.h"
@@ -27,7 +29,7 @@ namespace voxserve::kernels {
 
 inline constexpr int32_t kMaxGroupSize = 4096;
 
-enum class GroupTail { kBorrows, kShort };
+enum class GroupTail { kBorrows, kShort, kSpread };
 
 // The groups of a level. All pointers are to memory of the device that reads them.
 struct SiteGroups {
@@ -37,6 +39,10 @@ struct SiteGroups {
   int32_t num_samples = 0;
   int32_t size = 1;  // 1 to kMaxGroupSize
   GroupTail tail = GroupTail::kBorrows;
+  // For kSpread. Each row is in [own_begin, end) of one group.
+  const SpreadGroup* spread_groups = nullptr;
+  const int32_t* num_spread_groups = nullptr;  // [1]
+  int64_t max_spread_groups = 0;               // CUDA only: there are no more
 };
 
 struct GroupAttentionParams {

@@ -260,7 +260,7 @@ class TileRun {
     float longest_key = 0;
 #pragma unroll 1
     while (true) {
-      const bool has_next = next.first.num_rows > 0, must_read = has_next && num_read == g + 1;
+      const bool has_next = NumTiles(next) > 0, must_read = has_next && num_read == g + 1;
       if (must_read && may_read) Read(next, num_read++);
       if (tile < tiles.end_tile) {
         Attend(tiles, static_cast<int32_t>(tile - (tiles.end_tile - NumTiles(tiles))), g, longest_key);
@@ -342,6 +342,7 @@ class TileRun {
         .head = tiles.head,
         .begin = tiles.first.begin + first_row,
         .num_rows = static_cast<int32_t>(min(int64_t{kWarpRows}, group_end - tiles.first.begin - first_row))};
+    if (queries.num_rows <= 0) return;  // the whole warp
     const int32_t num_keys = tiles.first.num_keys;
     const uint32_t keys = SharedAddress(Keys(g)), values = keys + arguments_.buffer_keys * Head::kPitch;
     WarpAttention<T, kChannels> attention;

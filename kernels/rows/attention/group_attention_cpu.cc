@@ -34,25 +34,48 @@ struct Task {
   int64_t num_keys() const { return key_end - key_begin + borrowed_end - borrowed_begin; }
 };
 
+// Adds the tasks of a group. task: without its head, with all queries of the group.
+void AddTasks(const Task& task, int32_t num_heads, std::vector<Task>& tasks) {
+  for (int32_t head = 0; head < num_heads; ++head) {
+    for (int64_t query = task.query_begin; query < task.query_end; query += kTaskQueries) {
+      tasks.push_back(task);
+      tasks.back().head = head;
+      tasks.back().query_begin = query;
+      tasks.back().query_end = std::min(query + kTaskQueries, task.query_end);
+    }
+  }
+}
+
 std::vector<Task> CutIntoTasks(const GroupAttentionParams& params) {
   const SiteGroups& groups = params.groups;
   std::vector<Task> tasks;
+  if (groups.tail == GroupTail::kSpread) {
+    for (int32_t g = 0; g < *groups.num_spread_groups; ++g) {
+      const SpreadGroup& group = groups.spread_groups[g];
+      AddTasks({.head = 0,
+                .query_begin = group.own_begin,
+                .query_end = group.end,
+                .key_begin = group.begin,
+                .key_end = group.end,
+                .borrowed_begin = group.begin,
+                .borrowed_end = group.begin},
+               params.num_heads, tasks);
+    }
+    return tasks;
+  }
   for (int32_t sample = 0; sample < groups.num_samples; ++sample) {
     const int64_t first = groups.sample_begin[sample], last = groups.sample_begin[sample + 1];
     for (int64_t begin = first; begin < last; begin += groups.size) {
       const int64_t end = std::min(begin + groups.size, last);
       const bool borrows = groups.tail == GroupTail::kBorrows && begin > first;  // nothing if the group is full
-      for (int32_t head = 0; head < params.num_heads; ++head) {
-        for (int64_t query = begin; query < end; query += kTaskQueries) {
-          tasks.push_back({.head = head,
-                           .query_begin = query,
-                           .query_end = std::min(query + kTaskQueries, end),
-                           .key_begin = begin,
-                           .key_end = end,
-                           .borrowed_begin = borrows ? end - groups.size : begin,
-                           .borrowed_end = begin});
-        }
-      }
+      AddTasks({.head = 0,
+                .query_begin = begin,
+                .query_end = end,
+                .key_begin = begin,
+                .key_end = end,
+                .borrowed_begin = borrows ? end - groups.size : begin,
+                .borrowed_end = begin},
+               params.num_heads, tasks);
     }
   }
   return tasks;

@@ -12,20 +12,32 @@
 namespace voxserve::kernels::cuda {
 
 // A part of a group: consecutive places, which are the queries of one unit of work. The group's keys are consecutive
-// places too: with GroupTail::kBorrows, the last group of a sample has the sample's last `size` places as keys.
+// places too: with GroupTail::kBorrows, the last group of a sample has the sample's last `size` places as keys. The
+// group's own places are the last of its keys.
+//
+// With GroupTail::kSpread every group has as many parts as one of `size` places, so that a part's number gives its
+// group. Parts behind the group's last own place have no rows.
 struct GroupPart {
   int64_t begin = 0;
-  int32_t num_rows = 0;  // 0: there is no part of this number
+  int32_t num_rows = 0;
   int64_t keys_begin = 0;
   int32_t num_keys = 0;
-  int32_t parts_left = 0;  // the parts of the group from this one on
+  int32_t parts_left = 0;  // the parts of the group from this one on; 0: there is no part of this number
 };
 
 // Returns a number that is not less than the number of parts of at most part_rows rows, if there are `capacity` sites.
 inline int64_t MaxGroupParts(const SiteGroups& groups, int64_t capacity, int32_t part_rows) {
+  if (groups.tail == GroupTail::kSpread) {
+    return std::min(groups.max_spread_groups, capacity) * ((groups.size + part_rows - 1) / part_rows);
+  }
   const int64_t max_groups = capacity / groups.size + groups.num_samples;  // a sample has at most one short group
   const int64_t largest_group = std::min<int64_t>(groups.size, capacity);
   return std::min(max_groups * ((largest_group + part_rows - 1) / part_rows), capacity / part_rows + max_groups);
+}
+
+// Returns the number of windows' groups. It is more than fit only if coordinates had too few bits (SiteOrders).
+__device__ inline int64_t NumSpreadGroups(const SiteGroups& groups) {
+  return min(int64_t{*groups.num_spread_groups}, groups.max_spread_groups);
 }
 
 __device__ inline int32_t NumGroupParts(const SiteGroups& groups, int32_t part_rows, int32_t sample) {
@@ -36,6 +48,9 @@ __device__ inline int32_t NumGroupParts(const SiteGroups& groups, int32_t part_r
 
 // Returns the number of parts of all samples. All lanes of a warp call it with the same arguments.
 __device__ inline int64_t NumGroupParts(const SiteGroups& groups, int32_t part_rows) {
+  if (groups.tail == GroupTail::kSpread) {
+    return NumSpreadGroups(groups) * ((groups.size + part_rows - 1) / part_rows);
+  }
   if (groups.num_samples == 1) return NumGroupParts(groups, part_rows, 0);
   int64_t sum = 0;
   for (auto s = static_cast<int32_t>(threadIdx.x) % kWarpThreads; s < groups.num_samples; s += kWarpThreads) {
@@ -44,9 +59,25 @@ __device__ inline int64_t NumGroupParts(const SiteGroups& groups, int32_t part_r
   return __shfl_sync(~0u, SumToLane(sum), kWarpThreads - 1);
 }
 
+// Returns the part of a window's group with the number `index`.
+__device__ inline GroupPart SpreadPartAt(const SiteGroups& groups, int32_t part_rows, int64_t index) {
+  const int32_t parts_a_group = (groups.size + part_rows - 1) / part_rows;
+  const int64_t at = index / parts_a_group;
+  if (at >= NumSpreadGroups(groups)) return {};
+  const auto part = static_cast<int32_t>(index - at * parts_a_group);
+  const SpreadGroup group = groups.spread_groups[at];
+  const int32_t begin = group.own_begin + part * part_rows;
+  return {.begin = begin,
+          .num_rows = max(min(part_rows, group.end - begin), 0),
+          .keys_begin = group.begin,
+          .num_keys = group.end - group.begin,
+          .parts_left = parts_a_group - part};
+}
+
 // Returns the part with the number `index`, counted over all samples. All lanes of a warp call it with the same
 // arguments and get the same part.
 __device__ inline GroupPart GroupPartAt(const SiteGroups& groups, int32_t part_rows, int64_t index) {
+  if (groups.tail == GroupTail::kSpread) return SpreadPartAt(groups, part_rows, index);
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   int32_t sample = 0;
   if (groups.num_samples > 1) {

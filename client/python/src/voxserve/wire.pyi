@@ -599,11 +599,23 @@ class Groups(Message):
     TAIL_UNSPECIFIED: ClassVar[int]
     TAIL_BORROWS: ClassVar[int]
     TAIL_SHORT: ClassVar[int]
+    TAIL_SPREAD: ClassVar[int]
+    AXIS_UNSPECIFIED: ClassVar[int]
+    AXIS_X: ClassVar[int]
+    AXIS_Y: ClassVar[int]
+    AXIS_Z: ClassVar[int]
+    class Windows(Message):
+        shape: RepeatedScalarFieldContainer[int]
+        shift: RepeatedScalarFieldContainer[int]
+        axes: RepeatedScalarFieldContainer[int]
+        snake: bool
+        def __init__(self, *, shape: Iterable[int] | None = ..., shift: Iterable[int] | None = ..., axes: Iterable[int] | None = ..., snake: bool | None = ...) -> None: ...
     curve: int
     depth: int
     size: int
     tail: int
-    def __init__(self, *, curve: int | None = ..., depth: int | None = ..., size: int | None = ..., tail: int | None = ...) -> None: ...
+    windows: Windows
+    def __init__(self, *, curve: int | None = ..., depth: int | None = ..., size: int | None = ..., tail: int | None = ..., windows: Windows | None = ...) -> None: ...
 
 class Rotary(Message):
     num_heads: int
@@ -677,7 +689,9 @@ class Prune(Message):
 class SiteCoordinates(Message):
     scale: RepeatedScalarFieldContainer[float]
     shift: RepeatedScalarFieldContainer[float]
-    def __init__(self, *, scale: Iterable[float] | None = ..., shift: Iterable[float] | None = ...) -> None: ...
+    window_shape: RepeatedScalarFieldContainer[int]
+    window_shift: RepeatedScalarFieldContainer[int]
+    def __init__(self, *, scale: Iterable[float] | None = ..., shift: Iterable[float] | None = ..., window_shape: Iterable[int] | None = ..., window_shift: Iterable[int] | None = ...) -> None: ...
 
 class PointFeatures(Message):
     def __init__(self) -> None: ...
@@ -773,7 +787,8 @@ class CenterHeadDecode(Message):
     center_min: RepeatedScalarFieldContainer[float]
     center_max: RepeatedScalarFieldContainer[float]
     has_velocity: bool
-    def __init__(self, *, convention: int | None = ..., class_ids: Iterable[int] | None = ..., stride: int | None = ..., score_threshold: float | None = ..., max_boxes: int | None = ..., center_min: Iterable[float] | None = ..., center_max: Iterable[float] | None = ..., has_velocity: bool | None = ...) -> None: ...
+    iou_powers: RepeatedScalarFieldContainer[float]
+    def __init__(self, *, convention: int | None = ..., class_ids: Iterable[int] | None = ..., stride: int | None = ..., score_threshold: float | None = ..., max_boxes: int | None = ..., center_min: Iterable[float] | None = ..., center_max: Iterable[float] | None = ..., has_velocity: bool | None = ..., iou_powers: Iterable[float] | None = ...) -> None: ...
 
 class AnchorHeadDecode(Message):
     class Anchor(Message):
@@ -807,10 +822,17 @@ class QueryDecode(Message):
     def __init__(self, *, class_ids: Iterable[int] | None = ..., stride: int | None = ..., score_thresholds: Iterable[float] | None = ..., max_boxes: int | None = ..., center_min: Iterable[float] | None = ..., center_max: Iterable[float] | None = ..., bounds_bottom: bool | None = ..., has_velocity: bool | None = ..., height_of: int | None = ..., min_rot_lengths: Iterable[float] | None = ...) -> None: ...
 
 class Nms(Message):
+    class OfClass(Message):
+        class_id: int
+        iou_threshold: float
+        max_boxes_in: int
+        max_boxes_out: int
+        def __init__(self, *, class_id: int | None = ..., iou_threshold: float | None = ..., max_boxes_in: int | None = ..., max_boxes_out: int | None = ...) -> None: ...
     iou_threshold: float
     max_boxes_in: int
     max_boxes_out: int
-    def __init__(self, *, iou_threshold: float | None = ..., max_boxes_in: int | None = ..., max_boxes_out: int | None = ...) -> None: ...
+    classes: RepeatedCompositeFieldContainer[OfClass]
+    def __init__(self, *, iou_threshold: float | None = ..., max_boxes_in: int | None = ..., max_boxes_out: int | None = ..., classes: Iterable[OfClass] | None = ...) -> None: ...
 
 PRECISION_UNSPECIFIED: int
 PRECISION_FLOAT32: int
