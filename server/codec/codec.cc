@@ -136,6 +136,24 @@ v1::ModelState EncodeState(ModelState state) {
   return v1::MODEL_STATE_FAILED;
 }
 
+v1::VoxelOverflow EncodeVoxelOverflow(ModelConfig::VoxelOverflow overflow) {
+  switch (overflow) {
+    case ModelConfig::VoxelOverflow::kNearestFirst:
+      return v1::VOXEL_OVERFLOW_NEAREST_FIRST;
+    case ModelConfig::VoxelOverflow::kFirstSeen:
+      return v1::VOXEL_OVERFLOW_FIRST_SEEN;
+    case ModelConfig::VoxelOverflow::kReject:
+      break;
+  }
+  return v1::VOXEL_OVERFLOW_REJECT;
+}
+
+void EncodeReach(const Reach& reach, v1::Reach* message) {
+  message->mutable_distance()->Add(reach.distance.begin(), reach.distance.end());
+  message->set_unbounded_by(reach.unbounded_by);
+  for (const int64_t period : reach.minimum_period) message->add_minimum_period(static_cast<uint64_t>(period));
+}
+
 void EncodeSegmentation(InferResult& result, NamedOutput& labels, v1::Segmentation* segmentation) {
   segmentation->set_bytes_per_label(static_cast<uint32_t>(labels.row_bytes()));
   segmentation->set_labels(std::move(labels.bytes));
@@ -371,6 +389,9 @@ void EncodeModel(const ModelVersionInfo& info, v1::ModelVersion* message) {
     }
   }
   message->set_max_points(info.max_points);
+  message->set_max_voxels(static_cast<uint64_t>(info.max_voxels));
+  message->set_voxel_overflow(EncodeVoxelOverflow(info.voxel_overflow));
+  if (info.reach) EncodeReach(*info.reach, message->mutable_reach());
   for (const float size : info.voxel_size) message->add_voxel_size(size);
   message->set_num_parameters(info.num_parameters);
   message->set_device(info.device);

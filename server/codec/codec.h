@@ -58,7 +58,7 @@ void EncodeResult(InferResult& result, v1::InferResponse* response);
 
 void AppendStage(const StageTime& time, v1::InferResponse* response);
 
-// Fills the description of a model's version.
+// Fills the description of a model's version, without the limit of messages.
 void EncodeModel(const ModelVersionInfo& info, v1::ModelVersion* message);
 
 }  // namespace voxserve

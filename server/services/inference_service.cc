@@ -38,10 +38,15 @@ class V1Format final : public InferFormat {
   std::string request_id_;
 };
 
+void Describe(const CallEnvironment& environment, const ModelVersionInfo& info, v1::ModelVersion* message) {
+  EncodeModel(info, message);
+  message->set_max_message_bytes(static_cast<uint64_t>(environment.max_message_bytes));
+}
+
 absl::Status ListModels(const CallEnvironment& environment, const Caller& caller,
                         const v1::ListModelsRequest& /*request*/, v1::ListModelsResponse* response) {
   for (const ModelVersionInfo& info : environment.engine->ListModels()) {
-    if (caller.SeesModel(info.name)) EncodeModel(info, response->add_models());
+    if (caller.SeesModel(info.name)) Describe(environment, info, response->add_models());
   }
   return absl::OkStatus();
 }
@@ -50,7 +55,7 @@ absl::Status GetModel(const CallEnvironment& environment, const Caller& caller, 
                       v1::GetModelResponse* response) {
   if (!caller.SeesModel(request.model())) return caller.CheckModel(request.model());
   ASSIGN_OR_RETURN(const ModelVersionInfo info, environment.engine->GetModel(request.model(), request.version()));
-  EncodeModel(info, response->mutable_model());
+  Describe(environment, info, response->mutable_model());
   return absl::OkStatus();
 }
 

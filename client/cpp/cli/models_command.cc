@@ -1,3 +1,4 @@
+#include <cmath>
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
@@ -62,6 +63,31 @@ std::string AnswersOf(const v1::ModelVersion& model) {
   return absl::StrJoin(answers, "; ");
 }
 
+// Returns what one request may hold. Older servers tell only the points.
+std::string LimitsOf(const v1::ModelVersion& model) {
+  std::string text = absl::StrCat(WithSeparators(model.max_points()), " points a request");
+  if (model.max_voxels() > 0) {
+    const char* const overflow =
+        model.voxel_overflow() == v1::VOXEL_OVERFLOW_NEAREST_FIRST ? "the nearest ones are kept"
+        : model.voxel_overflow() == v1::VOXEL_OVERFLOW_FIRST_SEEN  ? "the first ones are kept"
+                                                                   : "a request with more is refused";
+    absl::StrAppend(&text, ", ", WithSeparators(model.max_voxels()), " voxels (", overflow, ")");
+  }
+  if (model.max_message_bytes() > 0) {
+    absl::StrAppend(&text, ", ", WithSeparators(model.max_message_bytes()), " bytes");
+  }
+  return text;
+}
+
+std::string ReachOf(const v1::Reach& reach) {
+  const auto format = [](std::string* out, float distance) {
+    absl::StrAppend(out, std::isfinite(distance) ? absl::StrFormat("%g", distance) : "unbounded");
+  };
+  return absl::StrCat(
+      absl::StrJoin(reach.distance(), " x ", format), " m",
+      reach.unbounded_by().empty() ? "" : absl::StrCat(" (", reach.unbounded_by(), " reads whole clouds)"));
+}
+
 std::string FormatTable(const std::vector<v1::ModelVersion>& models) {
   if (models.empty()) return "no models\n";
   std::string text = absl::StrFormat("  %-20s %7s  %-8s %8s %12s  %s\n", "model", "version", "state", "classes",
@@ -83,7 +109,8 @@ std::string FormatDetails(const v1::ModelVersion& model, const Terminal& termina
   row("device", model.device());
   row("parameters", WithSeparators(model.num_parameters()));
   if (model.voxel_size_size() > 0) row("voxels", VoxelSize(model));
-  if (model.max_points() > 0) row("limit", absl::StrCat(WithSeparators(model.max_points()), " points a request"));
+  if (model.max_points() > 0) row("limit", LimitsOf(model));
+  if (model.has_reach()) row("reach", ReachOf(model.reach()));
   row("answers", AnswersOf(model));
   row("digest", model.digest());
   std::vector<std::string> features;

@@ -10,6 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/model/model_config.h"
+#include "engine/model/reach.h"
 #include "engine/tensor/feature_warning.h"
 #include "engine/tensor/infer_task.h"
 #include "engine/tensor/output_tensor.h"
@@ -43,7 +45,10 @@ struct ModelVersionInfo {
   std::vector<std::string> axes;      // the cloud's fields that are coordinates
   std::vector<FeatureInfo> features;  // the cloud's fields that are input features
   int64_t max_points = 0;             // of one request, all its sweeps together
-  std::vector<float> voxel_size;      // by axis, in the unit of the cloud's coordinates
+  int64_t max_voxels = 0;             // of one request; 0: no limit
+  ModelConfig::VoxelOverflow voxel_overflow = ModelConfig::VoxelOverflow::kReject;
+  std::optional<Reach> reach;     // of a ready version
+  std::vector<float> voxel_size;  // by axis, in the unit of the cloud's coordinates
   int64_t num_parameters = 0;
   int priority_levels = 1;
   bool has_scores = false;  // scores per point, beside labels

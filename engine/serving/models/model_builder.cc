@@ -58,6 +58,9 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelBuilder::Make(const std::strin
                              .range = feature.range});
   }
   info.max_points = config.max_points;
+  info.max_voxels = config.max_voxels;
+  info.voxel_overflow = config.voxel_overflow;
+  info.reach = ReachOf(graph);
   const auto& voxel_size = graph.voxelize_op().voxel_size;
   info.voxel_size.assign(voxel_size.begin(), voxel_size.begin() + graph.dimension);
   info.num_parameters = graph.num_parameters;

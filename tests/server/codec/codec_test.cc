@@ -413,6 +413,8 @@ TEST(EncodeModelTest, RepeatsTheModel) {
                     .default_value = 0.25f,
                     .range = ValueRange{.low = 0, .high = 2}}};
   info.max_points = 100;
+  info.max_voxels = 70;
+  info.voxel_overflow = ModelConfig::VoxelOverflow::kFirstSeen;
   info.voxel_size = {0.5f, 0.25f};
   info.num_parameters = 9;
   info.priority_levels = 3;
@@ -432,6 +434,9 @@ TEST(EncodeModelTest, RepeatsTheModel) {
   EXPECT_EQ(message.features(1).range().low(), 0);
   EXPECT_EQ(message.features(1).range().high(), 2);
   EXPECT_EQ(message.max_points(), 100u);
+  EXPECT_EQ(message.max_voxels(), 70u);
+  EXPECT_EQ(message.voxel_overflow(), v1::VOXEL_OVERFLOW_FIRST_SEEN);
+  EXPECT_FALSE(message.has_reach());
   EXPECT_THAT(message.voxel_size(), ElementsAre(0.5f, 0.25f));
   EXPECT_EQ(message.num_parameters(), 9u);
   EXPECT_EQ(message.priority_levels(), 3u);
@@ -440,8 +445,18 @@ TEST(EncodeModelTest, RepeatsTheModel) {
   EXPECT_FALSE(message.has_boxes());
 
   info.has_labels = true;
+  info.voxel_overflow = ModelConfig::VoxelOverflow::kReject;
+  info.reach = Reach{
+      .distance = {2.5f, std::numeric_limits<float>::infinity()}, .unbounded_by = "pool", .minimum_period = {16, 0}};
   EncodeModel(info, &message);
   EXPECT_TRUE(message.has_labels());
+  EXPECT_EQ(message.voxel_overflow(), v1::VOXEL_OVERFLOW_REJECT) << "a value that says that the server tells it";
+  EXPECT_THAT(message.reach().distance(), ElementsAre(2.5f, std::numeric_limits<float>::infinity()));
+  EXPECT_EQ(message.reach().unbounded_by(), "pool");
+  EXPECT_THAT(message.reach().minimum_period(), ElementsAre(16u, 0u));
+
+  info.reach.reset();
+  message.Clear();
 
   info.has_labels = false;
   info.has_boxes = true;

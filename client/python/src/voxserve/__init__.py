@@ -40,12 +40,14 @@ from voxserve.results import (
     ModelState,
     ModelVersion,
     PointCounts,
+    Reach,
     Segmentation,
     Stage,
     Tensors,
     TunedBucket,
     TunedPlan,
     TuneProgress,
+    VoxelOverflow,
 )
 from voxserve.stream import Stream
 from voxserve.stream_state import Sweeps
@@ -82,6 +84,7 @@ __all__ = [
     "PointCloud",
     "PointCounts",
     "Pose",
+    "Reach",
     "ResourceExhaustedError",
     "Segmentation",
     "Stage",
@@ -98,6 +101,7 @@ __all__ = [
     "UnauthenticatedError",
     "UnavailableError",
     "UnitWarning",
+    "VoxelOverflow",
     "Voxels",
     "aio",
     "compact",

@@ -22,12 +22,14 @@ from voxserve.results import (
     ModelState,
     ModelVersion,
     PointCounts,
+    Reach,
     Segmentation,
     Stage,
     Tensors,
     TunedBucket,
     TunedPlan,
     TuneProgress,
+    VoxelOverflow,
 )
 from voxserve.tensors import UNNAMED, Tensor, Wanted, read_info, read_tensor
 
@@ -225,7 +227,18 @@ def read_model(model: wire.ModelVersion) -> ModelVersion:
         has_boxes=model.has_boxes,
         has_velocities=model.has_velocities,
         tensors=tuple(read_info(info) for info in model.tensors),
+        # Servers that are older than these fields leave all of them out.
+        max_voxels=model.max_voxels if model.voxel_overflow else None,
+        voxel_overflow=VoxelOverflow(model.voxel_overflow)
+        if model.voxel_overflow in range(4)
+        else VoxelOverflow.UNKNOWN,
+        max_message_bytes=model.max_message_bytes or None,
+        reach=_read_reach(model.reach) if model.HasField("reach") else None,
     )
+
+
+def _read_reach(reach: wire.Reach) -> Reach:
+    return Reach(tuple(reach.distance), reach.unbounded_by, tuple(reach.minimum_period))
 
 
 def read_progress(progress: wire.TunePlanProgress) -> TuneProgress:

@@ -156,6 +156,28 @@ class FeatureInfo:
     range: tuple[float, float] | None = None  # the values that the network was trained on; None: any
 
 
+class VoxelOverflow(Enum):
+    """What happens to a request with more voxels than the model's max_voxels."""
+
+    UNKNOWN = 0  # the server does not tell
+    REJECT = 1  # it is refused: InvalidArgumentError, reason TOO_MANY_VOXELS
+    NEAREST_FIRST = 2  # the voxels nearest to the sensor are kept; PointCounts.dropped counts the rest
+    FIRST_SEEN = 3  # the voxels that the points reach first are kept; the rest is counted too
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far the points that can change a point's answer are from it: an upper bound from the network's structure."""
+
+    # Per axis, in the unit of the cloud's coordinates: points that are farther away on any one axis change nothing.
+    # Infinity: there is no such distance.
+    distance: tuple[float, ...]
+    unbounded_by: str = ""  # the layer that makes a distance infinite: it reads whole clouds
+    # Per axis, in voxels: answers do not change if the cloud's smallest coordinate moves by a multiple of this number.
+    # 1: it does not matter; 0: every other minimum can change the answers.
+    minimum_period: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True)
 class ModelVersion:
     """One version of a model in the server's repository."""
@@ -179,6 +201,11 @@ class ModelVersion:
     has_boxes: bool = False  # Client.detect can be used
     has_velocities: bool = False  # boxes have velocities
     tensors: tuple[TensorInfo, ...] = ()  # the tensors that outputs=[...] may name
+    # What one request may hold, beside max_points. Older servers do not tell.
+    max_voxels: int | None = None  # 0: no limit; None: not known
+    voxel_overflow: VoxelOverflow = VoxelOverflow.UNKNOWN  # what happens to a request with more voxels
+    max_message_bytes: int | None = None  # of a request, and of an answer; None: not known
+    reach: Reach | None = None  # of a READY version; None: not known
 
 
 @dataclass(frozen=True)

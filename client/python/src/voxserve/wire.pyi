@@ -60,6 +60,10 @@ MODEL_STATE_UNSPECIFIED: int
 MODEL_STATE_LOADING: int
 MODEL_STATE_READY: int
 MODEL_STATE_FAILED: int
+VOXEL_OVERFLOW_UNSPECIFIED: int
+VOXEL_OVERFLOW_REJECT: int
+VOXEL_OVERFLOW_NEAREST_FIRST: int
+VOXEL_OVERFLOW_FIRST_SEEN: int
 class InferRequest(Message):
     model: str
     version: int
@@ -264,7 +268,17 @@ class ModelVersion(Message):
     has_boxes: bool
     has_velocities: bool
     tensors: RepeatedCompositeFieldContainer[TensorInfo]
-    def __init__(self, *, name: str | None = ..., version: int | None = ..., state: int | None = ..., problems: Iterable[str] | None = ..., description: str | None = ..., classes: Iterable[ClassInfo] | None = ..., ignore_label: int | None = ..., features: Iterable[FeatureInfo] | None = ..., max_points: int | None = ..., voxel_size: Iterable[float] | None = ..., num_parameters: int | None = ..., device: str | None = ..., digest: str | None = ..., priority_levels: int | None = ..., has_scores: bool | None = ..., has_labels: bool | None = ..., has_boxes: bool | None = ..., has_velocities: bool | None = ..., tensors: Iterable[TensorInfo] | None = ...) -> None: ...
+    max_voxels: int
+    voxel_overflow: int
+    max_message_bytes: int
+    reach: Reach
+    def __init__(self, *, name: str | None = ..., version: int | None = ..., state: int | None = ..., problems: Iterable[str] | None = ..., description: str | None = ..., classes: Iterable[ClassInfo] | None = ..., ignore_label: int | None = ..., features: Iterable[FeatureInfo] | None = ..., max_points: int | None = ..., voxel_size: Iterable[float] | None = ..., num_parameters: int | None = ..., device: str | None = ..., digest: str | None = ..., priority_levels: int | None = ..., has_scores: bool | None = ..., has_labels: bool | None = ..., has_boxes: bool | None = ..., has_velocities: bool | None = ..., tensors: Iterable[TensorInfo] | None = ..., max_voxels: int | None = ..., voxel_overflow: int | None = ..., max_message_bytes: int | None = ..., reach: Reach | None = ...) -> None: ...
+
+class Reach(Message):
+    distance: RepeatedScalarFieldContainer[float]
+    unbounded_by: str
+    minimum_period: RepeatedScalarFieldContainer[int]
+    def __init__(self, *, distance: Iterable[float] | None = ..., unbounded_by: str | None = ..., minimum_period: Iterable[int] | None = ...) -> None: ...
 
 class ClassInfo(Message):
     id: int

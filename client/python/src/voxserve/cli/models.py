@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 
 from voxserve.cli.connection import connect
 from voxserve.cli.scan_jobs import UsageError
-from voxserve.results import FeatureInfo, ModelVersion
+from voxserve.results import FeatureInfo, ModelVersion, Reach, VoxelOverflow
 
 
 def run(options: argparse.Namespace) -> int:
@@ -41,7 +42,8 @@ def format_details(model: ModelVersion) -> str:
         ("device", model.device),
         ("parameters", f"{model.num_parameters:,}"),
         ("voxels", " x ".join(f"{size:g}" for size in model.voxel_size) + " m" if model.voxel_size else ""),
-        ("limit", f"{model.max_points:,} points a request" if model.max_points else ""),
+        ("limit", _limits(model)),
+        ("reach", _reach(model.reach) if model.reach is not None else ""),
         ("answers", _answers(model)),
         ("digest", model.digest),
         ("reads", ", ".join(map(_feature, model.features))),
@@ -56,6 +58,27 @@ def format_details(model: ModelVersion) -> str:
             text += f"    {info.id:>3}  {info.name:<20} {color}\n"
         text += f"    {model.ignore_label}  not labelled\n" if model.has_labels else ""
     return text
+
+
+_OVERFLOWS = {
+    VoxelOverflow.REJECT: "a request with more is refused",
+    VoxelOverflow.NEAREST_FIRST: "the nearest ones are kept",
+    VoxelOverflow.FIRST_SEEN: "the first ones are kept",
+}
+
+
+def _limits(model: ModelVersion) -> str:
+    if not model.max_points:
+        return ""
+    text = f"{model.max_points:,} points a request"
+    if model.max_voxels:
+        text += f", {model.max_voxels:,} voxels ({_OVERFLOWS.get(model.voxel_overflow, 'or it overflows')})"
+    return text + (f", {model.max_message_bytes:,} bytes" if model.max_message_bytes else "")
+
+
+def _reach(reach: Reach) -> str:
+    axes = " x ".join(f"{distance:g}" if math.isfinite(distance) else "unbounded" for distance in reach.distance)
+    return f"{axes} m" + (f" ({reach.unbounded_by} reads whole clouds)" if reach.unbounded_by else "")
 
 
 def _answers(model: ModelVersion) -> str:

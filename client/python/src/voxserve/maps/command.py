@@ -41,7 +41,7 @@ def main(arguments_: Sequence[str] | None = None) -> int:
     """Runs the command and returns the exit status."""
     parser = make_parser()
     options = parser.parse_args(arguments_)
-    if options.overlap > options.tile / 2:
+    if options.overlap is not None and options.overlap > options.tile / 2:
         parser.error("--overlap is more than half of --tile")
     try:
         with termination_interrupts(), told_on_stderr("voxserve.maps", SCALE_ADVICE):
@@ -142,10 +142,9 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--overlap",
         type=_metres_or_none,
-        default=5.0,
         metavar="M",
-        help="a tile is sent with the points up to this far around it, which vote too (default 5; the server does not "
-        "tell a model's reach)",
+        help="a tile is sent with the points up to this far around it (default: the model's reach, which the server "
+        "tells, or 5 if it is unbounded; at most a quarter of --tile)",
     )
     add("--passes", type=arguments.count(1, 2), default=1, metavar="N", help="2: tiles moved by half a tile vote too")
     add(

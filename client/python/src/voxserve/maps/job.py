@@ -21,7 +21,7 @@ from voxserve.maps.islands import Islands
 from voxserve.maps.labelling import Count, Counts, Tell
 from voxserve.maps.spool import Spool
 from voxserve.maps.tiles import Plan
-from voxserve.maps.votes import Asker, Limits
+from voxserve.maps.votes import Asker, Limits, bounded
 from voxserve.maps.work import Work
 from voxserve.pieces import PieceReader
 from voxserve.results import ModelVersion
@@ -118,6 +118,27 @@ def failure(job: MapJob, error: Exception) -> dict[str, Any]:
     return {"file": job.input, "save": job.save, "error": {"code": code, "reason": reason, "message": message}}
 
 
+_UNKNOWN_REACH_OVERLAP = 5.0  # metres
+
+
+def overlap_of(asked: float | None, tile: float, reach: float) -> float:
+    """Returns the overlap in metres. asked: by the user, or None. reach: 0 if it is unbounded or not known."""
+    return asked if asked is not None else min(reach or _UNKNOWN_REACH_OVERLAP, tile / 4)
+
+
+def _overlap_text(model: ModelVersion, reach: float, overlap: float) -> str:
+    """Tells people what the overlap means for the seams."""
+    if model.reach is None:
+        return f"the server does not tell the reach of {model.name}; tiles overlap by {overlap:g} m"
+    if not reach:
+        return f"the reach of {model.name} is unbounded ({model.reach.unbounded_by}); tiles overlap by {overlap:g} m"
+    if reach <= overlap:
+        return (
+            f"the reach of {model.name} is {reach:g} m; with tiles that overlap by {overlap:g} m seams change nothing"
+        )
+    return f"the reach of {model.name} is {reach:g} m, more than the overlap of {overlap:g} m; seams may show"
+
+
 class Runner:
     """Labels files with one model."""
 
@@ -130,6 +151,9 @@ class Runner:
         self._spec = field_spec.parse(options.fields) if options.fields else None
         self._legend = legend.make(self._model.classes, self._model.ignore_label, options.codes)
         self._islands = Islands(options.islands, options.island_size) if options.islands else None
+        self._reach = bounded(self._model.reach)
+        self._overlap = overlap_of(options.overlap, options.tile, self._reach)
+        print(f"voxserve.maps: {_overlap_text(self._model, self._reach, self._overlap)}", file=sys.stderr)
 
     def is_done(self, job: MapJob) -> bool:
         """Returns whether the copy is there, and nothing of it is left to do."""
@@ -176,13 +200,20 @@ class Runner:
             "model": f"{model.name} {model.version} {model.digest}",
             "fields": options.fields,
             "tile": options.tile,
-            "overlap": options.overlap,
+            "overlap": self._overlap,
+            "reach": self._reach,
             "passes": options.passes,
             "turns": options.turns,
             "height": options.height,
             "metres_per_unit": options.metres_per_unit,
             # Limits decide how dense places are divided.
-            "limits": [model.max_points, options.tile_points, options.max_message_bytes],
+            "limits": [
+                model.max_points,
+                model.max_voxels,
+                model.max_message_bytes,
+                options.tile_points,
+                options.max_message_bytes,
+            ],
         }
 
     def _metres(self, job: MapJob, reader: PieceReader) -> float:
@@ -208,8 +239,8 @@ class Runner:
         promised = reader.contents.num_points
         with _Shown(promised, "points read", int(work.stored()["points"])) as tell:
             labelling.store(reader, features, metres, spool, work, tell)
-        spool.split(limits.points, max(options.overlap, max(self._model.voxel_size[:3], default=0.0)))
-        tiles = Plan(spool, options.overlap, options.passes)
+        spool.split(limits.points, max(self._overlap, max(self._model.voxel_size[:3], default=0.0)))
+        tiles = Plan(spool, self._overlap, options.passes, self._reach)
         asker = Asker(
             self._client, self._model, features, tiles, limits, options.turns, options.height, options.retry
         )  # fmt: skip

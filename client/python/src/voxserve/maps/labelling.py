@@ -9,10 +9,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from voxserve import pieces
 from voxserve.maps.features import Features
@@ -159,14 +157,16 @@ def write(
 ) -> Counts:
     """Writes the copy of the file with the labels. Points with less than least_confidence are unclassified."""
     stored = work.stored()
-    results = _in_order(spool, work, islands, int(stored["points"]))
+    in_order = _write_in_order(spool, work, islands, int(stored["points"]))
     codes = np.full(NONE + 1, legend.unclassified, np.uint16)
     for class_id, code in legend.codes.items():
         codes[class_id] = code
     counts = Counts()
-    with pieces.open_writer(path, reader, legend.names, keeps_codes=bool(stored["has_codes"])) as writer:
+    keeps_codes = bool(stored["has_codes"])
+    with pieces.open_writer(path, reader, legend.names, keeps_codes=keeps_codes) as writer, in_order.open("rb") as file:
         for piece in reader.pieces(PIECE_POINTS):
-            rows = results[counts.points : counts.points + len(piece)]
+            # Mapped pages would count as this process's memory, so the file is read.
+            rows = np.fromfile(file, RESULT, len(piece))
             confidence = rows["confidence"].copy()
             classes = np.where(confidence < least_confidence, NONE, rows["class"])
             written = codes[classes]
@@ -180,14 +180,12 @@ def write(
     return counts
 
 
-def _in_order(spool: Spool, work: Work, islands: Islands | None, num_points: int) -> npt.NDArray[Any]:
-    """Returns the results of all points in the file's order, in a file of the work folder. Points that no leaf has,
-    since their coordinates are not finite, have no class.
+def _write_in_order(spool: Spool, work: Work, islands: Islands | None, num_points: int) -> Path:
+    """Writes the results of all points in the file's order to a file of the work folder. Points that no leaf has, since
+    their coordinates are not finite, have no class.
     """
     path = work.folder / "in_order"
-    Path(path).unlink(missing_ok=True)
-    if not num_points:
-        return np.zeros(0, RESULT)
+    path.unlink(missing_ok=True)
     with path.open("wb") as file:
         nothing = np.full(min(num_points, PIECE_POINTS), np.array((NONE, 0), RESULT))
         for first in range(0, num_points, PIECE_POINTS):
@@ -202,4 +200,4 @@ def _in_order(spool: Spool, work: Work, islands: Islands | None, num_points: int
             begin += len(points)
         ordered.flush()
         del ordered
-    return np.memmap(path, RESULT, "r")
+    return path

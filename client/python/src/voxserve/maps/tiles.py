@@ -4,6 +4,8 @@
   edge in x and y, so that every place is well inside a tile of one of the passes.
 - A tile is sent with the points around it, up to the overlap. A point's vote counts by its distance from the outer
   side: from nearly 0 there to 1 at twice the overlap.
+- If the overlap has the model's whole reach, the points within the reach of the outer side do not vote, since the
+  network did not see all around them. Then the answers are those of the unsplit cloud.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import numpy.typing as npt
 from voxserve.maps.spool import Leaf, Points, Rect, Spool
 
 _LEAST_WEIGHT = 1 / 64
+_ROUNDING = 1e-6  # metres
 
 
 class Tile(NamedTuple):
@@ -47,8 +50,10 @@ class Part(NamedTuple):
 class Plan:
     """The tiles of a spool, whose leaves are known."""
 
-    def __init__(self, spool: Spool, overlap: float, num_passes: int) -> None:
+    def __init__(self, spool: Spool, overlap: float, num_passes: int, reach: float = 0) -> None:
+        """reach: in metres; 0: unbounded or not known."""
         self._spool, self.overlap = spool, overlap
+        self._unseen = reach if reach <= overlap else 0.0
         self._by_square: Mapping[tuple[int, int], list[Leaf]] = self._index()
         tiles = [Tile(0, leaf) for leaf in spool.sizes]
         if num_passes > 1:
@@ -109,7 +114,7 @@ class Plan:
         return parts
 
     def weights(self, points: Points, rect: Rect) -> npt.NDArray[np.float64]:
-        """Returns how much the votes of points count that were asked for `rect`: 1/64 to 1."""
+        """Returns how much the votes of points count that were asked for `rect`: 1/64 to 1, or 0."""
         if not self.overlap:
             return np.ones(len(points))
         outer = self.sent_rect(rect)
@@ -117,5 +122,9 @@ class Plan:
             np.minimum(points["x"] - outer.x0, outer.x1 - points["x"]),
             np.minimum(points["y"] - outer.y0, outer.y1 - points["y"]),
         )
-        clipped: npt.NDArray[np.float64] = np.clip(inside / (2 * self.overlap), _LEAST_WEIGHT, 1)
-        return clipped
+        inside += _ROUNDING - self._unseen
+        width = max(2 * (self.overlap - self._unseen), _ROUNDING)
+        weights: npt.NDArray[np.float64] = np.clip(inside / width, _LEAST_WEIGHT, 1)
+        if self._unseen:
+            weights[inside < 0] = 0
+        return weights

@@ -22,7 +22,7 @@ from voxserve.client import Client
 from voxserve.maps.features import Features
 from voxserve.maps.spool import Leaf, Points, Rect
 from voxserve.maps.tiles import Part, Plan
-from voxserve.results import ModelVersion, Segmentation
+from voxserve.results import ModelVersion, Reach, Segmentation
 
 _ONE = 1 << 22
 MAX_TURNS = 16  # so that the votes of 4 tiles in each of 2 passes fit uint32
@@ -44,17 +44,19 @@ class Limits:
     """What one request may hold."""
 
     points: int
+    voxels: int = 0  # 0: no limit, or an older server does not tell it
 
     @staticmethod
     def of(model: ModelVersion, features: Features, max_message_bytes: int, most_points: int) -> Limits:
-        """Returns the limits that the server states of the model and the client has for messages. most_points: the
-        user's own limit; 0: none.
+        """Returns the limits that the server states, and the client's own one for messages. most_points: the user's own
+        limit; 0: none.
         """
         answer_bytes = 2 + (4 * len(model.classes) if model.has_scores else 0)
         size = max(features.sent_dtype.itemsize, answer_bytes)
-        limits = [max(1, (max_message_bytes - _HEAD_BYTES) // size)]
+        message_bytes = min(max_message_bytes, model.max_message_bytes or max_message_bytes)
+        limits = [(message_bytes - _HEAD_BYTES) // size]
         limits += [limit for limit in (model.max_points, most_points) if limit]
-        return Limits(min(limits))
+        return Limits(max(1, min(limits) - 1), model.max_voxels or 0)  # one place is the anchor's
 
 
 class Asker(NamedTuple):
@@ -104,15 +106,32 @@ class Asker(NamedTuple):
             return []
         points = np.concatenate([part.points for part in parts])
         local = self._local(points, rect)
+        self._check_voxels(local)
         weights = self.plan.weights(points, rect)
+        anchored = np.append(points, points[:1])
         total: Votes | None = None
         for turn in range(self.turns):
-            cloud = self.features.cloud(points, _turned(local, 2 * math.pi * turn / self.turns))
+            xyz = _turned(local, 2 * math.pi * turn / self.turns)
+            anchor = anchor_of(xyz, self.model)
+            if anchor is not None:
+                xyz = np.append(xyz, anchor[None], axis=0)
+            cloud = self.features.cloud(points if anchor is None else anchored, xyz)
             answer = patiently(lambda cloud=cloud: self._infer(cloud), self.retry)  # type: ignore[misc]
             votes = _votes_of(answer, self.model, weights)
             total = votes if total is None else total + votes
         assert total is not None
         return _by_leaf(parts, total)
+
+    def _check_voxels(self, local: npt.NDArray[np.float64]) -> None:
+        """Raises the server's error for too many voxels without asking it, where its limit is known."""
+        most, sizes = self.limits.voxels, self.model.voxel_size[:3]
+        if not most or len(local) <= most or not sizes:
+            return
+        cells = np.floor(local[:, : len(sizes)] / sizes)
+        number = len(np.unique(cells, axis=0))
+        if number > most:
+            message = f"they are in {number:,} voxels, and a request may have {most:,}"
+            raise errors.make(grpc.StatusCode.INVALID_ARGUMENT, message, "TOO_MANY_VOXELS")
 
     def _infer(self, cloud: object) -> Segmentation:
         model = self.model
@@ -146,13 +165,41 @@ def _turned(local: npt.NDArray[np.float64], angle: float) -> npt.NDArray[np.floa
     return np.stack([cos * x - sin * y, sin * x + cos * y, local[:, 2]], axis=1).astype(np.float32)
 
 
+def bounded(reach: Reach | None) -> float:
+    """Returns the reach in x and y in metres; 0 if it is unbounded, or an older server does not tell it."""
+    horizontal = max(reach.distance[:2], default=0.0) if reach is not None else 0.0
+    return horizontal if math.isfinite(horizontal) else 0.0
+
+
+def anchor_of(xyz: npt.NDArray[np.float32], model: ModelVersion) -> npt.NDArray[np.float32] | None:
+    """Returns the place [3] of a further point, below all others and beyond their reach; None if it is of no use.
+
+    Coarse voxels of many networks are counted from a cloud's smallest coordinates. The anchor is the smallest one, at a
+    multiple of the coarse voxels' size. So these lie at the same places in every tile, and tiles agree.
+    """
+    reach = model.reach
+    if reach is None or len(reach.distance) < 3 or not all(map(math.isfinite, reach.distance)):
+        return None
+    period = np.array(reach.minimum_period[:3], np.float64)
+    if len(period) < 3 or not period.all() or np.all(period == 1):
+        return None
+    step = period * model.voxel_size[:3]
+    place = np.floor((xyz.min(axis=0) - np.array(reach.distance[:3])) / step) * step
+    # A quarter of a voxel is in the same voxel whether the network rounds down or to the nearest one.
+    anchor: npt.NDArray[np.float32] = (place + 0.25 * np.array(model.voxel_size[:3])).astype(np.float32)
+    return anchor
+
+
 def _votes_of(answer: Segmentation, model: ModelVersion, weights: npt.NDArray[np.float64]) -> Votes:
+    """Returns the votes of the first len(weights) points: without the anchor's."""
     ids = np.array([info.id for info in model.classes])
-    has_label = answer.labels != answer.ignore_label
+    labels = answer.labels[: len(weights)]
+    has_label = labels != answer.ignore_label
     if answer.scores is None:
-        shares = (answer.labels[:, None] == ids).astype(np.float32)
+        shares = (labels[:, None] == ids).astype(np.float32)
     else:
-        shares = answer.scores - answer.scores.max(axis=1, keepdims=True)
+        scores = answer.scores[: len(weights)]
+        shares = scores - scores.max(axis=1, keepdims=True)
         np.exp(shares, out=shares)
         shares /= shares.sum(axis=1, keepdims=True)
     scale = np.where(has_label, weights, 0) * _ONE
