@@ -19,6 +19,7 @@ from voxserve.export import safetensors_file
 from voxserve.export.attention_nodes import AttentionNodes
 from voxserve.export.conv_nodes import ConvNodes
 from voxserve.export.image_nodes import Anchor, ImageNodes
+from voxserve.export.query_nodes import QueryNodes
 from voxserve.export.row_nodes import RowNodes
 from voxserve.export.textproto import comment, number, numbers, quote, sizes
 from voxserve.new_file import new_file
@@ -48,7 +49,7 @@ class ClassEntry:
     color: tuple[int, int, int]  # red, green, blue, 0 to 255
 
 
-class Network(ConvNodes, ImageNodes, RowNodes, AttentionNodes):
+class Network(ConvNodes, ImageNodes, RowNodes, AttentionNodes, QueryNodes):
     """A network under construction: its nodes in the order of the forward pass, and their tensors. Each method that
     adds a node takes the node's name and the names of its inputs (source, sources, ...), and returns the node's name.
 

@@ -93,10 +93,13 @@ def voxelize(network: Network, layers: Layers, voxels: Voxels) -> str:
     return layers.points("voxels", len(voxels.features))
 
 
-def residual_backbone(layers: Layers, x: str, library: str, widths: Sequence[int], out: int) -> str:
+def residual_backbone(
+    layers: Layers, x: str, library: str, widths: Sequence[int], out: int, *, has_bias: bool | None = None
+) -> str:
     """Adds VoxelResBackBone8x. widths: the channels of its four stages (published: 16, 32, 64, 128); out: those of
-    conv_out (128).
+    conv_out (128). has_bias: the blocks' convolutions have one (OpenPCDet's USE_BIAS); None: as the library's default.
     """
+    has_bias = library != MMDETECTION3D if has_bias is None else has_bias
     prefix = "backbone" if library == "det3d" else "backbone_3d"
     x = conv_input(layers, f"{prefix}.conv_input", x, widths[0])
     for stage, width in enumerate(widths, start=1):
@@ -109,7 +112,7 @@ def residual_backbone(layers: Layers, x: str, library: str, widths: Sequence[int
             x = _down(layers, f"{name}.down", f"{key}{down}", f"{key}{norm}", x, width, stage)
         for block in range(2):
             block_key = f"{key}.{first + block}"
-            x = residual_block(layers, f"{name}.{block}", block_key, x, width, bias=library != MMDETECTION3D)
+            x = residual_block(layers, f"{name}.{block}", block_key, x, width, bias=has_bias)
     conv_out = "extra_conv" if library == "det3d" else "conv_out"
     return _conv_out(layers, f"{prefix}.{conv_out}", x, out)
 
