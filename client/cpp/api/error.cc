@@ -14,7 +14,7 @@ constexpr char kDomain[] = "voxserve.client";  // the domain of this client's re
 
 template <typename Message>
 std::string TypeUrl() {
-  return absl::StrCat("type.googleapis.com/", Message::descriptor()->full_name());
+  return absl::StrCat("type.googleapis.com/", Message().GetTypeName());
 }
 
 template <typename Message>
