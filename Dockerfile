@@ -45,7 +45,9 @@ COPY deploy/tune deploy/tune
 ARG CUDA_ARCHITECTURES="75-real;80-real;86-real;87-real;89-real;90a-real;100-real;110-real;120"
 RUN export CUDAARCHS="$CUDA_ARCHITECTURES" \
  && bash -euc 'source deploy/steps.sh; build_preset release voxserve voxserve-client voxserve-tune' \
- && cmake --install build/release --strip --prefix /out \
+ && for component in server command; do \
+      cmake --install build/release --strip --prefix /out --component $component; \
+    done \
  && deploy/install.sh --runtime-packages /out/bin/* > /out/packages.txt \
  && cat /out/packages.txt
 # For the bill of materials: what is compiled in, and so leaves no package in the final image.

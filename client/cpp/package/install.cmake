@@ -1,11 +1,11 @@
-# Installs the client in two components: "client" (the library and the command) and "client-dev" (headers, CMake package,
-# pkg-config file). cmake --install BUILD --component client-dev
+# Installs the client in three components: "client" (the library), "client-dev" (headers, CMake package, pkg-config file)
+# and "command" (voxserve-client): cmake --install BUILD --component client-dev
 include(CMakePackageConfigHelpers)
 
 install(TARGETS voxserve_client EXPORT voxserve
   LIBRARY COMPONENT client NAMELINK_COMPONENT client-dev)
 if(VOXSERVE_BUILD_CLI)
-  install(TARGETS voxserve-client COMPONENT client)
+  install(TARGETS voxserve-client COMPONENT command)
 endif()
 
 set(public_headers answer client export model options point_cloud status stream)

@@ -1,0 +1,196 @@
+"""Installs the C++ client and builds another project with it: by find_package, by pkg-config and as a subproject. Each
+program then asks a real server. Also checks what libvoxserve_client.so shows, and what its headers include.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from identity_calls import StartServer
+from identity_files import Server
+
+ROOT = Path(__file__).resolve().parents[2]
+CONSUMER = ROOT / "tests" / "client" / "consumer"
+SCAN = ROOT / "deploy" / "scans" / "pandaset_070.bin"
+HEADERS = ("answer", "client", "export", "model", "options", "point_cloud", "status", "stream")
+# The standard library's headers have names without a slash and without an ending.
+STANDARD = re.compile(r"[a-z_]+")
+
+
+def run(*command: str | Path, environment: dict[str, str] | None = None, seconds: float = 900) -> str:
+    done = subprocess.run(
+        [str(word) for word in command],
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        env={**os.environ, **(environment or {})},
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def build() -> Path:
+    path = os.environ.get("VOXSERVE_CLIENT_BINARY")
+    if not path:
+        pytest.skip("VOXSERVE_CLIENT_BINARY names no build; tests/run.sh sets it")
+    return Path(path).parents[2]
+
+
+@pytest.fixture(scope="module")
+def installed(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The prefix of an installation of the components client and client-dev."""
+    prefix = tmp_path_factory.mktemp("installed")
+    for component in ("client", "client-dev"):
+        run("cmake", "--install", build, "--prefix", prefix, "--component", component)
+    return prefix
+
+
+@pytest.fixture(scope="module")
+def library(installed: Path) -> Path:
+    (found,) = installed.rglob("libvoxserve_client.so")
+    return found
+
+
+@pytest.fixture(scope="module")
+def server(start: StartServer) -> Server:
+    return start()
+
+
+def ask(program: Path, server: Server, library_folder: Path | None = None) -> dict[str, str]:
+    """Runs the consumer. Returns the facts that it prints, by their names."""
+    environment = {} if library_folder is None else {"LD_LIBRARY_PATH": str(library_folder)}
+    printed = run(program, server.address, "minkunet", SCAN, environment=environment)
+    return dict(line.split(" ", 1) for line in printed.splitlines())
+
+
+def check(facts: dict[str, str]) -> None:
+    assert facts["library"] == (ROOT / "client" / "python" / "VERSION").read_text().strip()
+    assert facts["points"] == facts["labels"] == str(SCAN.stat().st_size // 16)
+    name, count = facts["most"].rsplit(" ", 1)
+    assert name
+    assert int(count) > int(facts["points"]) / 10
+    assert facts["missing"] == "NOT_FOUND MODEL_NOT_FOUND"
+
+
+def configure(source: Path, build: Path, *options: str) -> None:
+    ccache = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
+    run("cmake", "-S", source, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *ccache, *options)
+
+
+def test_a_project_that_finds_the_package(installed: Path, library: Path, server: Server, tmp_path: Path) -> None:
+    # Without the folders of the system's packages: the client's package may look for none of them.
+    configure(CONSUMER, tmp_path, f"-Dvoxserve_ROOT={installed}", "-DCMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF")
+    run("cmake", "--build", tmp_path)
+    check(ask(tmp_path / "consumer", server, library.parent))
+
+
+def test_a_version_that_is_not_there_is_refused(installed: Path, tmp_path: Path) -> None:
+    text = (CONSUMER / "CMakeLists.txt").read_text().replace("find_package(voxserve 0.1", "find_package(voxserve 7.0")
+    (tmp_path / "CMakeLists.txt").write_text(text)
+    done = subprocess.run(
+        ["cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-Dvoxserve_ROOT={installed}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "7.0" in done.stderr
+
+
+def test_a_program_by_pkg_config(installed: Path, library: Path, server: Server, tmp_path: Path) -> None:
+    environment = {"PKG_CONFIG_PATH": str(library.parent / "pkgconfig")}
+    # The file names the prefix of the build's configuration; --define-prefix asks for the place where it lies. A
+    # multiarch folder (lib/x86_64-linux-gnu) is one level deeper than pkg-config thinks.
+    prefix = f"--define-variable=prefix={installed}"
+    flags = run("pkg-config", prefix, "--cflags", "--libs", "voxserve", environment=environment).split()
+    assert f"-I{installed}/include" in flags
+    assert f"-L{library.parent}" in flags
+    run("c++", "-std=c++20", CONSUMER / "consumer.cc", "-o", tmp_path / "consumer", *flags)
+    check(ask(tmp_path / "consumer", server, library.parent))
+
+
+def test_a_project_that_has_the_sources_as_a_part(server: Server, tmp_path: Path) -> None:
+    # These belong to the server, its tests and the command-line tool.
+    absent = [
+        f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON"
+        for name in ("CUDAToolkit", "dnnl", "GTest", "benchmark", "nlohmann_json", "PNG")
+    ]
+    configure(
+        CONSUMER / "subproject", tmp_path, f"-DVOXSERVE_SOURCE={ROOT}", "-DCMAKE_UNITY_BUILD=ON", "-DCUDACXX=", *absent
+    )
+    run("cmake", "--build", tmp_path, seconds=1800)
+    check(ask(tmp_path / "consumer", server))
+    assert "add_test" not in "".join(file.read_text() for file in tmp_path.rglob("CTestTestfile.cmake"))
+
+
+def test_a_client_alone_refuses_options_that_contradict_it(tmp_path: Path) -> None:
+    def refusal(*options: str) -> str:
+        done = subprocess.run(
+            ["cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja", *options],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode != 0
+        return re.sub(r"\s+", " ", done.stderr)
+
+    client_only = "-DVOXSERVE_CLIENT_ONLY=ON"
+    assert "set VOXSERVE_CLIENT_ONLY=OFF" in refusal(client_only, "-DVOXSERVE_BUILD_TESTS=ON")
+    assert "leave that ON" in refusal(client_only, "-DVOXSERVE_BUILD_TESTS=OFF", "-DVOXSERVE_BUILD_SERVER=OFF")
+    missing = refusal(client_only, "-DVOXSERVE_BUILD_SERVER=ON", f"-DVOXSERVE_GRPC_ROOT={tmp_path}/nothing")
+    assert "has no CMake package of absl" in missing
+
+
+def symbols(library: Path, option: str) -> list[str]:
+    return run("nm", "--dynamic", "--demangle", option, library).splitlines()
+
+
+def test_the_library_shows_its_own_functions_alone(library: Path) -> None:
+    shown = [line.split(" ", 2)[1:] for line in symbols(library, "--defined-only")]
+    strangers = [name for kind, name in shown if not (kind == "T" and name.startswith("voxserve::abi0::"))]
+    assert strangers == ["VOXSERVE_0"]  # the version that all of them have
+    names = [name for _, name in shown]
+    assert any(name.startswith("voxserve::abi0::Client::Infer(") for name in names)
+    assert len(names) > 100
+    for word in ("absl::", "google::", "grpc::", "voxserve::client::", "voxserve::v1::"):
+        assert [name for name in names if word in name] == []
+
+
+def test_the_library_has_a_soname_and_links_all_that_it_needs(library: Path) -> None:
+    dynamic = run("readelf", "-W", "--dynamic", library)
+    assert "Library soname: [libvoxserve_client.so.0]" in dynamic
+    assert "RPATH" not in dynamic
+    assert "RUNPATH" not in dynamic
+    assert "undefined symbol" not in run("ldd", "-r", library)
+    version = (ROOT / "client" / "python" / "VERSION").read_text().strip()
+    assert library.resolve().name == f"libvoxserve_client.so.{version}"
+
+
+def includes(text: str) -> Sequence[str]:
+    return re.findall(r'^#include [<"]([^>"]+)[>"]', text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_a_header_stands_alone_and_needs_the_standard_library_only(installed: Path, name: str, tmp_path: Path) -> None:
+    header = installed / "include" / "voxserve" / f"{name}.h"
+    for included in includes(header.read_text()):
+        assert STANDARD.fullmatch(included) or included.removeprefix("voxserve/").removesuffix(".h") in HEADERS
+    (tmp_path / "alone.cc").write_text(f"#include <voxserve/{name}.h>\n#include <voxserve/{name}.h>\n")
+    flags = ("-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{installed}/include")
+    for compiler in ("c++", "clang++-14"):
+        if shutil.which(compiler):
+            run(compiler, *flags, tmp_path / "alone.cc")
+
+
+def test_all_public_headers_are_installed_and_no_others(installed: Path) -> None:
+    assert {file.stem for file in (installed / "include" / "voxserve").iterdir()} == set(HEADERS)
