@@ -41,7 +41,8 @@ std::vector<float> PackWeights(const float* weights, int32_t num_offsets, int32_
 // Convolves. The caller's thread and the pool's threads take the blocks of output rows.
 void FetchOnDemand(const FetchOnDemandParams& params, ThreadPool& pool);
 
-// Returns the widest vector instruction set that both this machine and this build have: "avx512", "avx2", "baseline".
+// Returns the widest vector instruction set that both this machine and this build have: "avx512", "avx2" or "baseline"
+// on x86-64, "neon" on aarch64.
 const char* VectorInstructionSet();
 
 }  // namespace cpu

@@ -33,6 +33,8 @@ const std::vector<const Isa*>& SupportedIsas() {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f")) isas.push_back(&avx512::kIsa);
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) isas.push_back(&avx2::kIsa);
+#elif defined(__aarch64__)
+    isas.push_back(&neon::kIsa);
 #endif
     isas.push_back(&baseline::kIsa);
     return isas;

@@ -39,6 +39,10 @@ extern const Isa kIsa;
 namespace avx512 {
 extern const Isa kIsa;
 }
+#elif defined(__aarch64__)
+namespace neon {
+extern const Isa kIsa;
+}
 #endif
 
 }  // namespace voxserve::kernels::cpu

@@ -1,6 +1,6 @@
 // The inner loops of cpu::FetchOnDemand, which keep tiles of sums in registers.
-// fetch_on_demand_{baseline,avx2,avx512}.cc include this file, each for one vector instruction set and with its own
-// namespace VOXSERVE_ISA. So the file has no include guard. It includes no header with inline functions: the linker
+// fetch_on_demand_{baseline,avx2,avx512,neon}.cc include this file, each for one vector instruction set and with its
+// own namespace VOXSERVE_ISA. So the file has no include guard. It includes no header with inline functions: the linker
 // could merge such a function with a copy that was compiled for another set.
 
 #include "kernels/conv/fetch_on_demand_isa.h"
@@ -16,6 +16,10 @@ constexpr int kTileRows = 12;
 constexpr const char* kName = "avx2";
 constexpr int kVectorFloats = 8;
 constexpr int kTileRows = 6;
+#elif defined(VOXSERVE_NEON)
+constexpr const char* kName = "neon";
+constexpr int kVectorFloats = 4;
+constexpr int kTileRows = 10;  // 20 sums, 8 vectors of weights and some inputs fill the 32 registers
 #else
 constexpr const char* kName = "baseline";
 constexpr int kVectorFloats = 4;
@@ -23,16 +27,26 @@ constexpr int kTileRows = 6;
 #endif
 constexpr int kPanelFloats = 2 * kVectorFloats;
 
+#if defined(VOXSERVE_NEON)
+// GCC stores sums to memory in each step too if their vector's type may alias others, or if the stack is guarded. The
+// arrays of a tile have no index from outside.
+#define TILE_FUNCTION __attribute__((noinline, no_stack_protector))
+using Vector = float32x4_t;
+inline Vector Load(const float* p) { return vld1q_f32(p); }
+inline void Store(float* p, Vector v) { vst1q_f32(p, v); }
+#else
+#define TILE_FUNCTION inline
 typedef float Vector __attribute__((vector_size(kVectorFloats * sizeof(float)), aligned(4), may_alias));
 
 inline Vector Load(const float* p) { return *reinterpret_cast<const Vector*>(p); }
 inline void Store(float* p, Vector v) { *reinterpret_cast<Vector*>(p) = v; }
+#endif
 
 // out[out_rows[r]][0 .. width) += in[in_rows[r]] * panel for kRows pairs; width = kVectors * kVectorFloats.
 template <int kRows, int kVectors>
-inline void AccumulateTile(const float* __restrict in, int64_t in_pitch, int32_t in_channels,
-                           const float* __restrict panel, float* out, int64_t out_pitch, const int32_t* in_rows,
-                           const int32_t* out_rows) {
+TILE_FUNCTION void AccumulateTile(const float* __restrict in, int64_t in_pitch, int32_t in_channels,
+                                  const float* __restrict panel, float* out, int64_t out_pitch, const int32_t* in_rows,
+                                  const int32_t* out_rows) {
   const float* a[kRows];
   Vector sum[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
@@ -40,7 +54,26 @@ inline void AccumulateTile(const float* __restrict in, int64_t in_pitch, int32_t
     const float* c = out + out_rows[r] * out_pitch;
     for (int v = 0; v < kVectors; ++v) sum[r][v] = Load(c + v * kVectorFloats);
   }
-  for (int32_t i = 0; i < in_channels; ++i) {
+  int32_t i = 0;
+#if defined(VOXSERVE_NEON)
+  // Four input channels of a row are one load, and the instruction multiplies a vector by a lane of another. A sum
+  // takes its channels in order, so its bits are those of one channel at a time.
+  const float* weights = panel;
+  for (; i + 4 <= in_channels; i += 4, weights += 4 * kVectors * kVectorFloats) {
+    Vector b[4][kVectors];
+    for (int lane = 0; lane < 4; ++lane) {
+      for (int v = 0; v < kVectors; ++v) b[lane][v] = Load(weights + (lane * kVectors + v) * kVectorFloats);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      const float32x4_t inputs = vld1q_f32(a[r] + i);
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = vfmaq_laneq_f32(sum[r][v], b[0][v], inputs, 0);
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = vfmaq_laneq_f32(sum[r][v], b[1][v], inputs, 1);
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = vfmaq_laneq_f32(sum[r][v], b[2][v], inputs, 2);
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = vfmaq_laneq_f32(sum[r][v], b[3][v], inputs, 3);
+    }
+  }
+#endif
+  for (; i < in_channels; ++i) {
     Vector b[kVectors];
     for (int v = 0; v < kVectors; ++v) b[v] = Load(panel + (i * kVectors + v) * kVectorFloats);
     for (int r = 0; r < kRows; ++r) {
@@ -121,3 +154,5 @@ void Accumulate(const AccumulateArgs& args) {
 extern const Isa kIsa = {kName, kVectorFloats, &Accumulate};
 
 }  // namespace voxserve::kernels::cpu::VOXSERVE_ISA
+
+#undef TILE_FUNCTION

@@ -19,6 +19,8 @@ const QueryTileIsa& QueryTileOf([[maybe_unused]] const Isa& isa) {
 #if defined(__x86_64__)
   if (&isa == &avx512::kIsa) return avx512::kQueryTile;
   if (&isa == &avx2::kIsa) return avx2::kQueryTile;
+#elif defined(__aarch64__)
+  if (&isa == &neon::kIsa) return neon::kQueryTile;
 #endif
   return baseline::kQueryTile;
 }

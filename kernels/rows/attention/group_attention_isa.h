@@ -42,6 +42,10 @@ extern const QueryTileIsa kQueryTile;
 namespace avx512 {
 extern const QueryTileIsa kQueryTile;
 }
+#elif defined(__aarch64__)
+namespace neon {
+extern const QueryTileIsa kQueryTile;
+}
 #endif
 
 }  // namespace voxserve::kernels::cpu

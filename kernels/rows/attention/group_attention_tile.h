@@ -1,7 +1,6 @@
-// The inner loops of cpu::GroupAttention. group_attention_{baseline,avx2,avx512}.cc include this file, each for one
-// vector instruction set and with its own namespace VOXSERVE_ISA. So the file has no include guard. It includes
-// no header with inline functions: the linker could merge such a function with a copy that was compiled for another
-// set.
+// The inner loops of cpu::GroupAttention. group_attention_{baseline,avx2,avx512,neon}.cc include this file, each for
+// one vector instruction set and with its own namespace VOXSERVE_ISA. So the file has no include guard. It includes no
+// header with inline functions: the linker could merge such a function with a copy that was compiled for another set.
 //
 // A lane of a vector is a query. Every lane does the same operations, so a query's bits do not depend on its lane; sums
 // need no horizontal addition, and heads of any number of channels fill the vectors.
@@ -19,6 +18,10 @@ constexpr int kTileRows = 12;  // keys or channels, whose sums are in registers
 constexpr const char* kName = "avx2";
 constexpr int kVectorFloats = 8;
 constexpr int kTileRows = 6;
+#elif defined(VOXSERVE_NEON)
+constexpr const char* kName = "neon";
+constexpr int kVectorFloats = 4;
+constexpr int kTileRows = 12;
 #else
 constexpr const char* kName = "baseline";
 constexpr int kVectorFloats = 4;
@@ -64,6 +67,27 @@ inline Vector Exp2(Vector x) {
   return p * reinterpret_cast<Vector>(exponent);
 }
 
+// sum[r] += factors[r] * x for kRows rows.
+template <int kRows>
+inline void AddProducts(const float* __restrict factors, const Vector (&x)[kVectors], Vector (&sum)[kRows][kVectors]) {
+  int r = 0;
+#if defined(VOXSERVE_NEON)
+  // Four factors are one load, and the instruction multiplies a vector by a lane of another.
+  for (; r + 4 <= kRows; r += 4) {
+    const float32x4_t four = vld1q_f32(factors + r);
+    for (int v = 0; v < kVectors; ++v) {
+      sum[r][v] = vfmaq_laneq_f32(sum[r][v], x[v], four, 0);
+      sum[r + 1][v] = vfmaq_laneq_f32(sum[r + 1][v], x[v], four, 1);
+      sum[r + 2][v] = vfmaq_laneq_f32(sum[r + 2][v], x[v], four, 2);
+      sum[r + 3][v] = vfmaq_laneq_f32(sum[r + 3][v], x[v], four, 3);
+    }
+  }
+#endif
+  for (; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) sum[r][v] += factors[r] * x[v];
+  }
+}
+
 // Writes the scores of a panel of kKeys keys to `scores`, [kKeys, kTileQueries], and raises the queries' largest ones.
 template <int kKeys>
 inline void ScorePanel(const float* __restrict panel, int32_t channels, const float* __restrict queries,
@@ -72,9 +96,7 @@ inline void ScorePanel(const float* __restrict panel, int32_t channels, const fl
   for (int32_t c = 0; c < channels; ++c) {
     Vector q[kVectors];
     for (int v = 0; v < kVectors; ++v) q[v] = Load(queries + c * kTileQueries + v * kVectorFloats);
-    for (int k = 0; k < kKeys; ++k) {
-      for (int v = 0; v < kVectors; ++v) sum[k][v] += panel[c * kKeys + k] * q[v];
-    }
+    AddProducts(panel + c * kKeys, q, sum);
   }
   for (int k = 0; k < kKeys; ++k) {
     for (int v = 0; v < kVectors; ++v) {
@@ -105,10 +127,7 @@ inline void AddValues(int32_t num_keys, const float* __restrict weights, const f
   for (int32_t k = 0; k < num_keys; ++k) {
     Vector w[kVectors];
     for (int v = 0; v < kVectors; ++v) w[v] = Load(weights + k * kTileQueries + v * kVectorFloats);
-    const float* value = values + int64_t{k} * value_channels;
-    for (int c = 0; c < kChannels; ++c) {
-      for (int v = 0; v < kVectors; ++v) sum[c][v] += value[c] * w[v];
-    }
+    AddProducts(values + int64_t{k} * value_channels, w, sum);
   }
   for (int c = 0; c < kChannels; ++c) {
     for (int v = 0; v < kVectors; ++v) {
