@@ -96,7 +96,9 @@ ROOMS.update(
         "client/cpp/view": ["client/cpp/api", "client/cpp/io", "voxserve/v1"],
         "client/cpp/cli": ["client/cpp", "voxserve/v1", "engine/base"],
         "client/cpp/cli/bench": ["client/cpp", "voxserve/v1", "engine/base"],
-        # voxserve-tune runs the engine on scans from files. It is the only folder that includes both server and client.
+        # The engine as a Python module: a front door beside the server, without gRPC.
+        "client/python/native": ["server/codec", "engine", "kernels/core", "voxserve/v1"],
+        # voxserve-tune runs the engine on scans from files. It includes both server and client.
         "deploy/tune": ["server/codec", "engine", "kernels", "client/cpp", "voxserve/v1"],
     }
 )
@@ -183,7 +185,7 @@ FAMILIES = {
     "engine/model/checks": (re.compile(r".+_(checks|parameters)$"), "checks"),
 }
 # This file has the destructors of several classes, which the linker needs in a build without CUDA.
-WITHOUT_HEADER = {"engine/runtime/cuda_missing.cc"}
+WITHOUT_HEADER = {"engine/runtime/cuda_missing.cc", "client/python/native/module.cc"}
 
 
 @pytest.mark.parametrize("suffix", [".cc", ".cu"])

@@ -5,6 +5,8 @@ import voxserve
 client = voxserve.Client("localhost:8500")
 labels = client.segment("minkunet", points)  # points: float32 [N, 4], labels: uint8 [N]
 found = client.detect("centerpoint", points)  # found.boxes: float32 [M, 7], found.scores, found.names
+
+result = voxserve.load("deploy/models/minkunet").infer(points)  # the same in this process, without a server
 """
 
 from importlib import metadata
@@ -12,6 +14,7 @@ from importlib import metadata
 from voxserve import aio
 from voxserve.client import Client
 from voxserve.compacting import Compacted, CompactWarning, compact
+from voxserve.engine import Engine
 from voxserve.errors import (
     AbortedError,
     CancelledError,
@@ -29,6 +32,7 @@ from voxserve.errors import (
 from voxserve.farthest_points import FarthestPoints
 from voxserve.feature_warning import FeatureWarning, UnitWarning
 from voxserve.field_spec import Field
+from voxserve.loaded_model import LoadedModel, load
 from voxserve.point_cloud import PointCloud
 from voxserve.pose import Pose
 from voxserve.readers import read
@@ -69,6 +73,7 @@ __all__ = [
     "Compacted",
     "DeadlineExceededError",
     "Detections",
+    "Engine",
     "FailedPreconditionError",
     "FarthestPoints",
     "FeatureInfo",
@@ -77,6 +82,7 @@ __all__ = [
     "FrameResult",
     "InferenceError",
     "InvalidArgumentError",
+    "LoadedModel",
     "ModelState",
     "ModelVersion",
     "NotFoundError",
@@ -105,6 +111,7 @@ __all__ = [
     "Voxels",
     "aio",
     "compact",
+    "load",
     "read",
     "record",
 ]

@@ -5,6 +5,7 @@ into the request.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -16,11 +17,34 @@ _LENGTH_DELIMITED = 2
 _Parts = list["bytes | memoryview"]
 
 
-def encode_request(head: wire.InferRequest, cloud: PointCloud, max_bytes: int) -> bytes:
-    """Returns the bytes of an InferRequest: `head`, which must have no cloud, with the cloud. Raises
-    ResourceExhaustedError (MESSAGE_TOO_LARGE) above max_bytes.
+@dataclass(frozen=True)
+class CloudRequest:
+    """An InferRequest in three parts. bytes() of it joins them, and so copies the points."""
+
+    head: bytes  # the InferRequest without its cloud
+    cloud: bytes  # the PointCloud without its data
+    data: memoryview  # the data, in the caller's memory
+
+    def __bytes__(self) -> bytes:
+        """Returns the message."""
+        return b"".join(self._parts())
+
+    def __len__(self) -> int:
+        """Returns the bytes of the message."""
+        return _size(self._parts())
+
+    def _parts(self) -> _Parts:
+        points: _Parts = [_tag(wire.PointCloud, "data") + _varint(self.data.nbytes), self.data, self.cloud]
+        return [self.head, _tag(wire.InferRequest, "cloud") + _varint(_size(points)), *points]
+
+
+def encode_request(head: wire.InferRequest, cloud: PointCloud, max_bytes: int) -> CloudRequest:
+    """Returns an InferRequest: `head`, which must have no cloud, with the cloud. Raises ResourceExhaustedError
+    (MESSAGE_TOO_LARGE) above max_bytes.
     """
-    return _join(_with_cloud(head, cloud), cloud.num_points, max_bytes)
+    request = CloudRequest(head.SerializeToString(), _described(cloud), memoryview(cloud.data))
+    _check_size(len(request), cloud.num_points, max_bytes)
+    return request
 
 
 def encode_frame(head: wire.StreamFrame, cloud: PointCloud, max_bytes: int) -> bytes:
@@ -33,6 +57,13 @@ def encode_frame(head: wire.StreamFrame, cloud: PointCloud, max_bytes: int) -> b
 
 def _with_cloud(head: Any, cloud: PointCloud) -> _Parts:
     """Returns the encoded fields of `head`, followed by its encoded field `cloud`, in parts that are to be joined."""
+    data = memoryview(cloud.data)
+    points: _Parts = [_tag(wire.PointCloud, "data") + _varint(data.nbytes), data, _described(cloud)]
+    return [head.SerializeToString(), _tag(type(head), "cloud") + _varint(_size(points)), *points]
+
+
+def _described(cloud: PointCloud) -> bytes:
+    """Returns the encoded cloud without its data."""
     message = wire.PointCloud(
         num_points=cloud.num_points,
         point_step=cloud.point_step,
@@ -54,20 +85,22 @@ def _with_cloud(head: Any, cloud: PointCloud) -> _Parts:
     )
     if cloud.stamp_ns is not None:
         message.stamp.seconds, message.stamp.nanos = divmod(cloud.stamp_ns, 1_000_000_000)
-    data = memoryview(cloud.data)
-    points: _Parts = [_tag(wire.PointCloud, "data") + _varint(data.nbytes), data, message.SerializeToString()]
-    return [head.SerializeToString(), _tag(type(head), "cloud") + _varint(_size(points)), *points]
+    encoded: bytes = message.SerializeToString()
+    return encoded
 
 
 def _join(parts: _Parts, num_points: int, max_bytes: int) -> bytes:
-    length = _size(parts)
+    _check_size(_size(parts), num_points, max_bytes)
+    return b"".join(parts)
+
+
+def _check_size(length: int, num_points: int, max_bytes: int) -> None:
     if length > max_bytes:
         raise errors.make(
             grpc.StatusCode.RESOURCE_EXHAUSTED,
             f"the request has {length} bytes ({num_points} points), more than max_message_bytes ({max_bytes})",
             "MESSAGE_TOO_LARGE",
         )
-    return b"".join(parts)
 
 
 def _size(parts: _Parts) -> int:

@@ -19,7 +19,7 @@ import grpc
 
 from voxserve import answers, errors, input_file, wire
 from voxserve.answers import Asked
-from voxserve.encoding import encode_request
+from voxserve.encoding import CloudRequest, encode_request
 from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import Fields, PointsLike, as_cloud
 from voxserve.results import ModelVersion, TunedPlan, TuneProgress
@@ -169,7 +169,7 @@ class Call(Generic[Result]):
     """A call that can be sent: its method, the request's bytes, and the function that converts the answer."""
 
     method: str  # "/package.Service/Method"
-    request: bytes
+    request: bytes | CloudRequest
     response: Any  # the answer's message class
     convert: Callable[[Any], Result]  # converts a message of that class
     is_streamed: bool = False  # whether the answer is a stream of such messages
@@ -249,7 +249,7 @@ class ClientBase(Generic[Channel]):
         begin = channel.unary_stream if call.is_streamed else channel.unary_unary
         method = begin(call.method, request_serializer=None, response_deserializer=None)
         try:
-            yield method(call.request, timeout=limit, metadata=self._options.metadata())
+            yield method(bytes(call.request), timeout=limit, metadata=self._options.metadata())
         except grpc.RpcError as error:
             raise errors.from_rpc(error, self._options.address_of(call.method), limit) from None
 
