@@ -9,6 +9,7 @@ A client serves one event loop at a time: a later loop, such as that of a second
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Callable
 from types import TracebackType
@@ -17,11 +18,11 @@ from typing import Any, ClassVar, Concatenate
 import grpc
 import grpc.aio
 
-from voxserve import client, protocol
+from voxserve import client, errors, protocol
 from voxserve.aio_stream import Stream
 from voxserve.awaited import Parameters, awaited
-from voxserve.protocol import Call, ClientBase, Result
-from voxserve.results import TunedPlan
+from voxserve.protocol import AnswerKind, Call, ClientBase, KnownClasses, Result
+from voxserve.results import Answer, ClassInfo, FrameResult, TunedPlan
 from voxserve.stream_state import StreamConfig
 
 
@@ -74,6 +75,22 @@ class Client(ClientBase[grpc.aio.Channel]):
         with self._begun(call, timeout) as response:
             return call.read(await response)
 
+    async def _run_named(self, call: Call[AnswerKind], timeout: float | None) -> AnswerKind:
+        answer = await self._run(call, timeout)
+        await self._learn_classes([answer])
+        return self._classes.named(answer)
+
+    async def _learn_classes(self, answers: list[Answer]) -> None:
+        for key in self._classes.missing(answers):
+            classes: tuple[ClassInfo, ...] = ()
+            with contextlib.suppress(errors.InferenceError):
+                classes = (await self._run(protocol.get_model(*key), KnownClasses.TIMEOUT)).classes
+            self._classes.add(key, classes)
+
+    async def _with_classes(self, result: FrameResult) -> FrameResult:
+        await self._learn_classes(protocol.answers_of(result))
+        return self._classes.named_frame(result)
+
     async def _run_search(self, call: Call[TunedPlan | None], timeout: float) -> TunedPlan:
         plan = None
         with self._begun(call, timeout) as updates:
@@ -105,4 +122,4 @@ class Client(ClientBase[grpc.aio.Channel]):
         self._loop = loop
 
     def _open(self, config: StreamConfig, timeout: float | None) -> Stream:
-        return Stream(self._next_channel(), config, self._options, timeout)
+        return Stream(self._next_channel(), config, self._options, timeout, self._with_classes)

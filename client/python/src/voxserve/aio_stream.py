@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Any
 
@@ -33,8 +33,17 @@ class Stream(StreamBase):
     one reads. Cancelling a task that waits in send() or for a result (asyncio.wait_for) does not change the stream.
     """
 
-    def __init__(self, channel: Any, config: StreamConfig, options: Options, timeout: float | None) -> None:
+    def __init__(
+        self,
+        channel: Any,
+        config: StreamConfig,
+        options: Options,
+        timeout: float | None,
+        finish: Callable[[FrameResult], Awaitable[FrameResult]],
+    ) -> None:
+        """Called by aio.Client.stream. finish: returns a result with its model's classes."""
         super().__init__(channel, config, options, timeout)
+        self._finish = finish
         self._changed = asyncio.Event()  # replaced by a new one after each change
         self._writer: asyncio.Task[None]
         self._open()
@@ -49,7 +58,7 @@ class Stream(StreamBase):
         result = await self._when(lambda: self._state.can_pop, self._state.pop)
         if result is None:
             raise StopAsyncIteration
-        return result
+        return await self._finish(result)
 
     async def __aenter__(self) -> Stream:
         return self

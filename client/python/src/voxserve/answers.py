@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -31,6 +31,7 @@ from voxserve.results import (
     TuneProgress,
     VoxelOverflow,
 )
+from voxserve.source import Source
 from voxserve.tensors import UNNAMED, Tensor, Wanted, read_info, read_tensor
 
 
@@ -43,6 +44,7 @@ class Asked:
     wants_scores: bool = False
     sample: FarthestPoints | None = None
     tensors: Wanted = UNNAMED
+    source: Source = field(default_factory=Source)  # the request's points, for pictures of the answer
 
 
 def read_segmentation(response: wire.InferResponse, asked: Asked) -> Segmentation:
@@ -161,6 +163,7 @@ def _read_common(response: wire.InferResponse, asked: Asked) -> dict[str, Any]:
         "round_trip": time.perf_counter() - asked.start,
         "sampled_points": None if asked.sample is None else sampled,
         "tensors": _read_tensors(response, asked),
+        "source": asked.source,
     }
 
 

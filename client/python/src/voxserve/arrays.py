@@ -13,6 +13,8 @@ import numpy.typing as npt
 # A scan has more points than a point has values. An unnamed array with more columns than this, and fewer rows than
 # columns, is one whose rows and columns are exchanged.
 _MAX_COLUMNS_OF_FEW_ROWS = 8
+# DLPack's devices whose memory the host can read: kDLCPU, kDLCUDAHost, kDLROCMHost, kDLCUDAManaged.
+_HOST_DEVICES = (1, 3, 11, 13)
 
 
 def array_of(values: Any) -> Any:
@@ -26,15 +28,18 @@ def plain_array(values: Any) -> npt.NDArray[Any]:
     """Returns an array of any shape, without a copy where none is needed.
 
     - Tensors are taken off their graph and device; bfloat16 becomes float32.
+    - Arrays of other libraries that have DLPack and no __array__ are read where they are, in the host's memory.
     - Masked values become NaN, so that the server leaves their points out and the labels stay in place. Integers with
       masked values become float64.
     - int64, uint64, longdouble and Python objects become float64, which holds every value that float32, the networks'
       type, tells apart. Objects that are no numbers stay as they are.
 
-    ValueError for masked values in a structured array's fields of integers.
+    ValueError for masked values in a structured array's fields of integers, and for an array in a device's memory.
     """
     if _is_tensor(values):
         values = _of_tensor(values)
+    elif not hasattr(values, "__array__") and hasattr(values, "__dlpack__"):
+        values = _of_dlpack(values)
     if isinstance(values, np.ma.MaskedArray):
         values = _unmasked(values)
     array = np.asarray(values)
@@ -97,6 +102,15 @@ def _of_tensor(tensor: Any) -> Any:
         return tensor.numpy()
     except TypeError:  # NumPy has no such type
         return tensor.float().numpy()
+
+
+def _of_dlpack(values: Any) -> npt.NDArray[Any]:
+    if int(values.__dlpack_device__()[0]) not in _HOST_DEVICES:
+        raise ValueError(
+            f"the points, a {type(values).__name__}, are in a device's memory; copy them to the host first"
+        )
+    array: npt.NDArray[Any] = np.from_dlpack(values)
+    return array
 
 
 def _unmasked(array: np.ma.MaskedArray[Any, Any]) -> npt.NDArray[Any]:

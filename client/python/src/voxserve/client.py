@@ -9,6 +9,7 @@ Thread-safe: one client serves a whole process. It connects at the first call.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -16,11 +17,23 @@ from typing import Any, ClassVar
 
 import grpc
 
-from voxserve import answers, protocol
+from voxserve import answers, errors, protocol
 from voxserve.farthest_points import FarthestPoints
-from voxserve.point_cloud import Fields, PointsLike
-from voxserve.protocol import Call, ClientBase, Result
-from voxserve.results import Detections, Labels, ModelVersion, Segmentation, Tensors, TunedPlan, TuneProgress
+from voxserve.inputs import PointsLike
+from voxserve.point_cloud import Fields
+from voxserve.protocol import AnswerKind, Call, ClientBase, KnownClasses, Result
+from voxserve.results import (
+    Answer,
+    ClassInfo,
+    Detections,
+    FrameResult,
+    Labels,
+    ModelVersion,
+    Segmentation,
+    Tensors,
+    TunedPlan,
+    TuneProgress,
+)
 from voxserve.stream import Stream
 from voxserve.stream_state import Policy, StreamConfig, Sweeps
 from voxserve.tensors import TensorType, Wanted
@@ -53,8 +66,8 @@ class Client(ClientBase[grpc.Channel]):
 
     _grpc: ClassVar[Any] = grpc
 
-    # voxserve.aio.Client takes these methods from here (awaited.py). So each of them ends with _run, _run_search or
-    # _open, which that class has too: the first two as coroutines.
+    # voxserve.aio.Client takes these methods from here (awaited.py). So each of them ends with _run, _run_named,
+    # _run_search or _open, which that class has too: all but the last as coroutines.
 
     def segment(
         self,
@@ -104,9 +117,10 @@ class Client(ClientBase[grpc.Channel]):
         UNSUPPORTED_OUTPUT, if the model has no labels.
 
         points: an [N, C] array or tensor whose first columns are x, y, z and intensity, a structured array, a mapping
-            of names to columns, a table whose columns have names (pandas, polars, pyarrow), Voxels, a PointCloud
-            (voxserve.read makes one from a file), or a ROS PointCloud2. Points with masked or missing values count as
-            those with NaN. A field counts as the model's if its name differs only in upper and lower case.
+            of names to columns, a table whose columns have names (pandas, polars, pyarrow), an array with DLPack, a
+            cloud of Open3D, Voxels, a PointCloud (voxserve.read makes one from a file), or a ROS PointCloud2. Points
+            with masked or missing values count as those with NaN. A field counts as the model's if its name differs
+            only in upper and lower case.
         fields: the names of an array's columns if they are others (["x", "y", "z", "-", "ring"]; "-" skips a column),
             new names of fields ({"intensity": "reflectivity"}), or a field spec (voxserve.field_spec).
         scales: factors by field name, for fields that are not in metres or 0..1: {"intensity": 1 / 255}.
@@ -133,7 +147,7 @@ class Client(ClientBase[grpc.Channel]):
             tensors=Wanted(outputs, tensor_type),
             request_id=request_id,
         )
-        return self._run(call, timeout)
+        return self._run_named(call, timeout)
 
     def detect(
         self,
@@ -166,7 +180,7 @@ class Client(ClientBase[grpc.Channel]):
             tensors=Wanted(outputs, tensor_type),
             request_id=request_id,
         )
-        return self._run(call, timeout)
+        return self._run_named(call, timeout)
 
     def tensors(
         self,
@@ -205,7 +219,7 @@ class Client(ClientBase[grpc.Channel]):
             tensors=Wanted(outputs, tensor_type),
             request_id=request_id,
         )
-        return self._run(call, timeout)
+        return self._run_named(call, timeout)
 
     def stream(
         self,
@@ -268,11 +282,11 @@ class Client(ClientBase[grpc.Channel]):
         """
         return self._run(protocol.list_models(), timeout)
 
-    def model(self, name: str, version: int = 0, *, timeout: float | None = None) -> ModelVersion:
+    def model(self, model: str, version: int = 0, *, timeout: float | None = None) -> ModelVersion:
         """Returns one version of a model; version 0 is the newest that is ready. NotFoundError if the server does not
         have it.
         """
-        return self._run(protocol.get_model(name, version), timeout)
+        return self._run(protocol.get_model(model, version), timeout)
 
     def load_model(self, model: str, version: int = 0, *, timeout: float = 300.0) -> tuple[int, ...]:
         """Loads a version of a model from the server's repository, or reloads it if its files have changed. Version 0
@@ -336,6 +350,27 @@ class Client(ClientBase[grpc.Channel]):
         with self._begun(call, timeout) as response:
             return call.read(response)
 
+    def _run_named(self, call: Call[AnswerKind], timeout: float | None) -> AnswerKind:
+        """Runs a call, and adds the model's classes to its answer."""
+        answer = self._run(call, timeout)
+        self._learn_classes([answer])
+        return self._classes.named(answer)
+
+    def _learn_classes(self, answers: list[Answer]) -> None:
+        """Asks the server for the classes of the models that it has not told yet. A server that does not tell them
+        leaves the answers without.
+        """
+        for key in self._classes.missing(answers):
+            classes: tuple[ClassInfo, ...] = ()
+            with contextlib.suppress(errors.InferenceError):
+                classes = self._run(protocol.get_model(*key), KnownClasses.TIMEOUT).classes
+            self._classes.add(key, classes)
+
+    def _with_classes(self, result: FrameResult) -> FrameResult:
+        """Returns a stream's result with the model's classes in its answers."""
+        self._learn_classes(protocol.answers_of(result))
+        return self._classes.named_frame(result)
+
     def _run_search(self, call: Call[TunedPlan | None], timeout: float) -> TunedPlan:
         plan = None
         with self._begun(call, timeout) as updates:
@@ -347,4 +382,4 @@ class Client(ClientBase[grpc.Channel]):
         return protocol.found(plan)
 
     def _open(self, config: StreamConfig, timeout: float | None) -> Stream:
-        return Stream(self._next_channel(), config, self._options, timeout)
+        return Stream(self._next_channel(), config, self._options, timeout, self._with_classes)

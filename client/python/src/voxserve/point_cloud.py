@@ -10,14 +10,19 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from voxserve import arrays, field_spec, intensity
+from voxserve import arrays, field_spec, intensity, open3d_cloud
 from voxserve.field_spec import Field, FieldSpec, Rename
+from voxserve.inputs import Column, PointsLike
 from voxserve.row_layout import row_step_of
+from voxserve.show import texts
+
+if TYPE_CHECKING:
+    from voxserve.show.picture import Picture
 
 DEFAULT_COLUMNS = ("x", "y", "z", "intensity")
 _TYPE_OF_CODE = {code: name for name, code in field_spec.NUMPY_CODES.items()}
@@ -25,10 +30,8 @@ _TYPE_OF_CODE = {code: name for name, code in field_spec.NUMPY_CODES.items()}
 # a byte that is 0 or 1). The server's own 9 is float16.
 _TYPE_OF_DATATYPE = {number: name for name, number in field_spec.WIRE_TYPES.items() if number <= 8} | {11: "u8"}
 
-# PointsLike is the type of a cloud that Client.infer accepts (as_cloud lists what it may be). Fields describes it: a
-# field spec, as text or parsed; new names of its fields ({"intensity": "reflectivity"}); or the names of an array's
-# columns.
-PointsLike = Any
+# Describes the fields of a cloud: a field spec, as text or parsed; new names of its fields ({"intensity":
+# "reflectivity"}); or the names of an array's columns.
 Fields = str | FieldSpec | Mapping[str, str] | Sequence[str] | None
 
 
@@ -86,7 +89,7 @@ class PointCloud:
         return cloud if spec is None else cloud.renamed(spec.renames)
 
     @staticmethod
-    def from_columns(columns: Mapping[str, npt.ArrayLike]) -> PointCloud:
+    def from_columns(columns: Mapping[str, Column]) -> PointCloud:
         """Returns the cloud of N points whose fields are the columns, an array [N] each: {"x": ..., "y": ..., "z": ...,
         "intensity": ...}. It copies the values. Values of 64-bit integers become float64, and masked or missing values
         become NaN, so that their points are left out. The cloud has no values of a column of texts or dates; the server
@@ -226,30 +229,56 @@ class PointCloud:
             return raw.reshape(-1).astype(np.float32)
         return (raw.reshape(-1).astype(np.float64) * field.scale + field.shift).astype(np.float32)
 
+    def picture(self, size: int = 400) -> Picture:
+        """Returns a picture of the cloud from above, coloured by height; notebooks show it. size: the pixels of its
+        longer side. ValueError if the cloud lacks x, y or z.
+        """
+        from voxserve.show import drawing
+
+        return drawing.picture_of_cloud(self, size)
+
+    def to_pandas(self) -> Any:
+        """Returns a pandas.DataFrame with a column per field: float32, values as the network gets them. ImportError
+        without pandas.
+        """
+        from voxserve.show import tables
+
+        return tables.of_cloud(self)
+
+    def _repr_png_(self) -> bytes | None:
+        has_positions = all(self.field(name) is not None for name in ("x", "y", "z"))
+        return self.picture().png() if self.num_points and has_positions else None
+
+    def __repr__(self) -> str:
+        return texts.of_cloud(self)
+
     def _names(self) -> str:
         return ", ".join(f.name for f in self.fields) or "none"
 
 
 def as_cloud(points: PointsLike, fields: Fields = None) -> PointCloud:
     """Returns the cloud of what a caller passes as points: a PointCloud, an array, a tensor, a mapping of names to
-    columns, a table with named columns (pandas, polars, pyarrow), Voxels, or a PointCloud2 message. fields: as in
-    PointCloud.from_array. ValueError if it is none of them.
+    columns, a table with named columns (pandas, polars, pyarrow), a cloud of Open3D, Voxels, or a PointCloud2 message.
+    fields: as in PointCloud.from_array. ValueError if it is none of them.
     """
+    given: Any = points
     # voxserve.Voxels has the method cloud(). The class is tested, since a table may have a column named "cloud".
-    if callable(getattr(type(points), "cloud", None)):
-        points = points.cloud()
-    if isinstance(points, PointCloud):
-        return _with_spec(points, fields)
-    if isinstance(points, Mapping):
-        return _with_spec(PointCloud.from_columns(points), fields)
-    if all(hasattr(points, name) for name in ("fields", "point_step", "row_step", "data")):
-        return _with_spec(_of_message(points), fields).with_shares(_spec_of(fields))
-    if isinstance(points, (str, os.PathLike)):
-        raise ValueError(f"points are the path {os.fspath(points)}; voxserve.read(path) reads a scan")
-    columns = arrays.named_columns(points)
+    if callable(getattr(type(given), "cloud", None)):
+        given = given.cloud()
+    if isinstance(given, PointCloud):
+        return _with_spec(given, fields)
+    if isinstance(given, Mapping):
+        return _with_spec(PointCloud.from_columns(given), fields)
+    if all(hasattr(given, name) for name in ("fields", "point_step", "row_step", "data")):
+        return _with_spec(_of_message(given), fields).with_shares(_spec_of(fields))
+    if isinstance(given, (str, os.PathLike)):
+        raise ValueError(f"points are the path {os.fspath(given)}; voxserve.read(path) reads a scan")
+    columns = arrays.named_columns(given)
+    if columns is None and not isinstance(given, np.ndarray):
+        columns = open3d_cloud.columns_of(given)
     if columns is not None:
         return _with_spec(PointCloud.from_columns(columns), fields)
-    return PointCloud.from_array(points, fields)
+    return PointCloud.from_array(given, fields)
 
 
 def _of_message(message: Any) -> PointCloud:

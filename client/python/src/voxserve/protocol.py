@@ -10,9 +10,9 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 import grpc
@@ -21,12 +21,15 @@ from voxserve import answers, errors, input_file, wire
 from voxserve.answers import Asked
 from voxserve.encoding import CloudRequest, encode_request
 from voxserve.farthest_points import FarthestPoints
-from voxserve.point_cloud import Fields, PointsLike, as_cloud
-from voxserve.results import ModelVersion, TunedPlan, TuneProgress
+from voxserve.inputs import PointsLike
+from voxserve.point_cloud import Fields, as_cloud
+from voxserve.results import Answer, ClassInfo, FrameResult, ModelVersion, TunedPlan, TuneProgress
 from voxserve.service_config import MAX_ATTEMPTS, names_servers, service_config
+from voxserve.source import Source
 from voxserve.tensors import UNNAMED, Wanted
 
 Result = TypeVar("Result")
+AnswerKind = TypeVar("AnswerKind", bound=Answer)
 Channel = TypeVar("Channel")
 _ADMIN_SERVICE = "/voxserve.v1.AdminService/"
 _ADMIN_CHANNEL = -1  # the key of AdminService's channel in ClientBase._channels
@@ -225,6 +228,10 @@ class ClientBase(Generic[Channel]):
         self._channels: dict[int, Channel] = {}
         self._turns = itertools.count()
         self._lock = threading.Lock()
+        self._classes = KnownClasses()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__module__}.Client of {self._options.address}>"
 
     def __getstate__(self) -> Options:
         """Returns what a pickled client consists of: its options, the token among them, and no connection. It cannot
@@ -353,7 +360,7 @@ def infer(
         tensor_type=tensors.number,
     )
     request = encode_request(head, cloud, options.max_message_bytes)
-    asked = Asked(cloud.num_points, start, scores, sample, tensors)
+    asked = Asked(cloud.num_points, start, scores, sample, tensors, Source(points, fields, scales))
     return Call(
         "/voxserve.v1.InferenceService/Infer", request, wire.InferResponse, lambda response: read(response, asked)
     )
@@ -430,6 +437,48 @@ def tune_plan(
     request = wire.TunePlanRequest(model=model, version=version, num_scans=num_scans, max_wait_seconds=max_wait)
     method = "/voxserve.v1.AdminService/TunePlan"
     return Call(method, request.SerializeToString(), wire.TunePlanUpdate, read, is_streamed=True)
+
+
+class KnownClasses:
+    """The classes of the models that have answered a client, which asks the server again after 30 s: a version's files
+    may be replaced. Thread-safe.
+    """
+
+    SECONDS = 30.0
+    TIMEOUT = 2.0  # seconds for the server to tell them; the answer itself is there already
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], tuple[float, tuple[ClassInfo, ...]]] = {}
+
+    def missing(self, answers: Iterable[Answer]) -> list[tuple[str, int]]:
+        """Returns the models and versions that the server has to be asked about."""
+        long_ago, keys = time.monotonic() - self.SECONDS, {(answer.model, answer.version) for answer in answers}
+        return [key for key in keys if key not in self._known or self._known[key][0] < long_ago]
+
+    def add(self, key: tuple[str, int], classes: tuple[ClassInfo, ...]) -> None:
+        """Keeps the classes of a model's version; () if the server does not tell them."""
+        self._known[key] = time.monotonic(), classes
+
+    def named(self, answer: AnswerKind) -> AnswerKind:
+        """Returns the answer with its model's classes."""
+        _, classes = self._known.get((answer.model, answer.version), (0.0, ()))
+        return replace(answer, classes=classes)
+
+    def named_frame(self, result: FrameResult) -> FrameResult:
+        """Returns a stream's result, whose answers have their model's classes."""
+        labels, boxes = result.segmentation, result.detections
+        return replace(
+            result,
+            segmentation=None if labels is None else self.named(labels),
+            detections=None if boxes is None else self.named(boxes),
+        )
+
+
+def answers_of(result: Answer | FrameResult | None) -> list[Answer]:
+    """Returns the answers that have classes: those of a call or of a frame, with labels or boxes."""
+    if isinstance(result, FrameResult):
+        return [answer for answer in (result.segmentation, result.detections) if answer is not None]
+    return [] if result is None else [result]
 
 
 def found(plan: TunedPlan | None) -> TunedPlan:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from voxserve.errors import InferenceError
 from voxserve.feature_warning import FeatureWarning
+from voxserve.inputs import PointsLike
+from voxserve.show import texts
+from voxserve.source import Source
 from voxserve.tensors import Tensor, TensorInfo
+
+if TYPE_CHECKING:
+    from voxserve.show.picture import Picture
 
 Labels = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 
@@ -40,9 +47,21 @@ class Stage:
     seconds: float
 
 
+@dataclass(frozen=True)
+class ClassInfo:
+    """A class of a model."""
+
+    id: int
+    name: str
+    color: tuple[int, int, int]  # red, green, blue
+
+
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The fields that Segmentation, Detections and Tensors have in common."""
+    """The fields and methods that Segmentation, Detections and Tensors have in common.
+
+    Pictures and tables show the request's points while the caller still has them; otherwise pass them again.
+    """
 
     counts: PointCounts
     stages: tuple[Stage, ...]  # in the order in which they ran
@@ -55,6 +74,31 @@ class Answer:
     sampled_points: npt.NDArray[np.uint32] | None = None
     tensors: Mapping[str, Tensor] = field(default_factory=dict)  # the requested tensors, by name
     warnings: tuple[FeatureWarning, ...] = ()  # features whose values are not those that the model was trained on
+    # The model's classes; empty if the model has none, or if the server did not tell them.
+    classes: tuple[ClassInfo, ...] = ()
+    source: Source = field(
+        default_factory=Source, repr=False, compare=False
+    )  # a weak reference to the request's points
+
+    @property
+    def class_names(self) -> dict[int, str]:
+        """The names of the model's classes by their ids."""
+        return {info.id: info.name for info in self.classes}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the answer to a file, in the format of its extension, which is that of the commands' --save. An older
+        file is replaced when the new one is complete.
+
+        - labels: .npy (uint8 or uint16 [N]), .label (SemanticKITTI)
+        - boxes: .json, .csv, .npy (structured)
+        - tensors: .npz
+        - a picture from above of labels or boxes: .png
+
+        ValueError for another extension, OSError if the file cannot be written.
+        """
+        from voxserve.show import saving
+
+        saving.save(self, path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +106,9 @@ class Tensors(Answer):
     """The answer of Client.tensors: Answer.tensors has the values. In a stream: the answer of a model that has neither
     labels nor boxes.
     """
+
+    def __repr__(self) -> str:
+        return texts.of_answer(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +120,53 @@ class Segmentation(Answer):
     scores: npt.NDArray[np.float32] | None
     ignore_label: int  # the label of points that have no class (PointCounts says why)
     num_classes: int
+
+    def count_by_class(self) -> dict[str, int]:
+        """Returns the numbers of points by the name of their class, most points first. Points without a class are left
+        out. A class without a name is called "class N".
+        """
+        names = self.class_names
+        ids, numbers = np.unique(self.labels, return_counts=True)
+        order = sorted(zip(numbers.tolist(), ids.tolist(), strict=True), key=lambda pair: (-pair[0], pair[1]))
+        counts: dict[str, int] = {}
+        for number, label in order:
+            if label != self.ignore_label:  # two classes may have one name
+                name = names.get(label, f"class {label}")
+                counts[name] = counts.get(name, 0) + number
+        return counts
+
+    def picture(self, points: PointsLike | None = None, size: int = 400) -> Picture:
+        """Returns a picture from above, which notebooks show. points: the request's points, if the caller has not kept
+        them. size: the pixels of its longer side. ValueError without points, or if their number is another.
+        """
+        from voxserve.show import drawing
+
+        return drawing.picture_of(self, points, size)
+
+    def plot(self, points: PointsLike | None = None, ax: Any = None) -> Any:
+        """Draws the picture with axes and a legend, and returns matplotlib's Axes. points: as in picture(). ax: the
+        Axes to draw into; None: those of a new figure. ImportError without matplotlib.
+        """
+        from voxserve.show import drawing
+
+        return drawing.plot(self, points, ax)
+
+    def to_pandas(self, points: PointsLike | None = None) -> Any:
+        """Returns a pandas.DataFrame with a row per point: the columns of the points (values as the network gets
+        them), label, and class_name (categorical; none for points without a class). points: as in picture().
+        ImportError without pandas.
+        """
+        from voxserve.show import tables
+
+        return tables.of_segmentation(self, points)
+
+    def _repr_html_(self) -> str:
+        from voxserve.show import drawing
+
+        return drawing.html_of(self)
+
+    def __repr__(self) -> str:
+        return texts.of_segmentation(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +188,46 @@ class Detections(Answer):
 
     def __len__(self) -> int:
         return len(self.boxes)
+
+    def count_by_class(self) -> dict[str, int]:
+        """Returns the numbers of boxes by the name of their class, most boxes first. A class without a name is called
+        "class N".
+        """
+        names = [name or f"class {class_id}" for name, class_id in zip(self.names, self.class_ids, strict=True)]
+        counts = {name: names.count(name) for name in dict.fromkeys(names)}
+        return dict(sorted(counts.items(), key=lambda pair: -pair[1]))
+
+    def picture(self, points: PointsLike | None = None, size: int = 400) -> Picture:
+        """Returns a picture from above, which notebooks show. points: the request's points, if the caller has not kept
+        them. size: the pixels of its longer side. ValueError without points, or if their number is another.
+        """
+        from voxserve.show import drawing
+
+        return drawing.picture_of(self, points, size)
+
+    def plot(self, points: PointsLike | None = None, ax: Any = None) -> Any:
+        """Draws the picture with axes and a legend, and returns matplotlib's Axes. points: as in picture(). ax: the
+        Axes to draw into; None: those of a new figure. ImportError without matplotlib.
+        """
+        from voxserve.show import drawing
+
+        return drawing.plot(self, points, ax)
+
+    def to_pandas(self) -> Any:
+        """Returns a pandas.DataFrame with a row per box: class_id, class_name and the numbers of structured().
+        ImportError without pandas.
+        """
+        from voxserve.show import tables
+
+        return tables.of_detections(self)
+
+    def _repr_html_(self) -> str:
+        from voxserve.show import drawing
+
+        return drawing.html_of(self)
+
+    def __repr__(self) -> str:
+        return texts.of_detections(self)
 
     def structured(self) -> npt.NDArray[np.void]:
         """Returns the boxes as a structured array [N] of BOX_DTYPE: class_id, score, x, y, z, length, width, height,
@@ -135,15 +269,6 @@ class ModelState(Enum):
     LOADING = 1
     READY = 2
     FAILED = 3
-
-
-@dataclass(frozen=True)
-class ClassInfo:
-    """A class of a model."""
-
-    id: int
-    name: str
-    color: tuple[int, int, int]  # red, green, blue
 
 
 @dataclass(frozen=True)
@@ -206,6 +331,14 @@ class ModelVersion:
     voxel_overflow: VoxelOverflow = VoxelOverflow.UNKNOWN  # what happens to a request with more voxels
     max_message_bytes: int | None = None  # of a request, and of an answer; None: not known
     reach: Reach | None = None  # of a READY version; None: not known
+
+    @property
+    def class_names(self) -> dict[int, str]:
+        """The names of the model's classes by their ids."""
+        return {info.id: info.name for info in self.classes}
+
+    def __repr__(self) -> str:
+        return texts.of_model(self)
 
 
 @dataclass(frozen=True)

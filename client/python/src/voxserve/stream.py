@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 
 from voxserve import errors
-from voxserve.point_cloud import PointsLike
+from voxserve.inputs import PointsLike
 from voxserve.pose import PoseLike
 from voxserve.protocol import Options, Result
 from voxserve.results import FrameResult
@@ -80,8 +80,17 @@ class Stream(StreamBase):
     Leaving the stream's `with` block cancels the stream if it has not ended.
     """
 
-    def __init__(self, channel: Any, config: StreamConfig, options: Options, timeout: float | None) -> None:
+    def __init__(
+        self,
+        channel: Any,
+        config: StreamConfig,
+        options: Options,
+        timeout: float | None,
+        finish: Callable[[FrameResult], FrameResult],
+    ) -> None:
+        """Called by Client.stream. finish: returns a result with its model's classes."""
         super().__init__(channel, config, options, timeout)
+        self._finish = finish
         self._changed = threading.Condition()  # guards _state and announces its changes
         self._call = self._open()
         self._reader = threading.Thread(target=self._read, name="voxserve-stream", daemon=True)
@@ -126,7 +135,7 @@ class Stream(StreamBase):
         result = self._when(lambda: self._state.can_pop, self._state.pop)
         if result is None:
             raise StopIteration
-        return result
+        return self._finish(result)
 
     def __enter__(self) -> Stream:
         return self

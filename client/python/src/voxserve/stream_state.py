@@ -16,7 +16,7 @@ import operator
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import grpc
@@ -25,11 +25,13 @@ from google.protobuf import duration_pb2
 from voxserve import answers, errors, protocol, wire
 from voxserve.encoding import encode_frame
 from voxserve.farthest_points import FarthestPoints
-from voxserve.point_cloud import Fields, PointsLike, as_cloud
+from voxserve.inputs import PointsLike
+from voxserve.point_cloud import Fields, as_cloud
 from voxserve.pose import PoseLike, as_pose
 from voxserve.protocol import Options
 from voxserve.reopening import MAX_BREAKS, Reopening, may_have_ended_its_server
 from voxserve.results import FrameResult
+from voxserve.source import Source
 from voxserve.tensors import UNNAMED, Wanted
 
 METHOD = "/voxserve.v1.InferenceService/InferStream"
@@ -127,6 +129,7 @@ class Frame:
     request: bytes  # b"" after it has been sent, unless the stream may be opened again
     resets_sweeps: bool
     start: float  # time.perf_counter() when send() was called
+    source: Source = field(default_factory=Source)  # the frame's points, for pictures of the answer
     num_breaks: int = 0  # connections that broke while the frame was under way
 
 
@@ -183,7 +186,8 @@ class StreamState:
             qw, qx, qy, qz = pose.rotation
             head.pose.CopyFrom(wire.Pose(x=x, y=y, z=z, qw=qw, qx=qx, qy=qy, qz=qz))
         request = encode_frame(head, cloud, self._options.max_message_bytes)
-        return Frame(frame_id, cloud.num_points, request, reset_sweeps, start)
+        source = Source(points, self.config.fields, self.config.scales)
+        return Frame(frame_id, cloud.num_points, request, reset_sweeps, start, source)
 
     @property
     def can_add(self) -> bool:
@@ -278,7 +282,9 @@ class StreamState:
                 if not answer.HasField("response"):
                     raise answers.malformed(f"neither status nor response of frame {frame.frame_id}")
                 config = self.config
-                asked = answers.Asked(frame.num_points, frame.start, config.scores, config.sample, config.tensors)
+                asked = answers.Asked(
+                    frame.num_points, frame.start, config.scores, config.sample, config.tensors, frame.source
+                )
                 segmentation, detections, tensors = answers.read_outputs(answer.response, asked)
             except errors.InferenceError as malformed:
                 error = malformed

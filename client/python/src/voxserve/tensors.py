@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voxserve import wire
+from voxserve.show import texts
 
 TensorType = Literal["float32", "float16"]
 _TYPES = {"float32": wire.ELEMENT_TYPE_UNSPECIFIED, "float16": wire.ELEMENT_TYPE_FLOAT16}
@@ -50,6 +51,17 @@ class Tensor:
     # index of a voxel at the network's input.
     coordinates: npt.NDArray[np.int32] | None = None
     unit: tuple[float, ...] = ()  # for SITES: the voxels from one site to the next on each axis (the tensor stride)
+
+    def to_pandas(self) -> Any:
+        """Returns a pandas.DataFrame with a row per row: the columns 0, 1, ..., and for SITES before them those of the
+        coordinates, axis_0, axis_1, ... ValueError for CELLS; ImportError without pandas.
+        """
+        from voxserve.show import tables
+
+        return tables.of_tensor(self)
+
+    def __repr__(self) -> str:
+        return texts.of_tensor(self)
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from voxserve.arrays import array_of
 from voxserve.point_cloud import PointCloud
+from voxserve.show import texts
 
 AXES = ("x", "y", "z", "t")
 # The bits of all coordinates in the server's key of a voxel. The axes share them equally, at most 32 bits each.
@@ -36,6 +38,10 @@ class Voxels:
     coordinates: npt.ArrayLike
     features: npt.ArrayLike
 
+    def __repr__(self) -> str:
+        coordinates, features = texts.shape_of(array_of(self.coordinates)), texts.shape_of(array_of(self.features))
+        return f"<Voxels of coordinates {coordinates}, features {features}>"
+
     def cloud(self) -> PointCloud:
         """Returns a cloud with one point per voxel. Its fields are the int32 coordinates x, y, z, t (as many as there
         are axes), then the float32 features f0, f1, ...
@@ -52,7 +58,7 @@ class Voxels:
             values = features.astype(np.float32)
         if not np.isfinite(values).all():
             raise ValueError("features are not all finite in float32")
-        columns: dict[str, npt.ArrayLike] = dict(zip(AXES, coordinates.T, strict=False))
+        columns: dict[str, npt.NDArray[Any]] = dict(zip(AXES, coordinates.T, strict=False))
         columns |= {f"f{i}": column for i, column in enumerate(values.T)}
         return PointCloud.from_columns(columns)
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from voxserve import errors
 from voxserve.cli.retrying import patiently
 from voxserve.client import Client
+from voxserve.inputs import PointsLike
 from voxserve.maps.features import Features
 from voxserve.maps.spool import Leaf, Points, Rect
 from voxserve.maps.tiles import Part, Plan
@@ -133,7 +134,7 @@ class Asker(NamedTuple):
             message = f"they are in {number:,} voxels, and a request may have {most:,}"
             raise errors.make(grpc.StatusCode.INVALID_ARGUMENT, message, "TOO_MANY_VOXELS")
 
-    def _infer(self, cloud: object) -> Segmentation:
+    def _infer(self, cloud: PointsLike) -> Segmentation:
         model = self.model
         answer = self.client.infer(model.name, cloud, version=model.version, scores=model.has_scores)
         if answer.counts.dropped:

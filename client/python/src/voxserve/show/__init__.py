@@ -1,0 +1,1 @@
+"""Shows clouds and answers to people: short texts, pictures from above, tables."""
