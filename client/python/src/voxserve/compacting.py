@@ -25,7 +25,8 @@ import numpy.typing as npt
 
 from voxserve import field_spec
 from voxserve.field_spec import Field
-from voxserve.point_cloud import Fields, PointCloud, PointsLike, as_cloud
+from voxserve.inputs import PointsLike
+from voxserve.point_cloud import Fields, PointCloud, as_cloud
 from voxserve.row_layout import row_step_of
 
 FINEST_STEP = 1e-3  # metres

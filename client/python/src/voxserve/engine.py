@@ -25,8 +25,8 @@ import numpy as np
 
 from voxserve import client, compiled, errors, local_models, wire
 from voxserve.encoding import CloudRequest
+from voxserve.inputs import PointsLike
 from voxserve.local_models import ModelPath
-from voxserve.point_cloud import PointsLike
 from voxserve.protocol import Call, Options, Result
 
 _Parameters = ParamSpec("_Parameters")

@@ -7,8 +7,9 @@ from typing import Any
 
 from voxserve.engine import Engine
 from voxserve.farthest_points import FarthestPoints
+from voxserve.inputs import PointsLike
 from voxserve.local_models import ModelPath
-from voxserve.point_cloud import Fields, PointsLike
+from voxserve.point_cloud import Fields
 from voxserve.results import Detections, ModelState, ModelVersion, Segmentation, Tensors
 from voxserve.tensors import TensorType
 
