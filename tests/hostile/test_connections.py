@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -76,6 +77,41 @@ def test_01_silent_connections(serve, attack, figure, kind):
     assert health[0] == 200
     assert seconds < 10
     assert status == 0
+
+
+@pytest.mark.alone
+def test_a_thousand_honest_connections_at_once(serve, figure):
+    """A fleet comes back after a break of the network: from 100 addresses, 1,000 connections open at once, each makes a
+    call, and they stay. All calls are answered: no guard takes an honest burst for an attack.
+    """
+    server = serve()
+    call = http2.call_frames(1, http2.header_block("/voxserve.v1.InferenceService/ListModels"), b"")
+    waits: list[float] = []
+
+    def connect(index: int) -> None:
+        begin = time.monotonic()
+        connection = opened.enter_context(Connection(server.grpc_port, f"127.0.1.{index % 100 + 1}", timeout=60))
+        connection.send(call)
+        if connection.wait(lambda: 1 in connection.ended, 60) and connection.data_bytes > 100:
+            waits.append(time.monotonic() - begin)
+
+    with ExitStack() as opened:
+        start = time.monotonic()
+        with ThreadPoolExecutor(1000) as threads:
+            ended = list(threads.map(connect, range(1000)))
+        seconds = time.monotonic() - start
+        rss = server.rss()
+    waits.sort()
+    figure(
+        answered=len(waits),
+        seconds=f"{seconds:.2f}",
+        rss=mebibytes(rss),
+        p50=f"{waits[len(waits) // 2] * 1e3:.0f} ms",
+        p99=f"{waits[len(waits) * 99 // 100] * 1e3:.0f} ms",
+    )
+    assert len(ended) == 1000
+    assert len(waits) == 1000
+    assert not OrdinaryClient(server.address).ask(3).failures
 
 
 @pytest.mark.parametrize("kind", ["watch", "stream"])
