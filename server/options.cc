@@ -51,8 +51,10 @@ std::vector<Flag> Options::Flags() {
     }
   };
   add("models",
-      {StringFlag("model_repository", "FOLDER",
-                  "The folder of the models' folders (MODEL/VERSION/model.textproto). Required.", &model_repository),
+      {StringFlag(
+           "model_repository", "FOLDER",
+           "The folder of the models' folders (MODEL/VERSION/model.textproto), or the folder of one model. Required.",
+           &model_repository),
        NumberFlag("model_poll_seconds", "SECONDS",
                   "The server looks for new, changed and removed versions in the repository every SECONDS. 0 loads a "
                   "version only when a call of LoadModel asks for it.",

@@ -20,6 +20,7 @@
 #include "server/http/status_page.h"
 #include "server/open_inference/open_inference_service.h"
 #include "server/services/services.h"
+#include "server/sockets/listen.h"
 #include "server/sockets/listen_error.h"
 #include "server/sockets/peer.h"
 
@@ -114,6 +115,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options, co
                                                       const EngineFactory& make_engine) {
   auto server = std::unique_ptr<Server>(new Server(options, version));
   RETURN_IF_ERROR(server->ReadIdentities());
+  RETURN_IF_ERROR(server->Listen());
   RETURN_IF_ERROR(server->StartEngine(make_engine));
   RETURN_IF_ERROR(server->StartGrpc());
   RETURN_IF_ERROR(server->StartHttp());
@@ -261,7 +263,7 @@ std::unique_ptr<grpc::Server> Server::BuildGrpc(
   return builder.BuildAndStart();
 }
 
-absl::Status Server::StartGrpc() {
+absl::Status Server::Listen() {
   Acceptor::Options port{.host = options_.host,
                          .port = options_.port,
                          .max_connections = options_.max_connections,
@@ -290,6 +292,12 @@ absl::Status Server::StartGrpc() {
   port.max_client_connections = kMaxAdminConnections;
   port.on_open_connections = nullptr;
   ASSIGN_OR_RETURN(admin_acceptor_, Acceptor::Listen(port));
+  // The HTTP server needs the engine, and listens after it.
+  const absl::Status http = ListenOn(options_.host, options_.http_port).status();
+  return http.ok() ? http : ListenError("HTTP", options_.host, options_.http_port, "http_port", http.message());
+}
+
+absl::Status Server::StartGrpc() {
   ConnectionObserver* const observer = this;
   services_ = std::make_unique<Services>(ServicesOptions(), engine_.get(), metrics_.get(), observer);
 

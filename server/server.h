@@ -89,6 +89,9 @@ class Server final : private ConnectionObserver {
   absl::Status ReadIdentities();
   void StartReloading();
   absl::Status StartEngine(const EngineFactory& make_engine);
+  // Takes the ports before models are loaded, so that a port in use is the first and only thing that a start reports.
+  // gRPC's connections wait in the system's queue until StartGrpc.
+  absl::Status Listen();
   absl::Status StartGrpc();
   Services::Options ServicesOptions();
   // Starts a gRPC server for this service. It has no listener of its own: *connections gets the object through which an

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "engine/base/numbers.h"
@@ -216,7 +217,8 @@ absl::Status ParseFlags(const std::vector<std::string>& words, const std::vector
     const bool has_value = equals != absl::string_view::npos;
     absl::string_view name = word.substr(0, equals);
     if (name == "h" && positionals == nullptr) name = "help";
-    const auto flag = std::find_if(flags.begin(), flags.end(), [&](const Flag& f) { return f.name == name; });
+    const std::string spelled = absl::StrReplaceAll(name, {{"-", "_"}});
+    const auto flag = std::find_if(flags.begin(), flags.end(), [&](const Flag& f) { return f.name == spelled; });
     if (flag == flags.end()) return UnknownFlag(name, flags);
     if (flag->ends_parsing) {
       if (has_value) return absl::InvalidArgumentError(absl::StrCat("--", name, " takes no value"));

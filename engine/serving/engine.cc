@@ -346,7 +346,7 @@ class EngineImpl final : public Engine {
   }
 
   std::filesystem::path FolderOf(const std::string& name, int64_t version) const {
-    return std::filesystem::path(options_.model_repository) / name / std::to_string(version);
+    return ModelFolderOf(options_.model_repository, name) / std::to_string(version);
   }
 
   void MaybeStartTuning(const ModelVersionInfo& model, bool has_plans) {

@@ -1,6 +1,7 @@
 #include "server/metrics/recent_histogram.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace voxserve {
 
@@ -24,6 +25,8 @@ double HistogramQuantile(const std::vector<double>& boundaries, const std::vecto
 void RecentHistogram::Observe(double value, absl::Time now) {
   Observations& observations = window_.At(now);
   observations.sum += value;
+  observations.least = std::min(observations.least, value);
+  observations.most = std::max(observations.most, value);
   const auto bucket = std::lower_bound(boundaries_->begin(), boundaries_->end(), value);
   ++observations.counts[bucket - boundaries_->begin()];
 }
@@ -32,8 +35,12 @@ Distribution RecentHistogram::Summarize(absl::Time now) const {
   std::vector<uint64_t> counts(boundaries_->size() + 1, 0);
   Distribution distribution;
   double sum = 0;
+  double least = std::numeric_limits<double>::infinity();
+  double most = -least;
   window_.ForEach(now, [&](const Observations& observations) {
     sum += observations.sum;
+    least = std::min(least, observations.least);
+    most = std::max(most, observations.most);
     for (size_t i = 0; i < counts.size(); ++i) {
       counts[i] += observations.counts[i];
       distribution.count += static_cast<int64_t>(observations.counts[i]);
@@ -41,9 +48,10 @@ Distribution RecentHistogram::Summarize(absl::Time now) const {
   });
   if (distribution.count == 0) return distribution;
   distribution.mean = sum / static_cast<double>(distribution.count);
-  distribution.p50 = HistogramQuantile(*boundaries_, counts, 0.50);
-  distribution.p95 = HistogramQuantile(*boundaries_, counts, 0.95);
-  distribution.p99 = HistogramQuantile(*boundaries_, counts, 0.99);
+  const auto quantile = [&](double q) { return std::clamp(HistogramQuantile(*boundaries_, counts, q), least, most); };
+  distribution.p50 = quantile(0.50);
+  distribution.p95 = quantile(0.95);
+  distribution.p99 = quantile(0.99);
   return distribution;
 }
 

@@ -21,7 +21,7 @@ double HistogramQuantile(const std::vector<double>& boundaries, const std::vecto
 struct Distribution {
   int64_t count = 0;
   double mean = 0;
-  double p50 = 0;  // the quantiles are interpolated within a bucket
+  double p50 = 0;  // the quantiles are interpolated within a bucket, and lie between the least and the largest value
   double p95 = 0;
   double p99 = 0;
 };
@@ -40,6 +40,8 @@ class RecentHistogram {
  private:
   struct Observations {
     double sum = 0;
+    double least = std::numeric_limits<double>::infinity();
+    double most = -std::numeric_limits<double>::infinity();
     std::vector<uint64_t> counts = {};  // by bucket; the last one counts values above all boundaries
   };
 

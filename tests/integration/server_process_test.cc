@@ -30,6 +30,7 @@ using testing::ContainsRegex;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::MatchesRegex;
+using testing::Not;
 
 std::string Models() { return support::SourceDir() + "/deploy/models"; }
 // The demonstration network takes more than a second for these points on one thread, so a test can act while it runs.
@@ -294,6 +295,8 @@ TEST_F(ServerProcessTest, OnePortServesOneServer) {
     ServerProcess second({"--model_repository", Models(), absl::StrCat("--", flag, "=", port), other});
     EXPECT_EQ(second.Wait(), 1);
     EXPECT_THAT(second.stderr_text(), HasSubstr(absl::StrCat("127.0.0.1:", port, ": Address already in use")));
+    EXPECT_THAT(second.stderr_text(), Not(AnyOf(HasSubstr("model ready"), HasSubstr("model broken"))))
+        << "ports are taken before models are loaded";
   }
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -95,6 +96,24 @@ absl::string_view Cause(absl::string_view message) {
   return colon == absl::string_view::npos ? message : message.substr(colon + 2);
 }
 
+// Returns a hint, after ": ", for a client that has reached a port of another protocol: gRPC's message then tells what
+// answered. Returns "" if nothing does.
+std::string WrongPortHint(absl::string_view message, bool has_tls) {
+  const std::string lower = absl::AsciiStrToLower(message);
+  if (absl::StrContains(lower, "http1.x server")) {
+    return ": it answers HTTP/1 and no gRPC, as voxserve's --http_port does";
+  }
+  if (absl::StrContains(lower, "wrong version number") || absl::StrContains(lower, "wrong_version_number")) {
+    return ": it answers without TLS; leave out tls_ca, or name the port that has TLS";
+  }
+  if (absl::StrContains(lower, "selected alpn")) return ": it has TLS and no gRPC, as voxserve's --http_port does";
+  const bool was_closed = absl::StrContains(lower, "reset by peer") || absl::StrContains(lower, "socket closed") ||
+                          absl::StrContains(lower, "endpoint clos");
+  if (!was_closed) return "";
+  return has_tls ? ": it closes the connection; if the server has no TLS, leave out tls_ca"
+                 : ": it closes the connection; if the server has TLS, name its root certificates with tls_ca";
+}
+
 // Returns true if gRPC's message says that certificates or TLS versions do not match. A handshake that only broke off
 // is no refusal, since it may succeed the next time.
 bool IsTlsRefusal(absl::string_view message) {
@@ -167,12 +186,14 @@ absl::Status Channels::Explain(const grpc::Status& grpc_status, grpc::Channel& c
   const bool connected = channel.GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
   if (absl::IsUnavailable(status)) {
     if (IsTlsRefusal(message)) {
-      return WithReason(absl::UnavailableError(absl::StrCat("no TLS connection to ", address, " (", message, ")")),
+      return WithReason(absl::UnavailableError(absl::StrCat("no TLS connection to ", address,
+                                                            WrongPortHint(message, true), " (", message, ")")),
                         kTlsFailed);
     }
     if (absl::StrContains(message, "failed to connect") || absl::StrContains(message, "andshake") ||
         absl::StrContains(message, "DNS resolution") || absl::StrContains(message, "onnection refused")) {
-      return WithReason(absl::UnavailableError(absl::StrCat("no server at ", address, " (", Cause(message), ")")),
+      const std::string hint = WrongPortHint(message, !options_.tls_ca.empty());
+      return WithReason(absl::UnavailableError(absl::StrCat("no server at ", address, hint, " (", Cause(message), ")")),
                         kNoServer);
     }
     return WithReason(absl::UnavailableError(absl::StrCat("lost the connection to ", address, " (", message, ")")),

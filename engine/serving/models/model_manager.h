@@ -137,7 +137,7 @@ class ModelManager {
   void Fail(const std::string& name, int64_t version, const absl::Status& status);
   void Remove(const std::string& name, int64_t version, bool by_call);
 
-  std::filesystem::path FolderOf(const std::string& name) const { return options_.repository / name; }
+  std::filesystem::path FolderOf(const std::string& name) const { return ModelFolderOf(options_.repository, name); }
   void ObserveState(const std::string& name, int64_t version, bool ready);
 
   // Returns a handle to the version. When the last copy of the handle ends, on any thread, the version is put into

@@ -49,6 +49,11 @@ std::optional<int64_t> ParseVersion(const std::string& name) {
   return version;
 }
 
+bool IsVersionFolder(const fs::path& folder) {
+  std::error_code error;
+  return fs::is_regular_file(folder / "model.textproto", error);
+}
+
 // Returns a model's versions, which may be none.
 absl::StatusOr<ModelFolder> ScanFolder(const fs::path& folder, std::vector<std::string>* warnings) {
   ASSIGN_OR_RETURN(const std::vector<fs::path> entries, ListFolders(folder));
@@ -67,11 +72,10 @@ absl::StatusOr<ModelFolder> ScanFolder(const fs::path& folder, std::vector<std::
     warnings->push_back(absl::StrCat(place, ": ", num_others - kMaxOthersTold, " more folders are no versions"));
   }
   if (model.versions.empty()) {
-    std::error_code error;
-    const bool is_version = fs::exists(folder / "model.textproto", error);
     warnings->push_back(
-        is_version ? absl::StrCat(place, " is a version itself; the repository is the folder above the model's")
-                   : absl::StrCat(place, " holds no version (1, 2, 3, ...) and was passed over"));
+        IsVersionFolder(folder)
+            ? absl::StrCat(place, " is a version itself; the repository is the folder above the model's")
+            : absl::StrCat(place, " holds no version (1, 2, 3, ...) and was passed over"));
   }
   std::sort(model.versions.begin(), model.versions.end());
   if (model.versions.size() > kMaxVersions) {
@@ -80,6 +84,20 @@ absl::StatusOr<ModelFolder> ScanFolder(const fs::path& folder, std::vector<std::
     model.versions.erase(model.versions.begin(), model.versions.end() - kMaxVersions);
   }
   return model;
+}
+
+// Returns the root's own name, also if it is written as "." or with a slash at the end; "" for the file system's root.
+std::string NameOf(const fs::path& root) {
+  std::error_code error;
+  const fs::path path = fs::absolute(root, error).lexically_normal();
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
+// Returns whether the folder is that of one model: one of its versions has a network.
+bool IsModelFolder(const fs::path& root, const std::vector<fs::path>& folders) {
+  return IsModelName(NameOf(root)) && std::any_of(folders.begin(), folders.end(), [](const fs::path& folder) {
+           return ParseVersion(folder.filename().string()).has_value() && IsVersionFolder(folder);
+         });
 }
 
 // Returns a text that changes with the file; "-" if there is no such file.
@@ -97,8 +115,19 @@ absl::StatusOr<RepositoryListing> ScanRepository(const fs::path& root) {
   if (!fs::is_directory(root, error)) {
     return absl::NotFoundError(absl::StrCat("model repository ", Quoted(root.string()), " is not a folder"));
   }
+  if (IsVersionFolder(root)) {
+    return absl::NotFoundError(absl::StrCat("model repository ", Quoted(root.string()),
+                                            " is one version of a model; name the model's folder, the one above it, "
+                                            "or the folder of all models"));
+  }
   ASSIGN_OR_RETURN(const std::vector<fs::path> folders, ListFolders(root));
   RepositoryListing listing;
+  if (IsModelFolder(root, folders)) {
+    ASSIGN_OR_RETURN(ModelFolder model, ScanFolder(root, &listing.warnings));
+    model.name = NameOf(root);
+    listing.models.push_back(std::move(model));
+    return listing;
+  }
   for (const fs::path& folder : folders) {
     absl::StatusOr<ModelFolder> model = ScanFolder(folder, &listing.warnings);
     if (!model.ok()) {
@@ -131,6 +160,11 @@ absl::StatusOr<ModelFolder> ScanModel(const fs::path& root, const std::string& n
   return WithReason(absl::NotFoundError(absl::StrCat("the model repository has no model ", Quoted(name), "; there is ",
                                                      names.empty() ? "none" : names)),
                     error_reason::kModelNotFound);
+}
+
+fs::path ModelFolderOf(const fs::path& root, const std::string& name) {
+  const absl::StatusOr<std::vector<fs::path>> folders = ListFolders(root);
+  return folders.ok() && IsModelFolder(root, *folders) ? root : root / name;
 }
 
 std::string FingerprintOf(const fs::path& model_folder, int64_t version) {

@@ -6,6 +6,8 @@
 //   <root>/<model>/<version>/model.textproto        version: 1, 2, 3, ... without leading zeros
 //   <root>/<model>/<version>/weights.safetensors
 //
+// A folder of one model, <model>, is a repository of that model alone; the model has the folder's name.
+//
 // - Files: these functions read and never write. They follow symbolic links. They ignore names that begin with a dot
 //   (Kubernetes mounts have such names), and plain files beside the folders.
 // - Threads: these functions have no state. The engine calls ScanRepository once at the start; later calls come from
@@ -35,7 +37,8 @@ struct RepositoryListing {
   std::vector<std::string> warnings;    // folders that were skipped, and why
 };
 
-// Lists the repository. Returns NOT_FOUND if root is not a folder, and PERMISSION_DENIED if root cannot be listed.
+// Lists the repository. Returns NOT_FOUND if root is not a folder or is one version of a model, and PERMISSION_DENIED
+// if root cannot be listed.
 absl::StatusOr<RepositoryListing> ScanRepository(const std::filesystem::path& root);
 
 // Returns true if a folder of the repository may have this name: one component of a path that does not begin with a
@@ -47,6 +50,9 @@ bool IsModelName(std::string_view name);
 // repository cannot be listed. warnings: null, or gets those of the whole repository (RepositoryListing::warnings).
 absl::StatusOr<ModelFolder> ScanModel(const std::filesystem::path& root, const std::string& name,
                                       std::vector<std::string>* warnings = nullptr);
+
+// Returns the folder of a model of the repository: root itself if that is the model's folder, else root/name.
+std::filesystem::path ModelFolderOf(const std::filesystem::path& root, const std::string& name);
 
 // Returns a text that changes whenever one of the version's files (model.textproto, weights.safetensors and the model's
 // config.textproto) is written, replaced or removed. Opens none of these files.

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
 
 namespace voxserve::flags_test {
 namespace {
@@ -61,6 +62,18 @@ TEST_F(FlagsTest, TakesFlagsInBothFormsAnywhere) {
   EXPECT_TRUE(loud_);
   EXPECT_EQ(timeout_, absl::Milliseconds(250));
   EXPECT_THAT(positionals_, ElementsAre("a", "b", "-c", "--c"));
+}
+
+TEST_F(FlagsTest, DashesInNamesAreUnderscores) {
+  int64_t bytes = 0;
+  const std::vector<Flag> flags = {IntFlag("max_message_bytes", "N", "A count.", 0, 9'000, &bytes)};
+  for (const char* const name : {"--max_message_bytes", "--max-message-bytes", "--max-message_bytes"}) {
+    bytes = 0;
+    EXPECT_TRUE(ParseFlags({absl::StrCat(name, "=8192")}, flags, nullptr).ok());
+    EXPECT_EQ(bytes, 8192) << name;
+    EXPECT_TRUE(ParseFlags({name, "-1"}, flags, nullptr).message().find(name) != std::string::npos) << name;
+  }
+  EXPECT_FALSE(ParseFlags({"--max-message=1"}, flags, nullptr).ok());
 }
 
 TEST_F(FlagsTest, LeavesDefaultsAlone) {

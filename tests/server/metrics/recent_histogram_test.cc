@@ -27,6 +27,19 @@ TEST(RecentHistogramTest, Summarizes) {
   EXPECT_EQ(distribution.p99, 4) << "beyond the last boundary";
 }
 
+TEST(RecentHistogramTest, QuantilesOfOneValueAreThatValue) {
+  const absl::Time now = absl::FromUnixSeconds(1'000);
+  for (const double value : {0.01, 2.5, 100.0}) {
+    RecentHistogram histogram(&kBoundaries);
+    histogram.Observe(value, now);
+    const Distribution distribution = histogram.Summarize(now);
+    EXPECT_EQ(distribution.mean, value);
+    EXPECT_EQ(distribution.p50, value);
+    EXPECT_EQ(distribution.p95, value);
+    EXPECT_EQ(distribution.p99, value);
+  }
+}
+
 TEST(RecentHistogramTest, KeepsAMinuteAndNotMuchMore) {
   RecentHistogram histogram(&kBoundaries);
   const absl::Time start = absl::FromUnixSeconds(1'000'009);  // the last second of a slot

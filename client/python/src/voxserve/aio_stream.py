@@ -136,7 +136,7 @@ class Stream(StreamBase):
             if failure.code() is grpc.StatusCode.INTERNAL and failure.details() == _STATUS_IS_LOST:
                 message = f"the stream to {self._options.address} ended while a frame was written"
                 return errors.make(grpc.StatusCode.UNAVAILABLE, message, "CONNECTION_LOST")
-            return errors.from_rpc(failure, self._options.address, self._timeout)
+            return errors.from_rpc(failure, self._options.address, self._timeout, self._options.has_tls)
         except errors.InferenceError as malformed:
             return malformed
         finally:

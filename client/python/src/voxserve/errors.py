@@ -141,15 +141,15 @@ def from_status(status: wire.Status) -> InferenceError | None:
     return _make(code, status.message or code.name, reason, retry_after, metadata)
 
 
-def from_rpc(error: Any, address: str, timeout: float | None) -> InferenceError:
+def from_rpc(error: Any, address: str, timeout: float | None, has_tls: bool = False) -> InferenceError:
     """Returns the error for a grpc.RpcError (or grpc.aio.AioRpcError) of a call to `address`. timeout: the call's
-    timeout in seconds, for the message; None: it had none.
+    timeout in seconds, for the message; None: it had none. has_tls: whether the client uses TLS, for the message.
     """
     code = error.code() or grpc.StatusCode.UNKNOWN
     message = error.details() or code.name
     reason, retry_after, metadata = _read_details(_details(error))
     if not reason:
-        reason, message = _explain(code, message, address, timeout)
+        reason, message = _explain(code, message, address, timeout, has_tls)
     return _make(code, message, reason, retry_after, metadata)
 
 
@@ -189,16 +189,36 @@ def _details(error: Any) -> Any:
     return ()
 
 
-def _explain(code: grpc.StatusCode, message: str, address: str, timeout: float | None) -> tuple[str, str]:
+def _wrong_port(message: str, has_tls: bool) -> str:
+    """Returns a hint, after ": ", for a client that has reached a port of another protocol: gRPC's message, in lower
+    case, then tells what answered. Returns "" if nothing does.
+    """
+    if "http1.x server" in message:
+        return ": it answers HTTP/1 and no gRPC, as voxserve's --http_port does"
+    if "wrong_version_number" in message or "wrong version number" in message:
+        return ": it answers without TLS; leave out tls_ca, or name the port that has TLS"
+    if "selected alpn" in message:
+        return ": it has TLS and no gRPC, as voxserve's --http_port does"
+    if not any(text in message for text in ("reset by peer", "socket closed", "endpoint clos")):
+        return ""
+    if has_tls:
+        return ": it closes the connection; if the server has no TLS, leave out tls_ca"
+    return ": it closes the connection; if the server has TLS, name its root certificates with tls_ca"
+
+
+def _explain(
+    code: grpc.StatusCode, message: str, address: str, timeout: float | None, has_tls: bool
+) -> tuple[str, str]:
     """Returns reason and message for an error that carries no reason, since gRPC and not the server made it."""
     lower = message.lower()
     if code == grpc.StatusCode.UNAVAILABLE:
         if any(text in lower for text in _TLS_REFUSALS):
-            return "TLS_FAILED", f"no TLS connection to {address}: {message}"
+            return "TLS_FAILED", f"no TLS connection to {address}{_wrong_port(lower, has_tls)}: {message}"
         if any(
             text in lower for text in ("failed to connect", "handshake", "name resolution", "dns", "connection refused")
         ):
-            return "NO_SERVER", f"no server answers at {address}; is voxserve running there? ({message})"
+            hint = _wrong_port(lower, has_tls) or "; is voxserve running there?"
+            return "NO_SERVER", f"no server answers at {address}{hint} ({message})"
         return "CONNECTION_LOST", f"the connection to {address} broke: {message}"
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
         return "CLIENT_TIMEOUT", f"no answer from {address}" + (f" within {timeout:g} s" if timeout else "")

@@ -258,7 +258,9 @@ class ClientBase(Generic[Channel]):
         try:
             yield method(bytes(call.request), timeout=limit, metadata=self._options.metadata())
         except grpc.RpcError as error:
-            raise errors.from_rpc(error, self._options.address_of(call.method), limit) from None
+            raise errors.from_rpc(
+                error, self._options.address_of(call.method), limit, self._options.has_tls
+            ) from None
 
     def _connect(self, address: str, index: int) -> Channel:
         """Returns a new channel, which gets the key `index`."""

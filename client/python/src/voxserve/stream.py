@@ -209,7 +209,7 @@ class Stream(StreamBase):
                     self._changed.notify_all()
                     self._changed.wait_for(lambda: self._state.can_receive)
         except grpc.RpcError as failure:
-            return errors.from_rpc(failure, self._options.address, self._timeout)
+            return errors.from_rpc(failure, self._options.address, self._timeout, self._options.has_tls)
         except errors.InferenceError as malformed:
             return malformed
         finally:

@@ -18,6 +18,7 @@ namespace voxserve::model_repository_test {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -83,14 +84,45 @@ TEST(ScanRepositoryTest, OfTooManyFoldersTheHighestVersionsCount) {
   EXPECT_EQ(warnings, listing->warnings);
 }
 
-TEST(ScanRepositoryTest, AModelFolderIsNoRepository) {
+TEST(ScanRepositoryTest, AModelFolderIsTheRepositoryOfThatModel) {
+  const TemporaryFolder folder;
+  const fs::path root = folder.path() / "mine";
+  SmallModel().WriteTo(root);
+  fs::create_directories(root / "3");  // a version that is being copied
+  fs::create_directories(root / "draft");
+  WriteFile(root / "config.textproto", "");
+  for (const fs::path& path : {root, root / "", root / ".", folder.path() / "none" / ".." / "mine"}) {
+    const absl::StatusOr<RepositoryListing> listing = ScanRepository(path);
+    ASSERT_TRUE(listing.ok()) << listing.status();
+    ASSERT_EQ(listing->models.size(), 1U);
+    EXPECT_EQ(listing->models[0].name, "mine");
+    EXPECT_THAT(listing->models[0].versions, ElementsAre(1, 3));
+    EXPECT_THAT(listing->warnings, ElementsAre(HasSubstr("\"draft\" is no version")));
+    EXPECT_TRUE(ScanModel(path, "mine").ok());
+    EXPECT_EQ(ReasonOf(ScanModel(path, "1").status()), error_reason::kModelNotFound);
+    EXPECT_EQ(ModelFolderOf(path, "mine"), path);
+  }
+  EXPECT_EQ(ModelFolderOf(folder.path(), "mine"), folder.path() / "mine");
+}
+
+TEST(ScanRepositoryTest, AVersionIsRefusedWithTheFoldersToName) {
   const TemporaryFolder root;
-  SmallModel().WriteTo(root.path());
+  SmallModel().WriteTo(root.path() / "mine");
+  const absl::Status status = ScanRepository(root.path() / "mine" / "1").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("is one version of a model; name the model's folder, the one above it, or the folder of all"));
+}
+
+TEST(ScanRepositoryTest, AVersionAmongTheModelsIsPassedOver) {
+  const TemporaryFolder root;
+  SmallModel().WriteTo(root.path() / "mine");
+  fs::rename(root.path() / "mine" / "1", root.path() / "stray");
   const absl::StatusOr<RepositoryListing> listing = ScanRepository(root.path());
   ASSERT_TRUE(listing.ok());
   EXPECT_THAT(listing->models, IsEmpty());
   EXPECT_THAT(listing->warnings,
-              ElementsAre(HasSubstr("1\" is a version itself; the repository is the folder above the model's")));
+              Contains(HasSubstr("stray\" is a version itself; the repository is the folder above the model's")));
 }
 
 TEST(ScanRepositoryTest, FollowsLinksToFolders) {
