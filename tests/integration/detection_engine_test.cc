@@ -281,6 +281,12 @@ TEST_F(DetectionEngineTest, AModelMayHaveLabelsAndBoxes) {
   EXPECT_TRUE(model.model().has_scores());
   EXPECT_TRUE(model.model().has_boxes());
   EXPECT_TRUE(model.model().has_velocities());
+  EXPECT_EQ(model.model().max_voxels(), 0u);
+  EXPECT_EQ(model.model().voxel_overflow(), v1::VOXEL_OVERFLOW_REJECT);
+  EXPECT_EQ(model.model().max_message_bytes(), uint64_t{64} << 20);
+  ASSERT_EQ(model.model().reach().distance_size(), 3);
+  EXPECT_TRUE(std::isinf(model.model().reach().distance(0))) << "boxes compete";
+  EXPECT_NE(model.model().reach().unbounded_by(), "");
 }
 
 TEST_F(DetectionEngineTest, AFrameMayHaveLabelsAndBoxes) {

@@ -14,7 +14,7 @@ from voxserve import wire
 
 VOXEL = np.array([0.5, 0.5, 0.25])
 NUM_CLASSES = 2
-REACH = 1.0  # metres in x and y from which points change a point's scores
+BLOCK = 4  # voxels
 
 
 def scores_of(xyz: np.ndarray[Any, Any], intensity: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -38,9 +38,21 @@ def scores_of(xyz: np.ndarray[Any, Any], intensity: np.ndarray[Any, Any]) -> np.
     return np.stack([np.full(len(keys), 0.5), value * 1.1], axis=1)[voxel].astype(np.float32)
 
 
+def coarse_scores_of(xyz: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Returns scores [N, 2] that depend on the points in the block of 4 x 4 x 4 voxels of each point. Voxels count
+    from the smallest ones of the cloud, as those of a network with ORIGIN_MINIMUM.
+    """
+    cells = np.floor(xyz / VOXEL).astype(np.int64)
+    blocks = (cells - cells.min(axis=0)) // BLOCK
+    _, block = np.unique(blocks @ [1 << 40, 1 << 20, 1], return_inverse=True)
+    value = np.bincount(block) * 7919 % 997 / 997
+    return np.stack([np.full(len(value), 0.5), value * 1.1], axis=1)[block].astype(np.float32)
+
+
 class MapServer(FakeServer):
     """A server of the models "local" (scores_of; intensity may lack), "strict" (needs intensity), "coloured" (reads red
-    of 0..255 and return_number) and "labels" (without scores).
+    of 0..255 and return_number), "labels" (without scores) and "coarse" (coarse_scores_of). It tells limits beside
+    max_points only after tell().
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -49,8 +61,14 @@ class MapServer(FakeServer):
         self.drops = False  # such requests are answered, and the points counted as dropped
         self.pause = 0.0  # seconds that an answer takes
         self.clouds: list[dict[str, np.ndarray[Any, Any]]] = []  # the fields of each request, in its unit
+        self._told: dict[str, Any] = {}
         self._lock = threading.Lock()
         super().__init__(port)
+
+    def tell(self, max_voxels: int = 0, max_message_bytes: int = 64 << 20, unbounded_by: str = "") -> None:
+        """Makes the server tell what servers older than these limits do not."""
+        self._told = {"max_voxels": max_voxels, "voxel_overflow": 1, "max_message_bytes": max_message_bytes}
+        self._unbounded_by = unbounded_by
 
     def _infer(self, request: Any, context: grpc.ServicerContext) -> Any:
         cloud = request.cloud
@@ -73,7 +91,8 @@ class MapServer(FakeServer):
         assert np.isfinite(xyz).all()
         assert number <= self.max_points
         light = np.rint(fields.get("intensity", np.zeros(number)) * 65535)
-        scores = scores_of(xyz, np.nan_to_num(light))
+        is_coarse = request.model == "coarse"
+        scores = coarse_scores_of(xyz) if is_coarse else scores_of(xyz, np.nan_to_num(light))
         labels = scores.argmax(axis=1).astype(np.uint8)
         unlabelled = ~np.isfinite(light)
         labels[unlabelled], scores[unlabelled] = 255, 0
@@ -90,6 +109,13 @@ class MapServer(FakeServer):
     def _model(self, name: str, version: int, state: int) -> Any:
         model = super()._model(name, version, state)
         model.max_points = self.max_points
+        for field, value in self._told.items():
+            setattr(model, field, value)
+        if self._told:
+            voxels = np.array([BLOCK] * 3 if name == "coarse" else [2, 2, 2])
+            model.reach.distance.extend(voxels * VOXEL if not self._unbounded_by else [np.inf] * 3)
+            model.reach.unbounded_by = self._unbounded_by
+            model.reach.minimum_period.extend([BLOCK] * 3 if name == "coarse" else [1] * 3)
         if name == "strict":
             model.features[1].ClearField("default_value")
         if name == "labels":

@@ -211,7 +211,7 @@ TEST_P(ReachTest, GivenSitesUnionsPrunesAndPools) {
     KernelShape pool = draw.Box(stride);
     pool.reduce = draw.Reduce();
     const std::string coarse = network.Floor("voxels", pool, 2);
-    const std::string scores = network.Submanifold(coarse, draw.Any(kOnes), 4);
+    const std::string scores = network.Submanifold(coarse, draw.Any(kOnes), 1);
     const std::string pruned = network.Prune(coarse, scores, 0.1f);
     const std::string onto = network.Onto("voxels", coarse, draw.Any(stride), 4);
     const std::string both = network.UnionConcat({pruned, onto});
@@ -273,7 +273,8 @@ support::TestModel PointModel(const std::string& origin, const std::string& node
 support::TestModel Pyramid(const std::string& origin) {
   return PointModel(origin, R"(
     nodes { name: "points" inputs: "voxels" point_features {} }
-    nodes { name: "down" inputs: "voxels" pool { reduce: REDUCE_SUM kind: KIND_STRIDED kernel_size: 4 stride: 4 } }
+    nodes { name: "down" inputs: "voxels" pool { reduce: REDUCE_SUM kind: KIND_STRIDED rule: RULE_FLOOR
+            kernel_size: [4, 4, 4] stride: [4, 4, 4] } }
     nodes { name: "sums" inputs: ["points", "voxels"] point_to_voxel { reduce: REDUCE_SUM sites_of: "down" } }
     nodes { name: "back" inputs: ["sums", "voxels"] devoxelize {} }
     nodes { name: "rows" inputs: ["back", "points"] concat {} })");
@@ -353,9 +354,9 @@ TEST(ReachOfImagesTest, AddsTheirCellsInTheLevelsUnit) {
     nodes { name: "voxels" voxelize { voxel_size: [0.5, 0.25, 1] origin: ORIGIN_RANGE rounding: ROUNDING_FLOOR
             range_min: [0, 0, 0] range_max: [16, 8, 4] reduce: REDUCE_FIRST features { name: "f" } } }
     nodes { name: "down" inputs: "voxels" pool { reduce: REDUCE_MAX kind: KIND_STRIDED rule: RULE_PADDED
-            kernel_size: 2 stride: 2 } }
+            kernel_size: [2, 2, 2] stride: [2, 2, 2] } }
     nodes { name: "image" inputs: "down" to_bev {} }
-    nodes { name: "wide" inputs: "image" conv2d { out_channels: 2 kernel_size: [3, 5] stride: 2 padding: [1, 2] } }
+    nodes { name: "wide" inputs: "image" conv2d { out_channels: 2 kernel_size: [3, 5] stride: [2, 2] padding: [1, 2] } }
     outputs { kind: KIND_TENSOR node: "wide" name: "wide" })";
   support::TestModel model{.graph = text};
   model.weights["wide.weight"] = support::FilledTensor({2, 2, 3, 5});
@@ -363,7 +364,7 @@ TEST(ReachOfImagesTest, AddsTheirCellsInTheLevelsUnit) {
   ASSERT_TRUE(graph.ok()) << graph.status();
   // x is the image's columns: 2 cells of 2 voxels and what is left of the last; y its rows: 1 cell. The whole height.
   EXPECT_THAT(ReachOf(*graph).distance,
-              ElementsAre(FloatEq((4 + 1 + 1) * 0.5f), FloatEq((2 + 1 + 1) * 0.25f), FloatEq((4 + 1 + 1) * 1.0f)));
+              ElementsAre(FloatEq((4 + 1 + 1) * 0.5f), FloatEq((2 + 1 + 1) * 0.25f), FloatEq((4 + 1) * 1.0f)));
 }
 
 }  // namespace
