@@ -30,5 +30,7 @@ const PointField* FindField(const PointCloud& cloud, absl::string_view name);
 // Returns, for every point, the first value of the field as raw * scale + shift. Returns INVALID_ARGUMENT if the cloud
 // has no such field, or if the size of its data does not match its fields and number of points.
 absl::StatusOr<std::vector<float>> FieldValues(const PointCloud& cloud, absl::string_view name);
+// The same without rounding to float.
+absl::StatusOr<std::vector<double>> FieldDoubles(const PointCloud& cloud, absl::string_view name);
 
 }  // namespace voxserve::client

@@ -38,6 +38,11 @@ std::vector<Flag> InferArguments::Flags() {
                "scale and shift of its field. NEW=OLD[*SCALE][+SHIFT] gives a field another name, such as "
                "intensity=reflectivity. The flag may be given several times.",
                &fields),
+      BoolFlag(
+          "compact",
+          "The command sends coordinates and intensities in 16 bits: half the bytes, and points within half a step "
+          "(1 mm, or the extent by 65534) of where they are.",
+          &compact),
       StringFlag("save", "FILE|FOLDER",
                  "The command writes labels to a .npy (uint8 or uint16 [N]) or .label file (SemanticKITTI's uint32), "
                  "and boxes to a .json, .csv or .npy file (structured: class_id, score, x, y, z, length, width, "

@@ -18,6 +18,7 @@ struct InferArguments {
   int64_t version = 0;
   std::string boxes_model;  // "" for none
   std::string fields;
+  bool compact = false;
   ScanPaths paths;
   bool preview = false;
   bool json = false;

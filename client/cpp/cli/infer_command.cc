@@ -59,6 +59,9 @@ class ScanRunner {
     absl::StatusOr<PointCloud> cloud = ReadPointCloud(job.input, {.fields = arguments_.fields});
     if (!cloud.ok()) return cloud.status();
     WarnOfIntensity(job.input, *cloud);
+    if (arguments_.compact) {
+      if (absl::Status status = CompactOrWarn(job.input, &*cloud); !status.ok()) return status;
+    }
     ScanReport report;
     report.file = job.input;
     report.num_points = cloud->num_points();

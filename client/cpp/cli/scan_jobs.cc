@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iostream>
 #include <set>
 #include <system_error>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/cpp/api/compacting.h"
 #include "client/cpp/io/box_file.h"
 #include "client/cpp/io/label_file.h"
 #include "client/cpp/io/point_cloud_reader.h"
@@ -158,6 +160,15 @@ absl::Status CheckTensorFiles(const std::vector<ScanJob>& jobs, const v1::ModelV
         }
       }
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CompactOrWarn(const std::string& file, PointCloud* cloud) {
+  const absl::StatusOr<CompactLoss> loss = Compact(cloud);
+  if (!loss.ok()) return absl::Status(loss.status().code(), absl::StrCat(file, ": ", loss.status().message()));
+  if (!loss->reason.empty() && !loss->is_compact_already) {
+    std::cerr << "voxserve-client: warning: " << file << " is sent with all its bits: " << loss->reason << "\n";
   }
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/cpp/api/point_cloud.h"
 #include "voxserve/v1/inference.pb.h"
 
 namespace voxserve::client {
@@ -37,5 +38,9 @@ absl::StatusOr<std::vector<ScanJob>> PlanJobs(const ScanPaths& paths);
 // tensors or scans would write the same file, or a scan would be overwritten.
 absl::Status CheckTensorFiles(const std::vector<ScanJob>& jobs, const v1::ModelVersion& model,
                               const std::vector<std::string>& names);
+
+// Makes the cloud one of 16-bit values (api/compacting.h). A cloud that stays as it is for another reason than that it
+// is compact already gets a warning on stderr, which names the file. Returns Compact's errors.
+absl::Status CompactOrWarn(const std::string& file, PointCloud* cloud);
 
 }  // namespace voxserve::client

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/cpp/api/compacting.h"
 #include "client/cpp/api/point_field_type.h"
 #include "client/cpp/io/point_cloud_reader.h"
 #include "client/cpp/voxserve/data.h"
@@ -101,6 +102,12 @@ void PointCloud::SetStamp(std::chrono::nanoseconds since_epoch) {
 }
 
 void PointCloud::SetFrameId(std::string_view frame_id) { ChangeCloud(data_).set_frame_id(std::string(frame_id)); }
+
+Result<std::string> PointCloud::Compact() {
+  const absl::StatusOr<client::CompactLoss> loss = client::Compact(&ChangeCloud(data_));
+  if (!loss.ok()) return detail::ToStatus(loss.status());
+  return loss->reason;
+}
 
 uint64_t PointCloud::num_points() const noexcept { return CloudOf(data_.get()).num_points(); }
 uint32_t PointCloud::point_step() const noexcept { return CloudOf(data_.get()).point_step(); }

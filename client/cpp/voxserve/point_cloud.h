@@ -72,6 +72,12 @@ class VOXSERVE_API PointCloud {
   void SetStamp(std::chrono::nanoseconds since_epoch);
   void SetFrameId(std::string_view frame_id);  // the sensor's coordinate frame; appears in the server's log
 
+  // Makes coordinates and intensities 16-bit values: half the bytes to send, and points within half a step (1 mm, or
+  // the extent by 65,534) of where they were. Returns "" then. Otherwise the cloud stays as it is, and the result says
+  // why: a value is not a finite number, an axis is longer than 1.3 km, or no value has more than 16 bits.
+  // INVALID_ARGUMENT without x, y or z, or if the bytes do not match fields and points.
+  Result<std::string> Compact();
+
   uint64_t num_points() const noexcept;
   uint32_t point_step() const noexcept;
   std::span<const std::byte> bytes() const noexcept;

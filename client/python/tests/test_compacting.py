@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import REPOSITORY, FakeServer, ServerAddress
 
+import voxserve
+from voxserve.cli.main import main
 from voxserve.compacting import COARSEST_STEP, CompactWarning, compact, compact_or_warn
 from voxserve.field_spec import Field
 from voxserve.point_cloud import PointCloud
@@ -143,3 +150,76 @@ def test_clouds_that_are_none() -> None:
         compact({"x": np.zeros(3), "y": np.zeros(3)})
     with pytest.raises(ValueError, match="does not fit"):
         compact(PointCloud(bytes(24), 2, 12, tuple(Field(n, "f32", 4 + 4 * i) for i, n in enumerate("xyz"))))
+
+
+@pytest.mark.parametrize("method", ["segment", "infer", "detect", "tensors"])
+def test_requests_with_compact_clouds(server: FakeServer, method: str) -> None:
+    points = scan(100)
+    with voxserve.Client(server.address) as client, contextlib.suppress(voxserve.InferenceError):
+        getattr(client, method)("m", points, scales={"intensity": 0.5}, compact=True)  # "m" has labels alone
+    sent = server.requests[0].cloud
+    assert (sent.point_step, len(sent.data)) == (8, 800)
+    assert [(f.name, f.type) for f in sent.fields] == [("x", 3), ("y", 3), ("z", 3), ("intensity", 4)]
+    raw = np.frombuffer(sent.data, [("x", "<i2"), ("y", "<i2"), ("z", "<i2"), ("intensity", "<u2")])
+    points[:, 3] *= 0.5
+    for column, field in enumerate(sent.fields):
+        assert np.abs(raw[field.name] * field.scale + field.shift - points[:, column]).max() < 2e-3
+
+
+def test_streams_of_compact_frames(client: Any, server: FakeServer) -> None:
+    with client.stream("m", compact=True) as stream:
+        stream.send(1, scan(50))
+        stream.close_sends()
+        assert len(next(stream).segmentation.labels) == 50
+    assert server.requests[1].frame.cloud.point_step == 8
+    points = scan(50)
+    points[3, 0] = np.nan
+    with client.stream("m", compact=True) as stream:
+        with pytest.warns(CompactWarning, match="x is not a finite number"):
+            stream.send(1, points)
+        stream.close_sends()
+        next(stream)
+    assert server.requests[3].frame.cloud.data == points.tobytes()
+
+
+@pytest.mark.integration
+def test_the_server_reads_what_the_cloud_decodes_to(real_server: ServerAddress) -> None:
+    points = np.fromfile(REPOSITORY / "deploy/scans/pandaset_070.bin", np.float32).reshape(-1, 4)
+    read = compact(points).cloud
+    same = np.stack([read.values(name) for name in ("x", "y", "z", "intensity")], axis=1)
+    with voxserve.Client(real_server, timeout=120) as real:
+        labels = real.segment("minkunet", points, compact=True)
+        np.testing.assert_array_equal(labels, real.segment("minkunet", same))
+        assert (labels == real.segment("minkunet", points)).mean() > 0.99
+
+
+@pytest.mark.integration
+def test_the_command_sends_compact_clouds(real_server: ServerAddress, tmp_path: Path, capsys: Any) -> None:
+    path = str(REPOSITORY / "deploy/scans/pandaset_070.bin")
+    common = ["infer", "--address", str(real_server), "--model", "minkunet"]
+    assert main([*common, path, "--compact", "--save", str(tmp_path / "a.npy")]) == 0
+    with voxserve.Client(real_server, timeout=120) as real:
+        labels = real.segment("minkunet", voxserve.read(path), compact=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), labels)
+    points = scan(1000)
+    points[5, 1] = np.nan
+    points.tofile(tmp_path / "nan.bin")
+    capsys.readouterr()
+    assert main([*common, str(tmp_path / "nan.bin"), "--compact"]) == 0
+    told = capsys.readouterr().err
+    assert "voxserve: warning: the cloud is sent with all its bits: a point's y is not a finite number" in told
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(not os.environ.get("VOXSERVE_CLIENT_BINARY"), reason="VOXSERVE_CLIENT_BINARY names no client")
+def test_both_clients_send_the_same_cloud(real_server: ServerAddress, tmp_path: Path) -> None:
+    path = REPOSITORY / "deploy/scans/pandaset_070.bin"
+    command = [os.environ["VOXSERVE_CLIENT_BINARY"], "infer", f"--address={real_server}", "--model=minkunet"]
+    for name, flags in (("plain.npy", []), ("compact.npy", ["--compact"])):
+        subprocess.run(
+            [*command, path, *flags, f"--save={tmp_path / name}"], check=True, capture_output=True, timeout=120
+        )
+    with voxserve.Client(real_server, timeout=120) as real:
+        labels = real.segment("minkunet", voxserve.read(path), compact=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "compact.npy"), labels)
+    assert (np.load(tmp_path / "plain.npy") != labels).any()

@@ -65,6 +65,7 @@ std::vector<Flag> BenchOptions::Flags() {
       IntFlag("priority", "N", "The requests have this priority; 0 is the most urgent.", 0, 15, &priority),
       ListFlag("fields", "SPEC", "The layout of the points in the file; see voxserve-client help infer for its form.",
                &fields),
+      BoolFlag("compact", "The requests have coordinates and intensities in 16 bits: half the bytes.", &compact),
       StringFlag("json", "FILE", "The command also writes settings and results to this file, as JSON.", &json),
   });
 }

@@ -56,6 +56,9 @@ absl::StatusOr<std::vector<BenchScan>> ReadBenchScans(const BenchOptions& option
   for (const ScanJob& job : *jobs) {
     absl::StatusOr<PointCloud> cloud = ReadPointCloud(job.input, {.fields = options.fields});
     if (!cloud.ok()) return cloud.status();
+    if (options.compact) {
+      if (absl::Status status = CompactOrWarn(job.input, &*cloud); !status.ok()) return status;
+    }
     if (absl::Status status = channels.CheckSize(*cloud); !status.ok()) return status;
     BenchScan scan = {.file = job.input, .num_points = cloud->num_points()};
     if (options.mode() == LoadMode::kStreams) {

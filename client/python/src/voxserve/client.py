@@ -76,6 +76,7 @@ class Client(ClientBase[grpc.Channel]):
         *,
         fields: Fields = None,
         scales: Mapping[str, float] | None = None,
+        compact: bool = False,
         version: int = 0,
         priority: int = 0,
         sample: FarthestPoints | None = None,
@@ -91,6 +92,7 @@ class Client(ClientBase[grpc.Channel]):
             points,
             fields=fields,
             scales=scales,
+            compact=compact,
             version=version,
             priority=priority,
             sample=sample,
@@ -104,6 +106,7 @@ class Client(ClientBase[grpc.Channel]):
         *,
         fields: Fields = None,
         scales: Mapping[str, float] | None = None,
+        compact: bool = False,
         version: int = 0,
         scores: bool = False,
         priority: int = 0,
@@ -124,6 +127,9 @@ class Client(ClientBase[grpc.Channel]):
         fields: the names of an array's columns if they are others (["x", "y", "z", "-", "ring"]; "-" skips a column),
             new names of fields ({"intensity": "reflectivity"}), or a field spec (voxserve.field_spec).
         scales: factors by field name, for fields that are not in metres or 0..1: {"intensity": 1 / 255}.
+        compact: True sends coordinates and intensities in 16 bits (voxserve.compact), which halves the bytes on the way
+            to the server and moves points by up to half a step. A cloud that 16 bits cannot hold is sent as it is, with
+            a CompactWarning.
         version: the model's version; 0 for the newest that is ready.
         scores: True also returns the logits, Segmentation.scores.
         priority: 0 is the most urgent. The model's configuration sets the number of levels, by default 1.
@@ -140,6 +146,7 @@ class Client(ClientBase[grpc.Channel]):
             points,
             fields=fields,
             scales=scales,
+            compact=compact,
             version=version,
             scores=scores,
             priority=priority,
@@ -156,6 +163,7 @@ class Client(ClientBase[grpc.Channel]):
         *,
         fields: Fields = None,
         scales: Mapping[str, float] | None = None,
+        compact: bool = False,
         version: int = 0,
         priority: int = 0,
         sample: FarthestPoints | None = None,
@@ -174,6 +182,7 @@ class Client(ClientBase[grpc.Channel]):
             points,
             fields=fields,
             scales=scales,
+            compact=compact,
             version=version,
             priority=priority,
             sample=sample,
@@ -191,6 +200,7 @@ class Client(ClientBase[grpc.Channel]):
         tensor_type: TensorType = "float32",
         fields: Fields = None,
         scales: Mapping[str, float] | None = None,
+        compact: bool = False,
         version: int = 0,
         priority: int = 0,
         sample: FarthestPoints | None = None,
@@ -213,6 +223,7 @@ class Client(ClientBase[grpc.Channel]):
             points,
             fields=fields,
             scales=scales,
+            compact=compact,
             version=version,
             priority=priority,
             sample=sample,
@@ -228,6 +239,7 @@ class Client(ClientBase[grpc.Channel]):
         policy: Policy = "latest",
         fields: Fields = None,
         scales: Mapping[str, float] | None = None,
+        compact: bool = False,
         version: int = 0,
         scores: bool = False,
         priority: int = 0,
@@ -250,7 +262,8 @@ class Client(ClientBase[grpc.Channel]):
             server.
         frame_timeout: seconds from a frame's arrival at the server to its answer. None: the model's default.
         sweeps: makes the server merge each frame with the frames before it.
-        fields, scales, version, scores, priority, sample, outputs, tensor_type: as in infer(), for every frame.
+        fields, scales, compact, version, scores, priority, sample, outputs, tensor_type: as in infer(), for every
+            frame.
         reopen: the number of seconds for which the stream looks for a server again after its connection broke or its
             server announced its end. The next server gets the stream's settings and frames that have no result yet:
             all of them with "queue", only the newest with "latest", where the others get SupersededError. Each frame
@@ -264,6 +277,7 @@ class Client(ClientBase[grpc.Channel]):
             policy=policy,
             fields=fields,
             scales=scales,
+            compact=compact,
             version=version,
             scores=scores,
             priority=priority,

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from voxserve.compacting import CompactWarning
 from voxserve.printable import printable
 
 _told: set[tuple[str, str]] = set()  # models and features
@@ -55,17 +56,22 @@ def tell(model: str, found: Iterable[FeatureWarning]) -> None:
 
 @contextmanager
 def told_on_stderr(program: str, advice: str) -> Iterator[None]:
-    """Makes a command print UnitWarnings as its own lines, in the block. advice: what the command's user can do."""
+    """Makes a command print UnitWarnings and CompactWarnings as its own lines, in the block. advice: what the command's
+    user can do about units.
+    """
 
     def show(message: Warning | str, category: type[Warning], *rest: Any) -> None:
         if issubclass(category, UnitWarning):
             text = str(message).partition("; the answer")[0]
             print(f"{program}: warning: {text}; {advice}", file=sys.stderr)
+        elif issubclass(category, CompactWarning):
+            print(f"{program}: warning: {message}", file=sys.stderr)
         else:
             before(message, category, *rest)
 
     before: Any = warnings.showwarning
     with warnings.catch_warnings():
         warnings.simplefilter("always", UnitWarning)
+        warnings.simplefilter("default", CompactWarning)
         warnings.showwarning = show  # type: ignore[assignment]
         yield

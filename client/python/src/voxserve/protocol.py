@@ -19,6 +19,7 @@ import grpc
 
 from voxserve import answers, errors, input_file, wire
 from voxserve.answers import Asked
+from voxserve.compacting import compact_or_warn
 from voxserve.encoding import CloudRequest, encode_request
 from voxserve.farthest_points import FarthestPoints
 from voxserve.inputs import PointsLike
@@ -258,9 +259,7 @@ class ClientBase(Generic[Channel]):
         try:
             yield method(bytes(call.request), timeout=limit, metadata=self._options.metadata())
         except grpc.RpcError as error:
-            raise errors.from_rpc(
-                error, self._options.address_of(call.method), limit, self._options.has_tls
-            ) from None
+            raise errors.from_rpc(error, self._options.address_of(call.method), limit, self._options.has_tls) from None
 
     def _connect(self, address: str, index: int) -> Channel:
         """Returns a new channel, which gets the key `index`."""
@@ -335,6 +334,7 @@ def infer(
     *,
     fields: Fields,
     scales: Mapping[str, float] | None,
+    compact: bool,
     version: int,
     priority: int,
     sample: FarthestPoints | None,
@@ -351,6 +351,8 @@ def infer(
     cloud = as_cloud(points, fields)
     if scales:
         cloud = cloud.scaled(scales)
+    if compact:
+        cloud = compact_or_warn(cloud)
     head = wire.InferRequest(
         model=model,
         version=version,

@@ -23,6 +23,7 @@ import grpc
 from google.protobuf import duration_pb2
 
 from voxserve import answers, errors, protocol, wire
+from voxserve.compacting import compact_or_warn
 from voxserve.encoding import encode_frame
 from voxserve.farthest_points import FarthestPoints
 from voxserve.inputs import PointsLike
@@ -78,6 +79,7 @@ class StreamConfig:
     policy: Policy = "latest"
     fields: Fields = None
     scales: Mapping[str, float] | None = None
+    compact: bool = False
     version: int = 0
     scores: bool = False
     priority: int = 0
@@ -172,6 +174,8 @@ class StreamState:
         cloud = as_cloud(points, self.config.fields)
         if self.config.scales:
             cloud = cloud.scaled(self.config.scales)
+        if self.config.compact:
+            cloud = compact_or_warn(cloud)
         if stamp is not None:
             if not 0 <= stamp < _MAX_STAMP:
                 raise ValueError(f"stamp is {stamp}, must be in seconds since 1970")

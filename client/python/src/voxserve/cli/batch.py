@@ -110,6 +110,7 @@ def _note_of(model: ModelVersion, options: argparse.Namespace) -> dict[str, Any]
         "outputs": list(options.outputs),
         "tensor_type": options.tensor_type,
         "fields": options.fields,
+        **({"compact": True} if options.compact else {}),
         "sample": [options.sample, options.sample_start, options.sample_use] if options.sample else [],
     }
 

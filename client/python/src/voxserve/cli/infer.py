@@ -161,7 +161,7 @@ class ScanRunner:
 
     def _ask(self, cloud: PointCloud) -> Segmentation | Detections | Tensors:
         name, options = self.model.name, self.options
-        common: dict[str, Any] = {"version": options.version, "sample": _sample_of(options)}
+        common: dict[str, Any] = {"version": options.version, "sample": _sample_of(options), "compact": options.compact}
         if asks_tensors(self.model, options):
             return self._client.tensors(name, cloud, outputs=options.outputs, tensor_type=options.tensor_type, **common)
         return (self._client.detect if self.model.has_boxes else self._client.infer)(name, cloud, **common)

@@ -223,6 +223,12 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
         "which name their fields, an entry sets the scale and shift of its field",
     )
     add(
+        "--compact",
+        action="store_true",
+        help="sends coordinates and intensities in 16 bits: half the bytes, and points within half a step (1 mm or the "
+        "extent by 65534) of where they are",
+    )
+    add(
         "--outputs",
         type=lambda text: tuple(filter(None, text.split(","))),
         default=(),
