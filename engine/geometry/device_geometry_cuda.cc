@@ -30,7 +30,7 @@ void DeviceGeometry::Forget(const DeviceSizes::Shape& shape, BatchCapacities cap
   num_points_ = 0;
   point_to_voxel_ = sorted_points_ = nullptr;
   voxel_begin_ = nullptr;
-  row_of_place_.clear();
+  orders_.clear();
   sizes_.Begin(shape, memory_);
   levels_.Begin(sizes_, memory_);
   rulebooks_.Begin(sizes_, levels_, memory_);

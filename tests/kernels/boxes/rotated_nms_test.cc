@@ -137,12 +137,16 @@ class RotatedNmsTest : public testing::TestWithParam<Device> {
   // Runs the kernel. Each input has [samples * boxes] boxes; the result has the same number of rows for each sample.
   std::vector<BoxRow> Suppress(int32_t num_samples, const std::vector<std::vector<BoxRow>>& inputs, float threshold,
                                int32_t max_in, int32_t max_out) const {
+    return Suppress(
+        {.num_samples = num_samples, .iou_threshold = threshold, .max_boxes_in = max_in, .max_boxes_out = max_out},
+        inputs);
+  }
+
+  // params: without its inputs and memory.
+  std::vector<BoxRow> Suppress(RotatedNmsParams params, const std::vector<std::vector<BoxRow>>& inputs) const {
+    const int32_t num_samples = params.num_samples;
     std::vector<std::unique_ptr<DeviceArray<float>>> arrays;
-    RotatedNmsParams params{.num_samples = num_samples,
-                            .num_inputs = static_cast<int32_t>(inputs.size()),
-                            .iou_threshold = threshold,
-                            .max_boxes_in = max_in,
-                            .max_boxes_out = max_out};
+    params.num_inputs = static_cast<int32_t>(inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
       arrays.push_back(std::make_unique<DeviceArray<float>>(GetParam(), ValuesOf(inputs[i])));
       params.inputs[i] = {.boxes = arrays.back()->data(),
@@ -233,6 +237,53 @@ TEST_P(RotatedNmsTest, EqualsThePlainAlgorithm) {
               << num_boxes << " boxes, spread " << spread << ", threshold " << threshold << ", sample " << sample;
         }
       }
+    }
+  }
+}
+
+// Each class of each input is a list of its own, with its own limits; boxes of class 1 are left out.
+TEST_P(RotatedNmsTest, HandlesClassesOnTheirOwn) {
+  Random random(3);
+  for (const int64_t num_boxes : {1, 64, 500, 3000}) {
+    RotatedNmsParams params{.num_samples = 2, .num_classes = 2};
+    params.classes[0] = {.class_id = 2, .iou_threshold = 0.2f, .max_boxes_in = 0, .max_boxes_out = 4096};
+    params.classes[1] = {.class_id = 0,
+                         .iou_threshold = 0.7f,
+                         .max_boxes_in = random.OneOf<int32_t>({0, 1, 100, 700}),
+                         .max_boxes_out = random.OneOf<int32_t>({1, 50, 300})};
+    std::vector<std::vector<BoxRow>> inputs, samples;
+    for (int input = 0; input < 2; ++input) {
+      inputs.emplace_back();
+      for (int sample = 0; sample < 2; ++sample) {
+        samples.push_back(Crowd(random, num_boxes, 20));
+        for (auto i = static_cast<size_t>(num_boxes / (1 + input)); i < samples.back().size(); ++i) {
+          samples.back()[i] = NoBoxRow();
+        }
+        inputs.back().insert(inputs.back().end(), samples.back().begin(), samples.back().end());
+      }
+    }
+    const std::vector<BoxRow> result = Suppress(params, inputs);
+    const size_t rows = result.size() / 2;
+    for (size_t sample = 0; sample < 2; ++sample) {
+      std::vector<BoxRow> expected;
+      for (size_t input = 0; input < 2; ++input) {
+        for (size_t k = 0; k < 2; ++k) {
+          const NmsClass& limits = params.classes[k];
+          std::vector<BoxRow> of_class;
+          for (const BoxRow& box : samples[input * 2 + sample]) {
+            if (IsBox(box) && box[kBoxClass] == static_cast<float>(limits.class_id)) of_class.push_back(box);
+          }
+          for (const BoxRow& box : PlainNms(of_class, limits.iou_threshold,
+                                            limits.max_boxes_in == 0 ? 4096 : static_cast<size_t>(limits.max_boxes_in),
+                                            static_cast<size_t>(limits.max_boxes_out))) {
+            expected.push_back(box);
+          }
+        }
+      }
+      ASSERT_LE(expected.size(), rows);
+      expected.resize(rows, NoBoxRow());
+      ASSERT_TRUE(std::equal(expected.begin(), expected.end(), result.begin() + static_cast<int64_t>(sample * rows)))
+          << num_boxes << " boxes, sample " << sample;
     }
   }
 }

@@ -9,26 +9,19 @@
 #include <cstdint>
 #include <cstdlib>
 #include <map>
-#include <memory>
-#include <numeric>
 #include <random>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "kernels/coordinates/coordinate_key.h"
-#include "tests/kernels/coordinates/device_sites.h"
+#include "tests/kernels/coordinates/curves/site_order_testing.h"
 #include "tests/support/curve_formulas.h"
 
 namespace voxserve::kernels::site_order_test {
 namespace {
 
-using fixtures::kSlack;
 using support::Device;
-using support::DeviceArray;
-using support::ExpectCudaSuccess;
-using support::TestStream;
 
 constexpr Curve kCurves[] = {Curve::kZ, Curve::kZTransposed, Curve::kHilbert, Curve::kHilbertTransposed};
 
@@ -109,8 +102,6 @@ TEST(CurveCodeTest, DepthIsTheBitsOfOneMoreThanTheLargest) {
 
 // ---- Orders ------------------------------------------------------------------------------------------------------
 
-using SampleSites = std::vector<std::vector<Axes>>;  // by sample: its sites
-
 support::CurveSite WithoutFourthAxis(const Axes& site) { return {site[0], site[1], site[2]}; }
 
 // Returns each sample's sites in the order of the curve.
@@ -140,50 +131,6 @@ SampleSites Halved(const SampleSites& sites) {
   return halved;
 }
 
-// Returns random unique sites. counts and extents: of each sample.
-SampleSites RandomSites(const std::vector<size_t>& counts, const std::vector<Axes>& extents, uint32_t seed) {
-  std::mt19937 random(seed);
-  SampleSites sites;
-  for (size_t sample = 0; sample < counts.size(); ++sample) {
-    std::set<Axes> unique;
-    while (unique.size() < counts[sample]) {
-      Axes site = {0, 0, 0, 0};
-      for (size_t axis = 0; axis < 3; ++axis) {
-        site[axis] = static_cast<int32_t>(random() % static_cast<uint32_t>(extents[sample][axis]));
-      }
-      unique.insert(site);
-    }
-    sites.emplace_back(unique.begin(), unique.end());
-  }
-  return sites;
-}
-
-// A level in the memory of a device. On the GPU its capacity exceeds its number of sites.
-struct DeviceLevel {
-  DeviceLevel(Device d, const SampleSites& sites, const Axes& extent) {
-    std::vector<uint64_t> values;
-    const CoordinateKey layout(3);
-    for (size_t sample = 0; sample < sites.size(); ++sample) {
-      for (const Axes& site : sites[sample]) values.push_back(layout.Pack(static_cast<int32_t>(sample), site));
-    }
-    host = d == Device::kCpu ? fixtures::Sorted(values) : fixtures::ToMorton(values, 3);
-    const size_t slack = d == Device::kCpu ? 0 : static_cast<size_t>(kSlack);
-    std::vector<uint64_t> padded = host;
-    padded.resize(host.size() + slack, host.empty() ? 77 : host.front());
-    keys = std::make_unique<DeviceArray<uint64_t>>(d, padded);
-    count = std::make_unique<DeviceArray<int64_t>>(d, std::vector<int64_t>{static_cast<int64_t>(host.size())});
-    view = {.keys = keys->data(),
-            .num_sites = static_cast<int64_t>(padded.size()),
-            .device_num_sites = d == Device::kCpu ? nullptr : count->data(),
-            .extent = extent};
-  }
-
-  std::vector<uint64_t> host;
-  std::unique_ptr<DeviceArray<uint64_t>> keys;
-  std::unique_ptr<DeviceArray<int64_t>> count;
-  LevelSites view;
-};
-
 // One order, and what it must be.
 struct ExpectedOrder {
   SiteOrder order;
@@ -196,28 +143,7 @@ class SiteOrderTest : public ::testing::TestWithParam<Device> {
   void SetUp() override { SKIP_WITHOUT(GetParam()); }
 
   std::vector<std::vector<int32_t>> Run(const std::vector<SiteOrder>& orders, int32_t num_samples) {
-    size_t size = 0;
-    for (const SiteOrder& order : orders) size += static_cast<size_t>(order.sites.num_sites);
-    const DeviceArray<int32_t> out(GetParam(), size);
-    if (GetParam() == Device::kCpu) {
-      ThreadPool pool(3);
-      cpu::SiteOrders(orders, num_samples, out.data(), pool);
-    } else if constexpr (kHasCuda) {
-      const size_t bytes = cuda::SiteOrdersWorkspaceBytes(orders, num_samples);
-      const DeviceArray<uint8_t> workspace(GetParam(), std::vector<uint8_t>(bytes + 64, 0xA5));
-      ExpectCudaSuccess(cuda::SiteOrders(orders, num_samples, out.data(), workspace.data(), TestStream()));
-      support::Synchronize();
-      const std::vector<uint8_t> after = workspace.ToHost();
-      EXPECT_TRUE(std::all_of(after.end() - 64, after.end(), [](uint8_t byte) { return byte == 0xA5; }));
-    }
-    const std::vector<int32_t> places = out.ToHost();
-    std::vector<std::vector<int32_t>> result;
-    auto begin = places.begin();
-    for (const SiteOrder& order : orders) {
-      result.emplace_back(begin, begin + order.sites.num_sites);
-      begin += order.sites.num_sites;
-    }
-    return result;
+    return RunSiteOrders(GetParam(), orders, num_samples);
   }
 
   // Makes all orders in one call, and compares them site by site.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -56,6 +57,12 @@ class GroupAttentionCudaTest : public testing::TestWithParam<DType> {
     const DeviceMatrix out(Device::kCuda, out_dtype, unwritten);
     const DeviceArray<int64_t> begins(Device::kCuda, groups.begins);
     const DeviceArray<int32_t> order(Device::kCuda, groups.order);
+    // The list has room for more groups than there are.
+    std::vector<SpreadGroup> list = groups.spread;
+    list.resize(list.size() + 5, {.begin = -1, .own_begin = -1, .end = -1});
+    const DeviceArray<SpreadGroup> spread(Device::kCuda, list);
+    const DeviceArray<int32_t> num_spread(Device::kCuda,
+                                          std::vector<int32_t>{static_cast<int32_t>(groups.spread.size())});
     const auto counted = [&](auto rows) {
       rows.num_rows = begins.data() + groups.num_samples();
       return rows;
@@ -64,7 +71,10 @@ class GroupAttentionCudaTest : public testing::TestWithParam<DType> {
                                                        .sample_begin = begins.data(),
                                                        .num_samples = groups.num_samples(),
                                                        .size = groups.size,
-                                                       .tail = groups.tail},
+                                                       .tail = groups.tail,
+                                                       .spread_groups = spread.data(),
+                                                       .num_spread_groups = num_spread.data(),
+                                                       .max_spread_groups = static_cast<int64_t>(list.size())},
                                             .num_heads = in.num_heads,
                                             .scale = in.scale,
                                             .queries = counted(queries.View()),
@@ -140,6 +150,36 @@ TEST_P(GroupAttentionCudaTest, KeepsGroupsWithinTheirSamples) {
     }
   }
   ExpectNaive(GroupsCase::Of({0, 0}, 64, GroupTail::kBorrows, nullptr), 2, 16, 16);
+}
+
+TEST_P(GroupAttentionCudaTest, SpreadsGroupsOverWindows) {
+  for (const int32_t size : {1, 7, 36, 90, 1024}) {
+    std::vector<int64_t> windows = SampleSizes(size);
+    windows.push_back(5 * size + 3);
+    for (const int32_t channels : {16, 24, 40}) {
+      const int64_t stride = size > 90 ? 61 : 1;
+      ExpectNaive(GroupsCase::OfWindows({windows}, size, random_), 2, channels, channels, stride);
+      ExpectNaive(GroupsCase::OfWindows({windows, {}, {size}, windows}, size, random_), 3, channels, channels, stride);
+    }
+  }
+  ExpectNaive(GroupsCase::OfWindows({{}, {}}, 36, random_), 2, 16, 16);
+  // Larger groups than shared memory holds, most of whose parts have no rows.
+  ExpectNaive(GroupsCase::OfWindows({{5000, 3, 4096}, {1}}, 4096, random_), 1, 24, 24, 127);
+}
+
+TEST_P(GroupAttentionCudaTest, SpreadGroupsGiveTheSameBytesInAnyOrder) {
+  std::vector<int64_t> windows;
+  for (int64_t n = 1; n < 150; ++n) windows.push_back(n);
+  GroupsCase groups = GroupsCase::OfWindows({windows, {576, 1}}, 36, random_);
+  for (const int32_t channels : {24, 40}) {
+    const GroupOperands in = RandomOperands(groups.num_rows(), 8, channels, channels);
+    const Matrix first = Attend(in, groups, DType::kFloat32);
+    std::reverse(groups.spread.begin(), groups.spread.end());
+    const Matrix second = Attend(in, groups, DType::kFloat32);
+    for (int64_t row = 0; row < first.rows; ++row) {
+      for (int64_t c = 0; c < first.channels; ++c) ASSERT_EQ(first.at(row, c), second.at(row, c)) << row;
+    }
+  }
 }
 
 TEST_P(GroupAttentionCudaTest, LargeScan) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -37,12 +38,15 @@ class GroupAttentionTest : public testing::TestWithParam<const cpu::Isa*> {
   Matrix Attend(GroupOperands in, const GroupsCase& groups, Margins margins = {.after = 3}, int num_threads = 3) const {
     Matrix out(groups.num_rows(), in.values.channels, margins, nullptr);
     ThreadPool pool(num_threads);
+    const auto num_spread = static_cast<int32_t>(groups.spread.size());
     cpu::GroupAttention(*GetParam(),
                         {.groups = {.row_of_place = groups.order.empty() ? nullptr : groups.order.data(),
                                     .sample_begin = groups.begins.data(),
                                     .num_samples = groups.num_samples(),
                                     .size = groups.size,
-                                    .tail = groups.tail},
+                                    .tail = groups.tail,
+                                    .spread_groups = groups.spread.data(),
+                                    .num_spread_groups = &num_spread},
                          .num_heads = in.num_heads,
                          .scale = in.scale,
                          .queries = in.queries.View(),
@@ -106,6 +110,25 @@ TEST_P(GroupAttentionTest, KeepsGroupsWithinTheirSamples) {
   }
   ExpectNaive(GroupsCase::Of({}, 64, GroupTail::kBorrows, nullptr), 2, 16, 16);
   ExpectNaive(GroupsCase::Of({0, 0}, 64, GroupTail::kBorrows, nullptr), 2, 16, 16);
+}
+
+TEST_P(GroupAttentionTest, SpreadsGroupsOverWindows) {
+  for (const int32_t size : {1, 7, 36, 90, 1024}) {
+    std::vector<int64_t> windows = SampleSizes(size);
+    windows.push_back(5 * size + 3);
+    ExpectNaive(GroupsCase::OfWindows({windows}, size, random_), 2, 24, 24, size > 90 ? 61 : 1);
+    ExpectNaive(GroupsCase::OfWindows({windows, {}, {size}, windows}, size, random_), 1, 9, 5, size > 90 ? 61 : 1);
+  }
+  ExpectNaive(GroupsCase::OfWindows({}, 36, random_), 2, 16, 16);
+  ExpectNaive(GroupsCase::OfWindows({{}, {}}, 36, random_), 2, 16, 16);
+}
+
+TEST_P(GroupAttentionTest, SpreadGroupsGiveTheSameBytesInAnyOrder) {
+  GroupsCase groups = GroupsCase::OfWindows({{100, 36, 37}, {576, 1}}, 36, random_);
+  const GroupOperands in = RandomOperands(groups.num_rows(), 2, 24, 24);
+  const Matrix first = Attend(in, groups, {});
+  std::reverse(groups.spread.begin(), groups.spread.end());
+  EXPECT_TRUE(SameBytes(first.values, Attend(in, groups, {}).values));
 }
 
 TEST_P(GroupAttentionTest, StaysFiniteWithScoresOfThousands) {

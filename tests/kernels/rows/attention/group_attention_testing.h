@@ -12,6 +12,7 @@
 
 #include "kernels/rows/attention/group_attention.h"
 #include "tests/kernels/core/feature_testing.h"
+#include "tests/support/window_formulas.h"
 
 namespace voxserve::kernels {
 
@@ -21,6 +22,29 @@ struct GroupsCase {
   std::vector<int32_t> order;   // [sites] the row at each place; empty: place i is row i
   int32_t size = 1;
   GroupTail tail = GroupTail::kBorrows;
+  std::vector<int64_t> windows = {};     // with kSpread: the sites of each window, of all samples
+  std::vector<SpreadGroup> spread = {};  // with kSpread: the list of groups, in a random order
+
+  // Samples of windows of these sizes, over which groups are spread. random: as for Of.
+  static GroupsCase OfWindows(const std::vector<std::vector<int64_t>>& samples, int32_t size, Random& random) {
+    std::vector<int64_t> sizes;
+    for (const std::vector<int64_t>& windows : samples) {
+      sizes.push_back(std::accumulate(windows.begin(), windows.end(), int64_t{0}));
+    }
+    GroupsCase groups = Of(sizes, size, GroupTail::kSpread, &random);
+    int32_t begin = 0;
+    for (const std::vector<int64_t>& windows : samples) {
+      for (const int64_t n : windows) {
+        groups.windows.push_back(n);
+        for (int32_t j = 0; n > 0 && j < NumSpreadGroups(static_cast<int32_t>(n), size); ++j) {
+          groups.spread.push_back(SpreadGroupAt(begin, static_cast<int32_t>(n), size, j));
+        }
+        begin += static_cast<int32_t>(n);
+      }
+    }
+    std::shuffle(groups.spread.begin(), groups.spread.end(), random.engine());
+    return groups;
+  }
 
   // Samples of these sizes. random: the order within each sample; null: none.
   static GroupsCase Of(const std::vector<int64_t>& sample_sizes, int32_t size, GroupTail tail, Random* random) {
@@ -42,6 +66,19 @@ struct GroupsCase {
   // Calls visit(own, keys) with the rows of each group: those whose results it makes, and those that it attends to.
   template <typename Visit>
   void ForEachGroup(Visit&& visit) const {
+    if (tail == GroupTail::kSpread) {
+      int64_t begin = 0;
+      for (const int64_t n : windows) {
+        for (const support::DefinedGroup& group : support::DefinedSpreadGroups(n, size)) {
+          std::vector<int64_t> own, keys;
+          for (const int64_t place : group.own) own.push_back(RowOf(begin + place));
+          for (const int64_t place : group.keys) keys.push_back(RowOf(begin + place));
+          visit(own, keys);
+        }
+        begin += n;
+      }
+      return;
+    }
     for (size_t s = 0; s + 1 < begins.size(); ++s) {
       const int64_t n = begins[s + 1] - begins[s];
       const int64_t num_groups = (n + size - 1) / size, r = n % size;
