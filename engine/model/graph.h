@@ -35,6 +35,7 @@
 #include "kernels/boxes/center_head.h"
 #include "kernels/boxes/gather_queries.h"
 #include "kernels/boxes/query_decode.h"
+#include "kernels/boxes/rotated_nms.h"
 #include "kernels/boxes/select_peaks.h"
 #include "kernels/coordinates/conv_geometry.h"
 #include "kernels/core/epilogue.h"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy.typing as npt
 
 from voxserve.export.node_list import NodeList
-from voxserve.export.textproto import number, numbers, quote
+from voxserve.export.textproto import number, numbers, quote, sizes
 
 
 class AttentionNodes(NodeList):
@@ -52,6 +52,31 @@ class AttentionNodes(NodeList):
         """
         bits = f" depth: DEPTH_{depth}" if depth else ""
         return self._node(name, [source], f"groups {{ curve: CURVE_{curve}{bits} size: {size} tail: TAIL_{tail} }}")
+
+    def window_groups(
+        self,
+        name: str,
+        source: str,
+        shape: Sequence[int],
+        size: int,
+        *,
+        shift: Sequence[int] = (),
+        axes: str = "XYZ",
+        snake: bool = False,
+        tail: str = "SPREAD",
+    ) -> str:
+        """Adds a node that orders the source's sites window by window, and cuts the order into groups. It has no
+        features.
+
+        shape, shift: of the windows on x, y and z, in sites. axes: rows of windows run along the first, and so do the
+            rows of sites in a window. snake: every second row runs backwards (FlatFormer).
+        tail: SPREAD: each window is cut on its own, in groups of about as many sites (DSVT); BORROWS or SHORT: groups
+            cross the borders of windows, and the last one is as groups() says.
+        """
+        moved = f" shift: {sizes(shift)}" if any(shift) else ""
+        order = f" axes: [{', '.join(f'AXIS_{axis}' for axis in axes)}]" if axes != "XYZ" else ""
+        windows = f"windows {{ shape: {sizes(shape)}{moved}{order}{' snake: true' if snake else ''} }}"
+        return self._node(name, [source], f"groups {{ {windows} size: {size} tail: TAIL_{tail} }}")
 
     def rotary(self, name: str, source: str, positions: str = "", *, num_heads: int = 1, base: float) -> str:
         """Adds a rotation of pairs of channels by angles that grow with the position of the row's site.

@@ -22,6 +22,16 @@ class Anchor:
     rotations: tuple[float, ...] = (0.0, 1.57)  # the yaws of the anchors at each cell, radians
 
 
+@dataclass(frozen=True)
+class ClassNms:
+    """The suppression of one class's boxes."""
+
+    class_id: int
+    iou: float  # a box that overlaps a better one by more is dropped
+    boxes_in: int  # the most boxes that are read; 0: all
+    boxes_out: int  # the most boxes that are kept
+
+
 class ImageNodes(NodeList):
     """The methods of Network for images and boxes."""
 
@@ -105,19 +115,22 @@ class ImageNodes(NodeList):
         max_boxes: int,
         center_min: Sequence[float] = (),
         center_max: Sequence[float] = (),
+        iou_powers: Sequence[float] = (),
     ) -> str:
         """Adds a node that decodes the branches of a CenterPoint head to boxes.
 
-        branches: the nodes heatmap, center, height, dim, rot and, if boxes have a velocity, vel. Either all are images,
-            or all have rows on the same sites, which have one cell on z (VoxelNeXt).
+        branches: the nodes heatmap, center, height, dim, rot, vel if boxes have a velocity, and iou if there are
+            iou_powers. Either all are images, or all have rows on the same sites, which have one cell on z (VoxelNeXt).
         convention: OPENPCDET or DET3D.
         class_ids: the class of each channel of the heat map.
         stride: the size of a cell in voxels.
         center_min, center_max: the range of the boxes' centres, x, y, z in metres; empty: no limit.
+        iou_powers: of each class, p: the score becomes score^(1 - p) * iou^p; empty: it stays.
         """
         limits = f" center_min: {numbers(center_min)}" if center_min else ""
         limits += f" center_max: {numbers(center_max)}" if center_max else ""
-        velocity = " has_velocity: true" if len(branches) == 6 else ""
+        velocity = " has_velocity: true" if len(branches) - bool(iou_powers) == 6 else ""
+        limits += f" iou_powers: {numbers(iou_powers)}" if iou_powers else ""
         return self._node(
             name,
             branches,
@@ -158,6 +171,15 @@ class ImageNodes(NodeList):
     ) -> str:
         limits = f"max_boxes_in: {max_boxes_in} max_boxes_out: {max_boxes_out}"
         return self._node(name, sources, f"nms {{ iou_threshold: {number(iou_threshold)} {limits} }}")
+
+    def class_nms(self, name: str, sources: Sequence[str], classes: Sequence[ClassNms]) -> str:
+        """Adds a suppression among the boxes of each class alone. Boxes of classes that are not named are left out."""
+        listed = "".join(
+            f" classes {{ class_id: {of.class_id} iou_threshold: {number(of.iou)} max_boxes_in: {of.boxes_in} "
+            f"max_boxes_out: {of.boxes_out} }}"
+            for of in classes
+        )
+        return self._node(name, sources, f"nms {{{listed} }}")
 
     def _image_conv(
         self,

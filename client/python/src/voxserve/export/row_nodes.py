@@ -8,7 +8,7 @@ from typing import Any
 import numpy.typing as npt
 
 from voxserve.export.node_list import NodeList
-from voxserve.export.textproto import number
+from voxserve.export.textproto import number, sizes
 
 
 class RowNodes(NodeList):
@@ -47,12 +47,25 @@ class RowNodes(NodeList):
         """Adds a reduction of each row's channels to one. function: SUM, MEAN, MAX, MIN or LENGTH."""
         return self._node(name, [source], f"row_reduce {{ function: FUNCTION_{function} }}")
 
-    def site_coordinates(self, name: str, source: str, scale: Sequence[float] = (), shift: Sequence[float] = ()) -> str:
+    def site_coordinates(
+        self,
+        name: str,
+        source: str,
+        scale: Sequence[float] = (),
+        shift: Sequence[float] = (),
+        *,
+        window_shape: Sequence[int] = (),
+        window_shift: Sequence[int] = (),
+    ) -> str:
         """Adds the coordinate of each site of the source: scale * coordinate + shift, in the unit of the sites' level.
 
         scale, shift: one value per axis, or none for 1 and 0.
+        window_shape: with one value per axis, the coordinate is that in the site's window: (coordinate + window_shift)
+            mod window_shape.
         """
         parts = [f" {key}: [{', '.join(map(number, v))}]" for key, v in (("scale", scale), ("shift", shift)) if v]
+        windows = (("window_shape", window_shape), ("window_shift", window_shift))
+        parts += [f" {key}: {sizes(values)}" for key, values in windows if any(values)]
         return self._node(name, [source], f"site_coordinates {{{''.join(parts)} }}")
 
     def softmax(self, name: str, source: str) -> str:

@@ -1,4 +1,4 @@
-"""Orders sites along space-filling curves, cuts the order into groups, and rotates channels by positions. The code is
+"""Orders sites along space-filling curves or by windows, cuts the order into groups, and rotates channels by positions. The code is
 plain, so that the results of faster code can be checked against it. model.proto defines all of it (Groups, Rotary).
 """
 
@@ -15,6 +15,52 @@ from voxserve.verify import rows as row_maths
 Values = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 _MAX_DEPTH = 20  # bits of a coordinate, so that a code of three has at most 60
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of sites: their shape and shift on x, y and z, and the walk through them (model.proto, Windows)."""
+
+    shape: tuple[int, ...]
+    shift: tuple[int, ...]
+    axes: tuple[int, ...] = (0, 1, 2)  # a, b, c
+    is_snake: bool = False
+
+    @classmethod
+    def of(cls, proto: Any) -> Windows:
+        """Reads a message of model.proto."""
+        axes = tuple(axis - 1 for axis in proto.axes) or (0, 1, 2)
+        return cls(tuple(proto.shape), tuple(proto.shift) or (0, 0, 0), axes, proto.snake)
+
+    def groups(self, rows: Rows, sites: Values, size: int, tail: str) -> list[Group]:
+        """Returns the groups of a sample. rows: [N]; sites: [N, 3]; tail: a name of Groups.Tail without TAIL_."""
+        places = self.order(sites)
+        if tail == "SPREAD":
+            return spread(rows[places], self.numbers(sites)[0][places], size)
+        return cut(rows[places], size, tail)
+
+    def numbers(self, sites: Values) -> tuple[Rows, Rows]:
+        """Returns the number of each site's window, and its place there: [N, 3] each, on x, y and z."""
+        moved = np.asarray(sites, np.int64) + np.array(self.shift)
+        return moved // np.array(self.shape), moved % np.array(self.shape)
+
+    def order(self, sites: Values) -> Rows:
+        """Returns the places' rows: [N]. sites: [N, 3] of a sample."""
+        if len(sites) and np.min(sites) < 0:
+            raise ValueError("a site has a negative coordinate, which has no window")
+        window, place = (part[:, self.axes].T for part in self.numbers(sites))
+        descends = [window[2], window[1] + window[2], window[1] + window[2] + place[0]]
+        descends.append(descends[-1] + place[1])
+        signs = [1 - 2 * (number % 2) if self.is_snake else 1 for number in descends]
+        keys = [
+            window[2],
+            window[1] * signs[0],
+            window[0] * signs[1],
+            place[0] * signs[1],
+            place[1] * signs[2],
+            place[2] * signs[3],
+        ]
+        return np.lexsort(keys[::-1])
 
 
 @dataclass(frozen=True)
@@ -79,6 +125,22 @@ def cut(order: Rows, size: int, tail: str) -> list[Group]:
         lacking = size - len(own) if tail == "BORROWS" and begin > 0 else 0
         borrowed = order[begin - lacking : begin]  # the places r .. size - 1 of the group before
         made.append(Group(own, np.concatenate([own, borrowed])))
+    return made
+
+
+def spread(order: Rows, windows: Rows, size: int) -> list[Group]:
+    """Cuts each window of a sample into groups of about as many sites. windows: the number of each place's window, [N,
+    3]; places of a window stand together.
+    """
+    made = []
+    borders = np.flatnonzero((np.diff(windows, axis=0) != 0).any(axis=1)) + 1
+    for rows in np.split(order, borders):
+        n, count = len(rows), -(-len(rows) // size)
+        begin = 0  # of the places that have no result yet
+        for j in range(count):
+            places = np.unique((j * size + np.arange(size)) * n // (count * size))
+            made.append(Group(rows[places[places >= begin]], rows[places]))
+            begin = places[-1] + 1
     return made
 
 

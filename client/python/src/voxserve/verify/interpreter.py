@@ -276,7 +276,10 @@ class Interpreter:
 
     def _site_coordinates(self, _name: str, op: Any, x: Result) -> Result:
         scale, shift = (self._axes(values, preset) for values, preset in ((op.scale, 1), (op.shift, 0)))
-        return replace(x, values=_sites(x)[:, 1:] * np.asarray(scale) + np.asarray(shift))
+        at = _sites(x)[:, 1:]
+        if op.window_shape:
+            at = (at + np.asarray(op.window_shift or 0)) % np.asarray(op.window_shape)
+        return replace(x, values=at * np.asarray(scale) + np.asarray(shift))
 
     def _softmax(self, _name: str, _op: Any, x: Result) -> Result:
         return replace(x, values=row_maths.softmax(x.values))
@@ -382,6 +385,8 @@ class Interpreter:
         """Returns a result without channels, on the sites that the groups have."""
         if self._dimension != 3 or len(set(x.unit)) != 1:
             raise ValueError("groups need sites of 3 axes that are a whole number of voxels, the same on each")
+        if op.HasField("windows"):
+            return self._window_groups(name, op, x)
         sites, curve, size = _sites(x), enum_name(op, "curve").removeprefix("CURVE_"), op.size
         levels = x.unit[0].bit_length() - 1
         made = []
@@ -396,6 +401,15 @@ class Interpreter:
             order = rows[np.argsort(group_maths.codes(sites[rows, 1:], curve, depth), kind="stable")]
             made += group_maths.cut(order, size, enum_name(op, "tail").removeprefix("TAIL_"))
         self._groups_of[name] = made
+        return replace(x, values=np.zeros((len(sites), 0)))
+
+    def _window_groups(self, name: str, op: Any, x: Result) -> Result:
+        sites, tail = _sites(x), enum_name(op, "tail").removeprefix("TAIL_")
+        of_samples = [np.flatnonzero(sites[:, 0] == sample) for sample in range(self._num_samples)]
+        windows = group_maths.Windows.of(op.windows)
+        self._groups_of[name] = [
+            group for rows in of_samples for group in windows.groups(rows, sites[rows, 1:], op.size, tail)
+        ]
         return replace(x, values=np.zeros((len(sites), 0)))
 
     def _rotary(self, _name: str, op: Any, x: Result, *positions: Result) -> Result:

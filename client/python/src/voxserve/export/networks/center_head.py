@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from voxserve.export.image_nodes import ClassNms
 from voxserve.export.model_folder import ClassEntry, Network
 from voxserve.export.networks.layers import Layers
 from voxserve.export.networks.spconv_backbone import MMDETECTION3D, Voxels
@@ -41,6 +44,11 @@ class HeadConfig:
     nms_boxes_out: int  # the most boxes per task that NMS keeps
     max_boxes: int = 500  # the most boxes per task that are decoded
     score_threshold: float = 0.1  # boxes with scores above it are decoded
+    epsilon: float = HEAD_EPSILON  # of the head's batch norms
+    # OpenPCDet's IOU_RECTIFIER, one for each class of the task: the head has a branch `iou`. (): it has none.
+    iou_powers: tuple[float, ...] = ()
+    # The suppression of each class on its own (multi_class_nms), in place of nms_iou and both numbers. (): together.
+    nms_classes: tuple[ClassNms, ...] = ()
 
     def check(self) -> None:
         ids = sorted(i for task in self.tasks for i in task)
@@ -82,7 +90,10 @@ class CenterHead:
         config, network = self._config, self._layers.network
         decoded = [self._task(task, classes, x) for task, classes in enumerate(config.tasks)]
         network.section("Suppression, task by task.")
-        network.nms("boxes", decoded, config.nms_iou, config.nms_boxes_in, config.nms_boxes_out)
+        if config.nms_classes:
+            network.class_nms("boxes", decoded, config.nms_classes)
+        else:
+            network.nms("boxes", decoded, config.nms_iou, config.nms_boxes_in, config.nms_boxes_out)
         network.output("BOXES", "boxes")
 
     def _task(self, task: int, class_ids: Sequence[int], x: str) -> str:
@@ -99,6 +110,8 @@ class CenterHead:
         ]
         if config.has_velocity:
             branches.append(("vel", "vel", "vel", 2))
+        if config.iou_powers:
+            branches.append(("iou", "iou", "iou", 1))
         images = [
             self._branch(task, name, det3d if self._is_det3d else pcdet, x, channels)
             for name, pcdet, det3d, channels in branches
@@ -113,6 +126,7 @@ class CenterHead:
             max_boxes=config.max_boxes,
             center_min=config.center_min,
             center_max=config.center_max,
+            iou_powers=[config.iou_powers[i] for i in class_ids] if config.iou_powers else (),
         )
 
     def _branch(self, task: int, name: str, part: str, x: str, channels: int) -> str:
@@ -125,20 +139,24 @@ class CenterHead:
             first, norm, last = f"{key}.0.0", f"{key}.0.1", f"{key}.1"
         node = f"task{task}.{name}"
         self._convolve(f"{node}.0", first, x, self._width, self.has_bias, 1.0, None)
-        y = layers.norm_relu(f"{node}.0", norm, epsilon=HEAD_EPSILON)
+        y = layers.norm_relu(f"{node}.0", norm, epsilon=self._config.epsilon)
         fill, gain = (_HEATMAP_BIAS, _HEATMAP_GAIN) if name == "heatmap" else (None, _BRANCH_GAIN)
         self._convolve(node, last, y, channels, True, gain, fill)
         if self._is_det3d and name == "dim":
-            _take_rows(layers.network, node, (1, 0, 2), 1)  # width, length, height -> length, width, height
+            take_rows(layers.network, node, (1, 0, 2), 1)  # width, length, height -> length, width, height
         if self._is_det3d and name == "rot":
             # sin(-r - pi/2) = -cos(r), cos(-r - pi/2) = -sin(r)
-            _take_rows(layers.network, node, (1, 0), -1)
+            take_rows(layers.network, node, (1, 0), -1)
+        if name == "iou":  # OpenPCDet predicts 2 iou - 1
+            for part, shift in (("weight", 0.0), ("bias", 0.5)):
+                tensors = layers.network.tensors
+                tensors[f"{node}.{part}"] = (tensors[f"{node}.{part}"] * 0.5 + shift).astype(np.float32)
         if self._has_sine_first and name == "rot":
-            _take_rows(layers.network, node, (1, 0), 1)  # sin, cos -> cos, sin
+            take_rows(layers.network, node, (1, 0), 1)  # sin, cos -> cos, sin
         return node
 
 
-def _take_rows(network: Network, node: str, rows: Sequence[int], sign: int) -> None:
+def take_rows(network: Network, node: str, rows: Sequence[int], sign: int) -> None:
     """Replaces a convolution's output channels by the channels `rows`, in this order and multiplied by `sign`."""
     for part in ("weight", "bias"):
         network.tensors[f"{node}.{part}"] = sign * network.tensors[f"{node}.{part}"][list(rows)]

@@ -60,7 +60,7 @@ _XYZ = (PointFeature("x", "m"), PointFeature("y", "m"), PointFeature("z", "m"))
 # Both libraries use nuScenes' intensity as it is stored, 0 to 255, and the age of a sweep in seconds.
 _NUSCENES_FEATURES = (*_XYZ, PointFeature("intensity", "1", scale=255, range=(0, 1)), PointFeature("age", "s", 0))
 # Both libraries use tanh of Waymo's intensity, so 0 to 1. The client must send that value, since no scale expresses it.
-_WAYMO_FEATURES = (*_XYZ, PointFeature("intensity", "1", range=(0, 1)), PointFeature("elongation", "1", 0))
+WAYMO_FEATURES = (*_XYZ, PointFeature("intensity", "1", range=(0, 1)), PointFeature("elongation", "1", 0))
 _PANDASET_FEATURES = (*_XYZ, PointFeature("intensity", "1", range=(0, 1)))
 
 
@@ -97,7 +97,7 @@ CONFIGS = {
         voxels=Voxels((-51.2, -51.2, -5), (51.2, 51.2, 3), (0.1, 0.1, 0.2), 10, 60_000, _NUSCENES_FEATURES),
     ),
     "waymo": Config(
-        voxels=Voxels((-75.2, -75.2, -2), (75.2, 75.2, 4), (0.1, 0.1, 0.15), 5, 150_000, _WAYMO_FEATURES),
+        voxels=Voxels((-75.2, -75.2, -2), (75.2, 75.2, 4), (0.1, 0.1, 0.15), 5, 150_000, WAYMO_FEATURES),
         classes=WAYMO_CLASSES,
         tasks=((0, 1, 2),),
         has_velocity=False,
@@ -136,7 +136,7 @@ PILLAR_CONFIGS = {
     ),
     "waymo": replace(
         CONFIGS["waymo"],
-        voxels=Voxels((-74.88, -74.88, -2), (74.88, 74.88, 4), (0.32, 0.32, 6), 20, 150_000, _WAYMO_FEATURES),
+        voxels=Voxels((-74.88, -74.88, -2), (74.88, 74.88, 4), (0.32, 0.32, 6), 20, 150_000, WAYMO_FEATURES),
         center_min=(-80, -80, -10),
         center_max=(80, 80, 10),
         pillar_widths=(64, 64),

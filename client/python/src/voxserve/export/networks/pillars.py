@@ -32,10 +32,27 @@ _BEYOND = 512.0  # metres above and below the centre of a range; no point is far
 
 
 def image(network: Network, layers: Layers, voxels: Voxels, widths: Sequence[int], *, is_legacy: bool = False) -> str:
-    """Returns the node of the pillars' image. widths: the channels of the layers.
+    """Returns the node of the pillars' image. The arguments are those of rows()."""
+    pillars = rows(network, layers, voxels, widths, is_legacy=is_legacy)
+    network.to_bev("from_above", pillars)
+    return layers.points("from_above", widths[-1])
+
+
+def rows(
+    network: Network,
+    layers: Layers,
+    voxels: Voxels,
+    widths: Sequence[int],
+    *,
+    is_legacy: bool = False,
+    crops_height: bool = False,
+    key: str = "vfe.pfn_layers",
+) -> str:
+    """Returns the node of the pillars' features. widths: the channels of the layers.
 
     voxels: must have one cell on z. max_points_per_voxel is 0 for DynamicPillarVFE. is_legacy: the first three features
-    are the offsets from the centre again, instead of positions.
+    are the offsets from the centre again, instead of positions. crops_height: points above and below the range are no
+    points of a pillar, although its points are not limited (DynPillarVFE3D, DynamicVFE). key: the layers' name.
     """
     grid = voxels.grid()
     if min(grid) < 1 or grid[2] != 1:
@@ -44,7 +61,7 @@ def image(network: Network, layers: Layers, voxels: Voxels, widths: Sequence[int
     network.section("Points to pillars.")
     slots = voxels.max_points_per_voxel
     low, high, size = (list(values) for values in (voxels.range_min, voxels.range_max, voxels.size))
-    if not slots:
+    if not slots and not crops_height:
         middle = (low[2] + high[2]) / 2
         low[2], high[2], size[2] = middle - _BEYOND, middle + _BEYOND, 2 * _BEYOND
     network.voxelize(
@@ -70,11 +87,11 @@ def image(network: Network, layers: Layers, voxels: Voxels, widths: Sequence[int
         network.section(f"Layer {i} of points, and what the pillars have of it.")
         is_last = i == len(widths) - 1
         out = width if is_last else width // 2
-        x = _layer(layers, f"pfn{i}", i, x, out)
+        x = _layer(layers, f"pfn{i}", f"{key}.{i}", x, out)
         if i == 0 and is_legacy:
             _read_offsets(network, f"pfn{i}.weight")
         if slots:
-            empty = _layer(layers, f"pfn{i}.empty", i, empty, out)
+            empty = _layer(layers, f"pfn{i}.empty", f"{key}.{i}", empty, out)
         pillars = network.point_to_voxel(f"pfn{i}.most", x, "voxels", "MAX", max_points=slots, empty_slots=empty)
         layers.points(pillars, out)
         if is_last:
@@ -83,8 +100,7 @@ def image(network: Network, layers: Layers, voxels: Voxels, widths: Sequence[int
         x = layers.concat(f"pfn{i}.points", [x, f"pfn{i}.of_pillar"])
         if slots:
             empty = layers.concat(f"pfn{i}.slots", [empty, pillars])
-    network.to_bev("from_above", pillars)
-    return layers.points("from_above", widths[-1])
+    return pillars
 
 
 def _read_offsets(network: Network, name: str) -> None:
@@ -95,8 +111,7 @@ def _read_offsets(network: Network, name: str) -> None:
     network.tensors[name] = weight
 
 
-def _layer(layers: Layers, name: str, number: int, x: str, out: int) -> str:
+def _layer(layers: Layers, name: str, key: str, x: str, out: int) -> str:
     """Adds a PFNLayer without its maximum over a pillar's points."""
-    key = f"vfe.pfn_layers.{number}"
-    layers.linear(name, f"{key}.linear", x, out, gain=INPUT_GAIN if number == 0 else 1.0, bias=False)
+    layers.linear(name, f"{key}.linear", x, out, gain=INPUT_GAIN if key.endswith(".0") else 1.0, bias=False)
     return layers.norm_relu(name, f"{key}.norm")
