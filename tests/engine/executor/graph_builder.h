@@ -134,6 +134,12 @@ class GraphBuilder {
     }
     return Add("groups", {input}, GroupsOp{.order = order, .size = size, .tail = tail}, Level(input), 1);
   }
+  // Adds groups of the sites of `input` by windows.
+  int WindowGroups(int input, const kernels::SiteWindows& windows, int size, kernels::GroupTail tail) {
+    SiteOrderSpec order{.level = Level(input), .windows = windows};
+    if (tail == kernels::GroupTail::kSpread) order.spread_size = size;
+    return Add("groups", {input}, GroupsOp{.order = order, .size = size, .tail = tail}, Level(input), 1);
+  }
   int GroupAttention(int queries, int keys, int values, int groups, int num_heads, float scale) {
     return Add("attention", {queries, keys, values},
                AttentionOp{.num_heads = num_heads, .scale = scale, .groups_of = groups}, Level(queries),

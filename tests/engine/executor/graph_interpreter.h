@@ -158,7 +158,10 @@ class Interpreter {
       } else if (const auto* coordinates = std::get_if<SiteCoordinatesOp>(&node.op)) {
         row.clear();
         for (size_t axis = 0; axis < site.size(); ++axis) {
-          row.push_back(site[axis] * double{coordinates->parameters.scale[axis]} + coordinates->parameters.shift[axis]);
+          const kernels::SiteCoordinatesParams& of = coordinates->parameters;
+          const int32_t window = of.window_shape[axis];
+          const int32_t at = window > 0 ? (site[axis] + of.window_shift[axis]) % window : site[axis];  // not negative
+          row.push_back(at * double{of.scale[axis]} + of.shift[axis]);
         }
       } else if (const auto* broadcast = std::get_if<BroadcastOp>(&node.op)) {
         const std::vector<double> sample = Evaluate(node.inputs[1]).begin()->second;
@@ -293,6 +296,13 @@ class Interpreter {
       return support::DefinedCurveCode(is_hilbert, is_transposed, site, depth);
     };
     std::vector<Site> sites = sites_of(order.level);
+    if (order.windows) {
+      const support::DefinedWindows windows = DefinedWindowsOf(*order.windows);
+      std::sort(sites.begin(), sites.end(), [&](const Site& a, const Site& b) {
+        return DefinedWindowPlace(windows, a) < DefinedWindowPlace(windows, b);
+      });
+      return sites;
+    }
     std::sort(sites.begin(), sites.end(), [&](const Site& a, const Site& b) { return code(a) < code(b); });
     return sites;
   }

@@ -13,6 +13,7 @@
 
 #include "tests/engine/executor/graph_builder.h"
 #include "tests/support/activation_formulas.h"
+#include "tests/support/window_formulas.h"
 
 namespace voxserve {
 
@@ -163,10 +164,42 @@ inline Values Attend(const AttentionOp& op, const Values& queries, const Values&
 
 // Returns a row for each site, from attention within its group. ordered: the sites in the order from which groups are
 // cut.
+inline support::DefinedWindows DefinedWindowsOf(const kernels::SiteWindows& windows) {
+  support::DefinedWindows defined{.shape = {}, .shift = {}, .is_snake = windows.is_snake};
+  for (size_t axis = 0; axis < 3; ++axis) {
+    defined.shape[axis] = windows.shape[axis];
+    defined.shift[axis] = windows.shift[axis];
+    defined.axes[axis] = static_cast<size_t>(windows.axes[axis]);
+  }
+  return defined;
+}
+
 inline Values AttendInGroups(const AttentionOp& op, const GroupsOp& groups, const std::vector<Site>& ordered,
                              const Values& queries, const Values& keys, const Values& values) {
   const auto size = static_cast<size_t>(groups.size);
   Values out;
+  if (groups.tail == kernels::GroupTail::kSpread) {
+    const support::DefinedWindows windows = DefinedWindowsOf(*groups.order.windows);
+    for (size_t begin = 0, end = 0; begin < ordered.size(); begin = end) {
+      while (end < ordered.size() && DefinedWindow(windows, ordered[end]) == DefinedWindow(windows, ordered[begin])) {
+        ++end;
+      }
+      for (const support::DefinedGroup& group :
+           support::DefinedSpreadGroups(static_cast<int64_t>(end - begin), groups.size)) {
+        Values queries_here, keys_here;
+        for (const int64_t place : group.own) {
+          const Site& site = ordered[begin + static_cast<size_t>(place)];
+          queries_here[site] = queries.at(site);
+        }
+        for (const int64_t place : group.keys) {
+          const Site& site = ordered[begin + static_cast<size_t>(place)];
+          keys_here[site] = keys.at(site);
+        }
+        out.merge(Attend(op, queries_here, keys_here, values));
+      }
+    }
+    return out;
+  }
   for (size_t begin = 0; begin < ordered.size(); begin += size) {
     const size_t end = std::min(begin + size, ordered.size());
     Values queries_here, keys_here;

@@ -41,16 +41,17 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"NoCurve",
                     Groups("size: 8 tail: TAIL_SHORT"),
                     {"node \"order\": curve must be CURVE_Z, CURVE_Z_TRANSPOSED, CURVE_HILBERT or "
-                     "CURVE_HILBERT_TRANSPOSED"}},
+                     "CURVE_HILBERT_TRANSPOSED, without windows"}},
         BrokenModel{"UnknownCurve",
                     Groups("curve: 7 size: 8 tail: TAIL_SHORT"),
                     {"node \"order\": curve must be CURVE_Z, CURVE_Z_TRANSPOSED, CURVE_HILBERT or "
-                     "CURVE_HILBERT_TRANSPOSED"}},
-        BrokenModel{
-            "NoTail", Groups("curve: CURVE_Z size: 8"), {"node \"order\": tail must be TAIL_BORROWS or TAIL_SHORT"}},
+                     "CURVE_HILBERT_TRANSPOSED, without windows"}},
+        BrokenModel{"NoTail",
+                    Groups("curve: CURVE_Z size: 8"),
+                    {"node \"order\": tail must be TAIL_BORROWS, TAIL_SHORT or TAIL_SPREAD"}},
         BrokenModel{"UnknownTail",
-                    Groups("curve: CURVE_Z size: 8 tail: 3"),
-                    {"node \"order\": tail must be TAIL_BORROWS or TAIL_SHORT"}},
+                    Groups("curve: CURVE_Z size: 8 tail: 4"),
+                    {"node \"order\": tail must be TAIL_BORROWS, TAIL_SHORT or TAIL_SPREAD"}},
         BrokenModel{"NoDepth",
                     Groups("curve: CURVE_HILBERT_TRANSPOSED size: 8 tail: TAIL_SHORT"),
                     {"node \"order\": depth must be DEPTH_FIRST_LEVEL or DEPTH_OWN_LEVEL for a Hilbert curve"}},
@@ -68,9 +69,66 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"Everything",
                     Groups(""),
                     {"node \"order\": curve must be CURVE_Z, CURVE_Z_TRANSPOSED, CURVE_HILBERT or "
-                     "CURVE_HILBERT_TRANSPOSED",
-                     "node \"order\": tail must be TAIL_BORROWS or TAIL_SHORT",
+                     "CURVE_HILBERT_TRANSPOSED, without windows",
+                     "node \"order\": tail must be TAIL_BORROWS, TAIL_SHORT or TAIL_SPREAD",
                      "node \"order\": size is 0; it must be 1 to 4096"}}),
+    CaseName);
+
+INSTANTIATE_TEST_SUITE_P(
+    Windows, BrokenGroupsTest,
+    ::testing::Values(
+        BrokenModel{"SpreadWithoutWindows",
+                    Groups("curve: CURVE_Z size: 8 tail: TAIL_SPREAD"),
+                    {"node \"order\": tail is TAIL_SPREAD, which spreads groups over windows; it has none"}},
+        BrokenModel{
+            "WindowsAndACurve",
+            Groups("curve: CURVE_Z windows { shape: [2, 2, 1] } size: 8 tail: TAIL_SPREAD"),
+            {"node \"order\": has windows, and a curve or its depth; the order of the sites is one or the other"}},
+        BrokenModel{
+            "WindowsAndADepth",
+            Groups("depth: DEPTH_OWN_LEVEL windows { shape: [2, 2, 1] } size: 8 tail: TAIL_SHORT"),
+            {"node \"order\": has windows, and a curve or its depth; the order of the sites is one or the other"}},
+        BrokenModel{"NoShape",
+                    Groups("windows {} size: 8 tail: TAIL_SPREAD"),
+                    {"node \"order\": windows: shape has 0 values; it needs one for each of the 3 axes"}},
+        BrokenModel{"TwoShapes",
+                    Groups("windows { shape: [2, 2] } size: 8 tail: TAIL_SPREAD"),
+                    {"node \"order\": windows: shape has 2 values; it needs one for each of the 3 axes"}},
+        BrokenModel{"ShapesOfWrongSizes",
+                    Groups("windows { shape: [0, 4097, 4294967295] } size: 8 tail: TAIL_SPREAD"),
+                    {"node \"order\": windows: shape[0] is 0; it must be 1 to 4096",
+                     "node \"order\": windows: shape[1] is 4097; it must be 1 to 4096",
+                     "node \"order\": windows: shape[2] is 4294967295; it must be 1 to 4096"}},
+        BrokenModel{"TwoShifts",
+                    Groups("windows { shape: [2, 2, 1] shift: [1, 1] } size: 8 tail: TAIL_SPREAD"),
+                    {"node \"order\": windows: shift has 2 values; it needs one for each of the 3 axes, or none"}},
+        BrokenModel{"ShiftsOfAWindow",
+                    Groups("windows { shape: [2, 2, 1] shift: [1, 2, 4294967295] } size: 8 tail: TAIL_SPREAD"),
+                    {"node \"order\": windows: shift[1] is 2; it must be below the shape, 2",
+                     "node \"order\": windows: shift[2] is 4294967295; it must be below the shape, 1"}},
+        BrokenModel{"AxesTwice",
+                    Groups("windows { shape: [2, 2, 1] axes: [AXIS_X, AXIS_Y, AXIS_X] } size: 8 tail: TAIL_SPREAD"),
+                    {"node \"order\": windows: axes must be AXIS_X, AXIS_Y and AXIS_Z, each once, in any order"}},
+        BrokenModel{"TwoAxes",
+                    Groups("windows { shape: [2, 2, 1] axes: [AXIS_X, AXIS_Y] } size: 8 tail: TAIL_SPREAD"),
+                    {"node \"order\": windows: axes must be AXIS_X, AXIS_Y and AXIS_Z, each once, in any order"}},
+        BrokenModel{"UnknownAxes",
+                    Groups("windows { shape: [2, 2, 1] axes: [1, 2, 9] } size: 8 tail: TAIL_SPREAD"),
+                    {"node \"order\": windows: axes must be AXIS_X, AXIS_Y and AXIS_Z, each once, in any order"}},
+        BrokenModel{"NoTailOfWindows",
+                    Groups("windows { shape: [2, 2, 1] } size: 8"),
+                    {"node \"order\": tail must be TAIL_BORROWS, TAIL_SHORT or TAIL_SPREAD"}},
+        BrokenModel{"SizeOfWindows",
+                    Groups("windows { shape: [2, 2, 1] } tail: TAIL_SPREAD"),
+                    {"node \"order\": size is 0; it must be 1 to 4096"}},
+        BrokenModel{"PlacesWithoutAShape",
+                    Append("nodes { name: \"place\" inputs: \"relu\" site_coordinates { window_shift: [1, 1, 1] } }\n"),
+                    {"node \"place\": window_shape has 0 values; it needs one for each of the 3 axes"}},
+        BrokenModel{"PlacesOfWrongShapes",
+                    Append("nodes { name: \"place\" inputs: \"relu\" site_coordinates { window_shape: [4, 0, 2] "
+                           "window_shift: [4, 0, 1] } }\n"),
+                    {"node \"place\": window_shift[0] is 4; it must be below the shape, 4",
+                     "node \"place\": window_shape[1] is 0; it must be 1 to 4096"}}),
     CaseName);
 
 // Replaces the origin, which is that of a range.
@@ -98,6 +156,12 @@ INSTANTIATE_TEST_SUITE_P(
                     [](TestModel& model) {
                       SetOrigin("ORIGIN_ZERO", model);
                       Groups(kZ)(model);
+                    },
+                    {"node \"order\": needs coordinates of 0 or more; those of ORIGIN_ZERO can be below 0"}},
+        BrokenModel{"OriginZeroOfWindows",
+                    [](TestModel& model) {
+                      SetOrigin("ORIGIN_ZERO", model);
+                      Groups("windows { shape: [2, 2, 1] } size: 8 tail: TAIL_SPREAD")(model);
                     },
                     {"node \"order\": needs coordinates of 0 or more; those of ORIGIN_ZERO can be below 0"}},
         BrokenModel{"BelowZero",
@@ -262,6 +326,26 @@ TEST(GroupsTest, OrdersFollowFromTheLevels) {
   ASSERT_TRUE(z.ok()) << z.status();
   EXPECT_EQ(GroupsIn(*z).order, (SiteOrderSpec{1, kernels::Curve::kZ, -1, 0}));
   EXPECT_EQ(GroupsIn(*z).tail, kernels::GroupTail::kShort);
+}
+
+TEST(GroupsTest, WindowsAreRead) {
+  const absl::StatusOr<Graph> spread = LoadWith(
+      "", "down", "windows { shape: [12, 13, 1] shift: [6, 0, 0] axes: [2, 1, 3] } size: 36 tail: TAIL_SPREAD");
+  ASSERT_TRUE(spread.ok()) << spread.status();
+  const kernels::SiteWindows windows = {.shape = {12, 13, 1, 1}, .shift = {6, 0, 0, 0}, .axes = {1, 0, 2, 3}};
+  EXPECT_EQ(GroupsIn(*spread).order, (SiteOrderSpec{.level = 1, .windows = windows, .spread_size = 36}));
+  EXPECT_EQ(GroupsIn(*spread).tail, kernels::GroupTail::kSpread);
+  const absl::StatusOr<Graph> snake =
+      LoadWith("", "down", "windows { shape: [13, 13, 1] snake: true } size: 144 tail: TAIL_BORROWS");
+  ASSERT_TRUE(snake.ok()) << snake.status();
+  EXPECT_EQ(GroupsIn(*snake).order,
+            (SiteOrderSpec{.level = 1, .windows = kernels::SiteWindows{.shape = {13, 13, 1, 1}, .is_snake = true}}));
+  EXPECT_EQ(GroupsIn(*snake).size, 144);
+  // No window has more sites than its volume.
+  const absl::StatusOr<Graph> large = LoadWith("", "down", "windows { shape: [3, 2, 1] } size: 4096 tail: TAIL_SPREAD");
+  ASSERT_TRUE(large.ok()) << large.status();
+  EXPECT_EQ(GroupsIn(*large).size, 6);
+  EXPECT_EQ(GroupsIn(*large).order.spread_size, 6);
 }
 
 TEST(GroupsTest, CropsKeepTheDepthOfTheVoxels) {

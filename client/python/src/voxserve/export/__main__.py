@@ -24,6 +24,8 @@ from voxserve.export.input_files import narrow, read_classes
 from voxserve.export.model_folder import ClassEntry, Network, PointFeature
 from voxserve.export.networks import (
     center_point,
+    dsvt,
+    flatformer,
     minkowski_unet,
     minkunet,
     minkunet_keys,
@@ -206,6 +208,16 @@ def _make_transformer(options: argparse.Namespace, state: _State) -> _Made:
     return _Made(made.network, count, classes, warnings=made.warnings, messages=made.messages)
 
 
+def _make_of_windows(options: argparse.Namespace, state: _State) -> _Made:
+    module: Any = {"dsvt": dsvt, "flatformer": flatformer}[options.network]
+    config, common = module.WAYMO, {name: getattr(options, name) for name in ("name", "description")}
+    if state is None:
+        return _Made(module.random_network(config, **common, **_of_random(options)), len(config.classes), config.classes)
+    assumed = f"assumed of the published network, since weights do not say it: {detector_command.describe(config)}"
+    network = module.build(state, config, **common)
+    return _Made(network, len(config.classes), config.classes, messages=(assumed,))
+
+
 def _make_svtnet(options: argparse.Namespace, state: _State) -> _Made:
     common = {name: getattr(options, name) for name in ("name", "description", "voxel_size")}
     if state is not None:
@@ -268,6 +280,8 @@ def _parser() -> argparse.ArgumentParser:
         ("pointpillars", "PointPillars of OpenPCDet or mmdetection3d (default: OpenPCDet's on KITTI)"),
     ):
         detector_command.add_arguments(_add(networks, name, _make_detector, text))
+    _add(networks, "dsvt", _make_of_windows, "DSVT on pillars, of OpenPCDet (dsvt_pillar.yaml, on Waymo)")
+    _add(networks, "flatformer", _make_of_windows, "FlatFormer of mit-han-lab/flatformer (on Waymo)")
     svt_net = _add(networks, "svtnet", _make_svtnet, "SVT-Net: one vector for each cloud, for place recognition")
     _add_voxel_size(svt_net, svtnet.QUANTIZATION, "M[,M,M]", "the quantization size, in the cloud's unit")
     for name, text in (

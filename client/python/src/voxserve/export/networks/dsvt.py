@@ -1,6 +1,6 @@
 """Exports DSVT on pillars (H. Wang et al., "DSVT: Dynamic Sparse Voxel Transformer with Rotated Sets", CVPR 2023).
 
-Pillars get features (DynPillarVFE3D), attend to each other within groups of windows, and become an image, from which a
+Pillars get features (DynamicVoxelVFE), attend to each other within groups of windows, and become an image, from which a
 2-D network (BaseBEVResBackbone) and CenterPoint's head make boxes. The scores are rectified by a predicted IoU, and
 boxes of each class suppressed on their own.
 
@@ -9,7 +9,9 @@ Layer 0 orders a window's pillars by y, then x; layer 1 by x, then y. A layer's 
 published code, and of the weights trained with it: layer i reads the places in the windows of shift i, whatever windows
 the block has (DSVT#50).
 
-State dict: OpenPCDet's names, "vfe.", "backbone_3d.", "backbone_2d." and "dense_head.".
+State dict: OpenPCDet's names, "vfe.", "backbone_3d.", "backbone_2d." and "dense_head.". Haiyang-W/DSVT has the same
+network and other names of parts; its own suppression turns each box by a quarter turn first, and its threshold for
+vehicles is 0.7.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ class BevStage:
 
 @dataclass(frozen=True)
 class Config(HeadConfig):
-    """A DSVT. The defaults are those of dsvt_plain_1f_onestage.yaml."""
+    """A DSVT. The defaults are those of OpenPCDet's dsvt_pillar.yaml."""
 
     width: int = 192
     num_heads: int = 8
@@ -82,7 +84,7 @@ WAYMO = Config(
     nms_boxes_out=0,
     epsilon=1e-3,
     iou_powers=(0.68, 0.71, 0.65),
-    nms_classes=(ClassNms(0, 0.7, 4096, 500), ClassNms(1, 0.6, 4096, 500), ClassNms(2, 0.55, 4096, 500)),
+    nms_classes=(ClassNms(0, 0.75, 4096, 500), ClassNms(1, 0.6, 4096, 500), ClassNms(2, 0.55, 4096, 500)),
 )
 
 

@@ -52,7 +52,7 @@ def rows(
 
     voxels: must have one cell on z. max_points_per_voxel is 0 for DynamicPillarVFE. is_legacy: the first three features
     are the offsets from the centre again, instead of positions. crops_height: points above and below the range are no
-    points of a pillar, although its points are not limited (DynPillarVFE3D, DynamicVFE). key: the layers' name.
+    points of a pillar, although its points are not limited (DynamicVoxelVFE, DynamicVFE). key: the layers' name.
     """
     grid = voxels.grid()
     if min(grid) < 1 or grid[2] != 1:

@@ -34,6 +34,8 @@ ROOTS: dict[str, tuple[str, ...]] = {
     "voxelnext": _DETECTOR,
     "second": _DETECTOR,
     "pointpillars": _DETECTOR,
+    "dsvt": _OPENPCDET,
+    "flatformer": _MMDETECTION3D,
     "svtnet": ("backbone", "pooling"),
     "pointcept-ptv3": _TRANSFORMER,
     "autoware-ptv3": ("encoder", "seg3d_head"),

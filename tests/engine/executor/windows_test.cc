@@ -1,0 +1,191 @@
+// Tests attention within groups by windows, and places in windows, in whole networks: against an interpreter of graphs,
+// alone and in batches, and over two runs.
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "tests/engine/executor/program_comparison.h"
+#include "tests/engine/executor/same_bytes.h"
+
+namespace voxserve::windows_test {
+namespace {
+
+using kernels::GroupTail;
+using kernels::SiteWindows;
+
+constexpr kernels::Axes kFlatShape = {60, 50, 1, 1};  // pillars
+const std::vector<SiteWindows> kWindows = {
+    {.shape = {12, 12, 1, 1}, .axes = {1, 0, 2, 3}},
+    {.shape = {24, 24, 1, 1}, .shift = {6, 6, 0, 0}},
+    {.shape = {13, 13, 1, 1}, .shift = {6, 6, 0, 0}, .is_snake = true},
+    {.shape = {5, 3, 2, 1}, .shift = {2, 0, 1, 0}, .axes = {2, 0, 1, 3}, .is_snake = true},
+};
+
+// Returns one point in each of num_sites random sites of the shape.
+Points PointsOn(int num_sites, const kernels::Axes& shape, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::set<Site> sites;
+  while (sites.size() < static_cast<size_t>(num_sites)) {
+    Site site;
+    for (size_t axis = 0; axis < 3; ++axis) {
+      site[axis] = static_cast<int32_t>(random() % static_cast<uint32_t>(shape[axis]));
+    }
+    sites.insert(site);
+  }
+  Points points;
+  std::uniform_real_distribution<float> f(-1, 1);
+  for (const Site& site : sites) {
+    for (const int32_t c : site) points.values.push_back(static_cast<float>(c));
+    points.values.push_back(f(random));
+  }
+  return points;
+}
+
+PointCloud CloudOf(const Points& points) {
+  return *PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
+}
+
+// How queries, keys and values follow from a row. On the CPU the bits of a linear layer depend on the batch's number of
+// rows, those of a convolution do not.
+enum class Products { kLinear, kConvolutions };
+
+// Adds attention within groups, and a norm behind the sum, as DSVT has them.
+int Block(GraphBuilder& b, int input, int groups, int num_heads, Products products = Products::kLinear) {
+  const auto product = [&](int of, bool bias) {
+    return products == Products::kLinear ? b.Linear(of, 8, bias) : b.Submanifold(of, 8, bias);
+  };
+  const int attention =
+      b.GroupAttention(product(input, true), product(input, false), product(input, true), groups, num_heads, 0.7f);
+  return b.RowNorm(b.Sum(product(attention, true), input), kernels::RowNorm::kLayerNorm, 1e-5f);
+}
+
+// Returns a network with a block for each kind of windows, for each tail.
+Graph Pillars(int size, Products products) {
+  GraphBuilder b(7, kernels::CoordinateRule::kFloor, 3, kFlatShape);
+  int trunk = b.Submanifold(0, 8, true);
+  for (const SiteWindows& windows : kWindows) {
+    for (const GroupTail tail : {GroupTail::kSpread, GroupTail::kBorrows, GroupTail::kShort}) {
+      trunk = Block(b, trunk, b.WindowGroups(trunk, windows, size, tail), 2, products);
+    }
+  }
+  return b.Finish(b.Submanifold(trunk, 3, true));
+}
+
+class WindowsNetworkTest : public testing::TestWithParam<support::Device> {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, WindowsNetworkTest, support::AllDevices(), support::DeviceName);
+
+TEST_P(WindowsNetworkTest, NumbersOfSitesAroundAGroup) {
+  constexpr int kSize = 8;
+  const SiteWindows one = {.shape = {64, 64, 64, 1}};
+  uint32_t seed = 0;
+  for (const int num_sites : {0, 1, kSize - 1, kSize, kSize + 1, 2 * kSize - 1, 2 * kSize, 2 * kSize + 1, 130}) {
+    for (const SiteWindows& windows : {one, kWindows[3]}) {
+      SCOPED_TRACE(num_sites);
+      GraphBuilder b(++seed);
+      const int stem = b.Submanifold(0, 8, true);
+      const int attention = Block(b, stem, b.WindowGroups(stem, windows, kSize, GroupTail::kSpread), 2);
+      ExpectEqual(GetParam(), b.Finish(b.Linear(attention, 3, true)), PointsOn(num_sites, kShape, seed));
+    }
+  }
+}
+
+TEST_P(WindowsNetworkTest, EveryKindOfWindowsAndTail) {
+  ExpectEqual(GetParam(), Pillars(7, Products::kLinear), PointsOn(900, kFlatShape, 11));
+}
+
+TEST_P(WindowsNetworkTest, OfACoarseLevelAndBehindAPrune) {
+  GraphBuilder b(5);
+  const int stem = b.Submanifold(0, 8, true);
+  const int down = b.Down(stem, 8);
+  const int coarse = Block(b, down, b.WindowGroups(down, kWindows[3], 5, GroupTail::kSpread), 4);
+  const int up = b.Sum(b.Up(coarse, down, 8), stem);
+  const int pruned = b.Prune(up, b.Linear(stem, 1, true), 0.05f);
+  const int attention = Block(b, pruned, b.WindowGroups(pruned, kWindows[3], 6, GroupTail::kSpread), 1);
+  ExpectEqual(GetParam(), b.Finish(b.Onto(attention, 0, 3)), PointsOn(100, kShape, 5));
+}
+
+TEST_P(WindowsNetworkTest, PlacesInWindows) {
+  GraphBuilder b(6);
+  const int stem = b.Submanifold(0, 8, true);
+  kernels::SiteCoordinatesParams place{.window_shape = {5, 3, 2, 0}, .window_shift = {4, 0, 1, 0}};
+  place.scale[0] = 0.5f;
+  place.shift[1] = -1.5f;
+  const int coordinates = b.SiteCoordinates(stem, place);
+  ExpectEqual(GetParam(), b.Finish(b.Linear(b.Sum(b.Linear(coordinates, 8, true), stem), 3, true)), 6);
+}
+
+// Groups that are spread have a list of their own for each size; others share the order.
+TEST_P(WindowsNetworkTest, EqualOrdersAreMadeOnce) {
+  GraphBuilder b(6);
+  int trunk = b.Submanifold(0, 8, true);
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    for (const int size : {4, 6}) {
+      for (const GroupTail tail : {GroupTail::kBorrows, GroupTail::kShort, GroupTail::kSpread}) {
+        trunk = Block(b, trunk, b.WindowGroups(trunk, kWindows[0], size, tail), 2);
+      }
+    }
+  }
+  const Graph graph = b.Finish(b.Linear(trunk, 3, true));
+  const auto runner = DeviceRunner::Create({.device = GetParam()});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const auto program = (*runner)->Compile(graph, {.device = GetParam()});
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(program->orders.size(), 3u);
+  ExpectEqual(GetParam(), graph, PointsOn(50, kShape, 6));
+}
+
+// Every sample has the same bytes alone, in batches, and in a second run by another context.
+TEST_P(WindowsNetworkTest, ASampleIsInCompanyWhatItIsAlone) {
+  const Graph graph = Pillars(16, Products::kConvolutions);
+  std::vector<PointCloud> clouds;
+  for (const int num_sites : {0, 1, 15, 16, 17, 31, 32, 33, 1500}) {
+    clouds.push_back(CloudOf(PointsOn(num_sites, kFlatShape, static_cast<uint32_t>(num_sites))));
+  }
+  const bool on_cuda = GetParam() == support::Device::kCuda;
+  const Variant variant{.device = GetParam(),
+                        .precision = on_cuda ? ModelConfig::Precision::kFloat16 : ModelConfig::Precision::kFloat32,
+                        .plan = on_cuda ? kDefaultCudaConvPlan : ConvPlan{},
+                        .is_deterministic = true};
+  std::vector<BatchReport> first_run;
+  for (int run = 0; run < 2; ++run) {
+    SCOPED_TRACE(run);
+    const auto runner = DeviceRunner::Create({.device = GetParam()});
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    const auto program = (*runner)->Compile(graph, variant);
+    ASSERT_TRUE(program.ok()) << program.status();
+    std::vector<BatchReport> alone;
+    for (const PointCloud& cloud : clouds) alone.push_back((*runner)->Run(*program, {&cloud}, true));
+    for (const std::vector<size_t>& batch : {std::vector<size_t>{8, 0, 3, 8, 5}, {1, 8}, {0, 7, 6, 5, 4, 3, 2, 1, 0}}) {
+      std::vector<const PointCloud*> together;
+      for (const size_t cloud : batch) together.push_back(&clouds[cloud]);
+      const BatchReport output = (*runner)->Run(*program, together, true);
+      ASSERT_TRUE(output.status.ok()) << output.status;
+      for (size_t i = 0; i < batch.size(); ++i) {
+        const InferResult &sample = output.samples[i], &expected = alone[batch[i]].samples[0];
+        ASSERT_EQ(sample.outputs.size(), expected.outputs.size());
+        for (size_t j = 0; j < expected.outputs.size(); ++j) {
+          ASSERT_TRUE(sample.outputs[j].bytes == expected.outputs[j].bytes) << batch[i] << ": " << i;
+        }
+      }
+    }
+    for (size_t i = 0; i < first_run.size(); ++i) ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(alone[i], first_run[i]));
+    if (run == 0) first_run = std::move(alone);
+  }
+}
+
+TEST(WindowsOnCudaTest, OrdersOfTheCpuAreThoseOfTheGpu) {
+  SKIP_WITHOUT(support::Device::kCuda);
+  ExpectEqualWithMapsOfTheCpu(Pillars(16, Products::kLinear));
+}
+
+}  // namespace
+}  // namespace voxserve::windows_test
