@@ -212,7 +212,9 @@ def _make_of_windows(options: argparse.Namespace, state: _State) -> _Made:
     module: Any = {"dsvt": dsvt, "flatformer": flatformer}[options.network]
     config, common = module.WAYMO, {name: getattr(options, name) for name in ("name", "description")}
     if state is None:
-        return _Made(module.random_network(config, **common, **_of_random(options)), len(config.classes), config.classes)
+        return _Made(
+            module.random_network(config, **common, **_of_random(options)), len(config.classes), config.classes
+        )
     assumed = f"assumed of the published network, since weights do not say it: {detector_command.describe(config)}"
     network = module.build(state, config, **common)
     return _Made(network, len(config.classes), config.classes, messages=(assumed,))
