@@ -93,8 +93,8 @@ inference::DataType DataTypeOf(const std::string& datatype) {
   return datatype == "INT32" ? inference::TYPE_INT32 : inference::TYPE_FP32;
 }
 
-absl::Status ModelConfig(const CallEnvironment& environment, const Caller& caller,
-                         const inference::ModelConfigRequest& request, inference::ModelConfigResponse* response) {
+absl::Status DescribeConfig(const CallEnvironment& environment, const Caller& caller,
+                            const inference::ModelConfigRequest& request, inference::ModelConfigResponse* response) {
   ASSIGN_OR_RETURN(const ModelVersionInfo info, FindReadyModel(environment, caller, request.name(), request.version()));
   inference::ModelConfig& config = *response->mutable_config();
   config.set_name(info.name);
@@ -258,7 +258,7 @@ void AddOpenInferenceLookups(const std::string& service, const CallEnvironment* 
   AddLookup(service + "ServerMetadata", Access::kAny, CallKind::kInfo, environment, router, ServerMetadata);
   AddLookup(service + "ModelReady", Access::kModels, CallKind::kInfo, environment, router, ModelReady);
   AddLookup(service + "ModelMetadata", Access::kModels, CallKind::kRequest, environment, router, ModelMetadata);
-  AddLookup(service + "ModelConfig", Access::kModels, CallKind::kRequest, environment, router, ModelConfig);
+  AddLookup(service + "ModelConfig", Access::kModels, CallKind::kRequest, environment, router, DescribeConfig);
   AddLookup(service + "ModelStatistics", Access::kModels, CallKind::kRequest, environment, router, StatisticsOfModels);
   AddLookup(service + "RepositoryIndex", Access::kModels, CallKind::kRequest, environment, router, RepositoryIndex);
 }

@@ -50,6 +50,26 @@ def test_a_batch(server: FakeServer, tmp_path: Path) -> None:
             ScanLabeller("broken", client, retry=0.0)({"path": paths[:1]})
 
 
+def test_a_folder_of_models_becomes_an_engine(
+    server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.full((5, 4), 0.5, np.float32).tofile(tmp_path / "a.bin")
+    paths = np.array([str(tmp_path / "a.bin")])
+    made = []
+
+    def engine(folder: str) -> voxserve.Client:  # an engine has a client's methods
+        made.append(folder)
+        return voxserve.Client(server.address)
+
+    monkeypatch.setattr(voxserve, "Engine", engine, raising=False)
+    result = ScanLabeller("minkunet", "/models")({"path": paths})
+    assert result["points"].tolist() == [5]
+    assert made == ["/models"]
+    monkeypatch.delattr(voxserve, "Engine")
+    with pytest.raises(ValueError, match="/models is a folder of models, and this package has no engine"):
+        ScanLabeller("minkunet", "/models")
+
+
 class DyingLabeller(ScanLabeller):
     """Its process is killed within its first batch, once in all."""
 

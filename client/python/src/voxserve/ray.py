@@ -4,8 +4,12 @@
     done = voxserve.ray.label(scans, "minkunet", voxserve.Client("dns:///voxserve:8500"), workers=8)
     done.write_parquet("s3://labels/manifest")
 
-Each worker is an actor with a client of its own, which keeps a few scans in flight. Ray starts a dead worker again and
-repeats its batch. Inference changes nothing, and a result file appears when it is complete, so a repetition does no
+Each worker is an actor with a client of its own, which keeps a few scans in flight. With a folder of models in place of
+the client, each worker has an engine of its own (voxserve.Engine), on the GPUs that Ray gives it:
+
+    done = voxserve.ray.label(scans, "minkunet", "/models", workers=8, num_gpus=1)
+
+Ray starts a dead worker again and repeats its batch. Inference changes nothing, and a result file appears when it is complete, so a repetition does no
 harm. Scans that have their result are not run again. A scan that cannot be labelled is a row with its error. A server
 that does not answer for `retry` seconds ends the run; the next run goes on from there.
 """
@@ -15,11 +19,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+import voxserve
 from voxserve import errors, label_file, readers, storage
 from voxserve.cli import scan_jobs
 from voxserve.cli.retrying import patiently
@@ -44,7 +50,7 @@ def scans(inputs: Sequence[str], save: str = "", extension: str = ".npy") -> Any
 def label(
     dataset: Any,
     model: str,
-    client: Client,
+    client: Client | str | Path,
     *,
     workers: int | tuple[int, int] = 2,
     in_flight: int = 4,
@@ -57,7 +63,8 @@ def label(
 ) -> Any:
     """Returns the dataset with the columns of ScanLabeller. Nothing runs before the result is used.
 
-    dataset: rows as scans() makes them. client: is pickled, with its token, and each worker gets one like it.
+    dataset: rows as scans() makes them. client: is pickled, with its token, and each worker gets one like it; or the
+        folder of a model, or of models, that every machine has: each worker runs it in its own process.
     workers: actors, or the least and most of them. in_flight: scans that a worker has at the server at once; the server
         refuses more than its queue takes, and the worker tries again. batch_size: scans of a batch, which is repeated
         as a whole. labeller: a subclass of ScanLabeller. resources: further arguments of Dataset.map_batches, such as
@@ -87,14 +94,15 @@ class ScanLabeller:
     def __init__(
         self,
         model: str,
-        client: Client,
+        client: Client | str | Path,
         *,
         in_flight: int = 4,
         fields: str = "",
         version: int = 0,
         retry: float = 300.0,
     ) -> None:
-        self._model, self._client, self._fields, self._version, self._retry = model, client, fields, version, retry
+        self._model, self._fields, self._version, self._retry = model, fields, version, retry
+        self._client: Any = engine(client) if isinstance(client, str | Path) else client
         self._pool = ThreadPoolExecutor(in_flight)
         self._names: dict[int, str] | None = None
 
@@ -132,6 +140,14 @@ class ScanLabeller:
         if self._names is None:
             self._names = {info.id: info.name for info in self._client.model(self._model, self._version).classes}
         return self._names.get(class_id, "unlabelled")
+
+
+def engine(folder: str | Path) -> Any:
+    """Returns an engine of this process, which has a client's methods. ValueError if the package has none."""
+    make = getattr(voxserve, "Engine", None)
+    if make is None:
+        raise ValueError(f"{folder} is a folder of models, and this package has no engine; name servers by a Client")
+    return make(folder)
 
 
 def _described(error: Exception) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
     .las .laz           LAS, LAZ and COPC (voxserve.pieces.las)
     .e57                only read (voxserve.pieces.e57)
-    .feather .parquet   tables with the columns x, y and z (voxserve.pieces.table)
+    .feather .parquet   tables with the columns x, y and z (voxserve.pieces.table); .parquet also Waymo's range images
+                        (voxserve.pieces.waymo)
     .ply .pcd           voxserve.pieces.cloud
     .bin .npy           only read, as voxserve.read does
     .label, .npy        only written: the codes alone (voxserve.label_file)
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from voxserve import label_file
 from voxserve.field_spec import FieldSpec
-from voxserve.pieces import e57, las, table
+from voxserve.pieces import e57, las, table, waymo
 from voxserve.pieces.cloud import CloudReader, CloudWriter
 from voxserve.pieces.labels import LabelWriter
 from voxserve.pieces.reader import Piece, PieceReader
@@ -36,10 +37,17 @@ __all__ = [
     "open_reader",
     "open_writer",
 ]
+
+
+def _open_table(path: str | os.PathLike[str]) -> PieceReader:
+    is_waymo = os.fspath(path).lower().endswith(".parquet") and waymo.has_range_images(path)
+    return waymo.WaymoReader(path) if is_waymo else table.TableReader(path)
+
+
 _READERS: dict[tuple[str, ...], Callable[[str | os.PathLike[str]], PieceReader]] = {
     las.ENDINGS: las.LasReader,
     e57.ENDINGS: e57.E57Reader,
-    table.ENDINGS: table.TableReader,
+    table.ENDINGS: _open_table,
 }
 _WRITERS: dict[tuple[str, ...], Callable[..., PieceWriter]] = {
     las.ENDINGS: las.LasWriter,
