@@ -410,6 +410,15 @@ def test_refusals(server: MapServer, run: Run, survey: Path, tmp_path: Path) -> 
     assert "written over a cloud itself" in err
     status, _, err = run(survey, "--save", tmp_path / "out", "--format", "xyz")
     assert status == 2
+    for words, text in (
+        (("--save", tmp_path / "out.e57"), "out.e57: E57 has no field for the class of a point"),
+        (("--save", tmp_path / "out.copc.laz"), "out.copc.laz: the octree of a COPC is not written"),
+        (("--save", tmp_path / "out", "--format", "copc.laz"), "--format copc.laz: the octree of a COPC"),
+    ):
+        status, _, err = run(survey, *words)
+        assert status == 2
+        assert text in err
+    assert not (tmp_path / "out.e57").exists()
     status, _, err = run(survey, "--save", tmp_path / "o.laz", "--codes", "tree=5")
     assert status == 1
     assert "--codes names 'tree'; the model has road, car" in err

@@ -9,9 +9,10 @@ the client, each worker has an engine of its own (voxserve.Engine), on the GPUs 
 
     done = voxserve.ray.label(scans, "minkunet", "/models", workers=8, num_gpus=1)
 
-Ray starts a dead worker again and repeats its batch. Inference changes nothing, and a result file appears when it is complete, so a repetition does no
-harm. Scans that have their result are not run again. A scan that cannot be labelled is a row with its error. A server
-that does not answer for `retry` seconds ends the run; the next run goes on from there.
+Ray starts a dead worker again and repeats its batch. Inference changes nothing, and a result file appears when it is
+complete, so a repetition does no harm. Scans that have their result are not run again. A scan that cannot be labelled
+is a row with its error. A server that does not answer for `retry` seconds ends the run; the next run goes on from
+there.
 """
 
 from __future__ import annotations

@@ -37,13 +37,16 @@ class MapJob:
 
 def plan(options: argparse.Namespace) -> list[MapJob]:
     """Returns the jobs of a command line. UsageError if two copies had the same name, or one replaced an input."""
+    ending = f".{options.format.lstrip('.')}" if options.format else ""
+    for name in (options.save, f"a{ending}"):
+        if reason := pieces.why_not_written(name):
+            raise UsageError(f"{'--save ' + name if name == options.save else '--format ' + options.format}: {reason}")
     files = find_files(options.clouds, readers.is_point_cloud_file, options.save)
     if pieces.is_writable(options.save):
         if len(files) > 1:
             raise UsageError(f"--save {options.save} is one file, but there are {len(files)} clouds; name a folder")
         jobs = [MapJob(files[0].path, options.save)]
     else:
-        ending = f".{options.format.lstrip('.')}" if options.format else ""
         if ending and not pieces.is_writable(f"a{ending}"):
             raise UsageError(f"--format {options.format}: {', '.join(pieces.WRITABLE)}, .label and .npy can be written")
         jobs = [

@@ -1,6 +1,6 @@
 """Reads and writes large point files in pieces.
 
-    .las .laz           LAS, LAZ and COPC (voxserve.pieces.las)
+    .las .laz           LAS, LAZ and COPC, which is only read (voxserve.pieces.las)
     .e57                only read (voxserve.pieces.e57)
     .feather .parquet   tables with the columns x, y and z (voxserve.pieces.table); .parquet also Waymo's range images
                         (voxserve.pieces.waymo)
@@ -36,6 +36,7 @@ __all__ = [
     "is_writable",
     "open_reader",
     "open_writer",
+    "why_not_written",
 ]
 
 
@@ -55,6 +56,18 @@ _WRITERS: dict[tuple[str, ...], Callable[..., PieceWriter]] = {
     (".ply", ".pcd"): CloudWriter,
 }
 WRITABLE = tuple(ending for endings in _WRITERS for ending in endings)
+
+
+_NOT_WRITTEN = {
+    ".copc.laz": "the octree of a COPC is not written; write .laz, which untwine or PDAL (writers.copc) converts",
+    ".e57": "E57 has no field for the class of a point; write .laz, .parquet or .ply",
+}
+
+
+def why_not_written(path: str | os.PathLike[str]) -> str:
+    """Returns why files of a kind that can be read are not written; "" for all other kinds."""
+    name = os.fspath(path).lower()
+    return next((reason for ending, reason in _NOT_WRITTEN.items() if name.endswith(ending)), "")
 
 
 def is_writable(path: str | os.PathLike[str]) -> bool:
@@ -82,6 +95,8 @@ def open_writer(
 
     legend: the names of the codes. keeps_codes: the input has codes, which the copy keeps in classification_before.
     """
+    if reason := why_not_written(path):
+        raise ValueError(f"{path}: {reason}")
     temporary = f"{path}.{os.getpid()}.part"
     try:
         writer = _writer(path, temporary, source, legend, keeps_codes)
