@@ -220,6 +220,7 @@ class Layers:
         *,
         stride: int = 1,
         padding: int = 0,
+        dilation: int = 1,
         bias: bool = False,
         gain: float = 1.0,
         fill_bias: float | None = None,
@@ -228,7 +229,7 @@ class Layers:
         shape = (out, self.channels[x], kernel, kernel)
         weight = self.tensors.take(f"{key}.weight", shape, fan_in=math.prod(shape[1:]), gain=gain)
         values = self._bias(key, out, bias, fill_bias)
-        self.network.conv2d(name, x, weight, values, stride=stride, padding=padding)
+        self.network.conv2d(name, x, weight, values, stride=stride, padding=padding, dilation=dilation)
         return self._made(name, out)
 
     def conv_transpose2d(self, name: str, key: str, x: str, kernel: int, out: int, *, stride: int) -> str:

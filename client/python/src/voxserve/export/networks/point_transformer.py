@@ -11,6 +11,8 @@ its length. The libraries shuffle the list in each run, also in evaluation.
 Three things are folded into weights, exactly: the linear layer behind the convolution, the layer scales, and the
 classifier of an encoder, whose features of all levels a library repeats for each voxel and joins: here each level's
 share of the scores is computed before it is repeated.
+
+autoware-ml's joint network also has boxes, which ptv3_boxes.py adds.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from voxserve.export.model_folder import ClassEntry, Network, PointFeature
+from voxserve.export.networks import ptv3_boxes
 from voxserve.export.networks.layers import INPUT_GAIN, Layers, spconv_xyz_weight
 from voxserve.export.networks.minkunet import LIDAR_FEATURES
+from voxserve.export.networks.ptv3_boxes import BoxBranch
 from voxserve.export.networks.tensors import ExportError, RandomTensors, StateDict, Tensor, Tensors
 
 CURVES = {"z": "Z", "z-trans": "Z_TRANSPOSED", "hilbert": "HILBERT", "hilbert-trans": "HILBERT_TRANSPOSED"}
@@ -96,6 +100,7 @@ class Config:
     position_scale: float = 0.0
     num_joined: int = 2  # levels whose features an encoder's coarsest ones are joined with, as its README does
     names: Names = Names()
+    boxes: BoxBranch | None = None  # autoware-ml's, of the two coarsest levels
 
     @property
     def num_levels(self) -> int:
@@ -157,6 +162,11 @@ class _Builder:
                 x = self._pool(level, key, x, stage.channels)
             x = self._blocks(f"enc{level}", key, level, x, stage)
             levels.append(x)
+        if config.boxes:
+            last = config.num_levels - 1
+            ptv3_boxes.add(
+                self._layers, config.boxes, levels[last], levels[last - 1], lambda y: self._repeated(last - 1, y)
+            )
         if config.decoder:
             for level in reversed(range(len(config.decoder))):
                 network.section(f"Decoder {level}, joined with the encoder's rows.")
@@ -166,7 +176,7 @@ class _Builder:
             levels = [x]
         if config.num_classes:
             self._label(levels)
-        else:
+        elif config.boxes is None:
             self._output_features(levels)
 
     # Parts of the network
