@@ -356,11 +356,109 @@ def awml_transfusion(clone, points):
     return shapes, {}, awml_boxes(head, x), np.zeros(0)
 
 
+ENCODER = {
+    "in_channels": 4, "order": ["z", "z-trans"], "stride": [2, 2, 2, 2], "enc_depths": [1, 1, 1, 2, 1],
+    "enc_channels": [12, 16, 24, 32, 48], "enc_num_head": [2, 2, 3, 4, 4], "enc_patch_size": [64] * 5,
+    "shuffle_orders": False, "mlp_ratio": 4, "qkv_bias": True, "qk_scale": None, "attn_drop": 0.0, "proj_drop": 0.0,
+    "drop_path": 0.0, "pre_norm": True, "enable_rpe": False, "enable_flash": True, "upcast_attention": False,
+    "upcast_softmax": False,
+}  # fmt: skip
+SEG_HEAD = {key: value for key, value in ENCODER.items() if key not in ("in_channels", "stride", "shuffle_orders")}
+SEG_HEAD = {key: value for key, value in SEG_HEAD.items() if not key.startswith("enc_")} | {
+    "num_classes": 9, "ignore_index": -1, "enc_channels": ENCODER["enc_channels"], "dec_depths": [0, 0, 1, 1],
+    "dec_channels": [16, 16, 24, 32], "dec_num_head": [2, 2, 3, 4], "dec_patch_size": [64] * 4,
+}  # fmt: skip
+PTV3_CLASSES = ["car", "truck", "bus", "bicycle", "pedestrian"]
+PTV3_GRID, PTV3_RANGE = 0.2, (-51.2, -51.2, -4.0, 51.2, 51.2, 4.0)
+
+
+def attention_of_pieces(qkv, cu_seqlens, softmax_scale, **_):
+    """flash_attn_varlen_qkvpacked_func, without its rounding to half."""
+    import torch
+
+    rows = []
+    for begin, end in zip(cu_seqlens[:-1].tolist(), cu_seqlens[1:].tolist(), strict=True):
+        q, k, v = qkv[begin:end].permute(1, 2, 0, 3)
+        mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=softmax_scale)
+        rows.append(mixed.transpose(0, 1))
+    return torch.cat(rows)
+
+
+def _add_biases_apart():
+    """Lets spconv's submanifold convolutions have a bias on a CPU, where it refuses one."""
+    import spconv.pytorch as spconv
+
+    convolve = spconv.SubMConv3d.forward
+
+    def forward(self, x):
+        bias, self.bias = self.bias, None
+        y, self.bias = convolve(self, x), bias
+        return y if bias is None else y.replace_feature(y.features + bias)
+
+    spconv.SubMConv3d.forward = forward
+
+
+def autoware_ptv3(clone, points):
+    import torch
+
+    sys.path.insert(0, str(clone))
+    torch.Tensor.half = lambda self: self
+    stub("autoware_ml.models.base", BaseModel=torch.nn.Module)
+    stub("autoware_ml.utils.deploy", ExportSpec=object)
+    stub("autoware_ml.metrics.detection3d.eval_output", detection_eval_output=None)
+    for name in ("autoware_ml.metrics", "autoware_ml.metrics.detection3d"):
+        stub(name)
+    stub("autoware_ml.ops.spconv.sparse_conv", SubMConv3d=torch.nn.Identity)
+    stub("flash_attn", flash_attn_varlen_qkvpacked_func=attention_of_pieces)
+    _add_biases_apart()
+    load = importlib.import_module
+    encoder = load("autoware_ml.models.segmentation3d.encoders.ptv3").PointTransformerV3Encoder(**ENCODER)
+    seg_head = load("autoware_ml.models.segmentation3d.heads.ptv3").PTv3SegDecoderHead(**SEG_HEAD)
+    parts = load("autoware_ml.models.detection3d.ptv3")
+    neck = parts.PTv3DetBEVNeck(
+        parts.PTv3DetFeatureFusion(48, 32, 40),
+        parts.PTv3BEVProjection(40, 32, [64, 64]),
+        parts.PTv3BEVEncoder(32, 24, 32, [1, 2, 5, 2]),
+    )
+    coders = load("autoware_ml.models.detection3d.task_modules.bbox_coders")
+    cell = 8 * PTV3_GRID
+    head = load("autoware_ml.models.detection3d.heads.transfusion").TransFusionHead(
+        num_proposals=200, auxiliary=True, in_channels=32, hidden_channel=32, num_classes=5, num_decoder_layers=1,
+        num_heads=4, feedforward_channels=48, common_heads=COMMON_HEADS, assigner=None, code_weights=[1.0] * 10,
+        bbox_coder=coders.TransFusionBBoxCoder(
+            pc_range=list(PTV3_RANGE), out_size_factor=1, voxel_size=[cell, cell, 8.0], code_size=10,
+            post_center_range=None, score_threshold=0.35,
+        ),
+        point_cloud_range=list(PTV3_RANGE), voxel_size=[cell, cell, 8.0], out_size_factor=1, min_radius=2,
+        gaussian_overlap=0.1, score_threshold=0.1, post_max_size=100, nms_min_radius=1.0, class_names=PTV3_CLASSES,
+        dense_heatmap_pooling_classes=["car", "truck", "bus"],
+    )  # fmt: skip
+    shapes = {}
+    for name, part in (("encoder", encoder), ("seg3d_head", seg_head), ("bev_neck", neck), ("bbox_head", head)):
+        shapes |= fill(part, f"{name}.")[0]
+    low, high = np.float32(PTV3_RANGE[:3]), np.float32(PTV3_RANGE[3:])
+    inside = ((points[:, :3] >= low) & (points[:, :3] < high)).all(axis=1)
+    cells = np.floor((points[inside, :3] - low) / np.float32(PTV3_GRID)).astype(np.int64)
+    places, first, inverse = np.unique(cells, axis=0, return_index=True, return_inverse=True)
+    rows = torch.from_numpy(points[inside][first])
+    point = encoder({"coord": rows[:, :3], "feat": rows, "grid_coord": torch.from_numpy(places),
+                     "offset": torch.tensor([len(places)])})  # fmt: skip
+    found = head.predict(head(neck(point)))[0]
+    labels = np.full(len(points), 255, np.uint8)
+    logits = seg_head(point).numpy()
+    labels[inside] = logits.argmax(axis=1)[inverse.reshape(-1)]
+    margins = np.sort(logits, axis=1)
+    print(f"labels {np.unique(labels, return_counts=True)}, smallest margin {(margins[:, -1] - margins[:, -2]).min():.2g}")
+    boxes = rows_of(found["bboxes_3d"], found["scores_3d"], found["labels_3d"], z_is_bottom=False)
+    return shapes, {}, boxes, labels
+
+
 CASES = {
     "openpcdet": openpcdet,
     "bevfusion": bevfusion,
     "awml-bevfusion": awml_bevfusion,
     "awml-transfusion": awml_transfusion,
+    "autoware-ptv3": autoware_ptv3,
 }
 
 

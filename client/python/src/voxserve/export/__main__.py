@@ -63,8 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.network == from_torch_command.NAME:
         return from_torch_command.run(options)
-    for name in ("seed", "width", "num_classes", "kernel", "variant"):
-        if options.weights and getattr(options, name, None) is not None:
+    for name in ("seed", "width", "num_classes", "kernel", "variant", "boxes"):
+        if options.weights and getattr(options, name, None) not in (None, False):
             flag = f"--{name.replace('_', '-')}"
             parser.error(f"{flag} makes random weights, but the weights are read from {options.weights}")
     if not options.weights and (options.prefix or options.spconv_order):
@@ -204,7 +204,8 @@ def _make_detector(options: argparse.Namespace, state: _State) -> _Made:
 
 def _make_transformer(options: argparse.Namespace, state: _State) -> _Made:
     made = transformer_command.make(options, state)
-    count, classes = made.config.num_classes, made.config.classes
+    classes = made.config.classes
+    count = made.config.num_classes or len(classes)
     return _Made(made.network, count, classes, warnings=made.warnings, messages=made.messages)
 
 
@@ -291,7 +292,10 @@ def _parser() -> argparse.ArgumentParser:
             "pointcept-ptv3",
             "Pointcept's PTv3, which labels points, and Sonata, Concerto and Utonia (default: PTv3-base)",
         ),
-        ("autoware-ptv3", "autoware-ml's PTv3, which labels points (default: its tiny on the T4 data set)"),
+        (
+            "autoware-ptv3",
+            "autoware-ml's PTv3: labels of points, boxes, or both (default: its tiny on the T4 data set)",
+        ),
         ("litept", "LitePT, which labels points (default: LitePT-S on nuScenes)"),
     ):
         transformer_command.add_arguments(_add(networks, name, _make_transformer, text), name)

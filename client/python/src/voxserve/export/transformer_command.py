@@ -12,6 +12,7 @@ from voxserve.export.arguments import names, point_features
 from voxserve.export.model_folder import Network, PointFeature
 from voxserve.export.networks import point_transformer
 from voxserve.export.networks.point_transformer import CURVES, Config, Names, Stage
+from voxserve.export.networks.ptv3_boxes import BoxBranch
 from voxserve.export.networks.tensors import ExportError, Tensor
 from voxserve.export.transformer_configs import Transformer, autoware, pointcept, pointcept_points
 from voxserve.numbers import integer, real
@@ -42,6 +43,8 @@ AUTOWARE_TINY = Config(
     stem_kernel=0,
     names=autoware.NAMES,
 )
+# The same with the boxes of its joint network (configs/tasks/multi/ptv3).
+AUTOWARE_JOINT = replace(AUTOWARE_TINY, boxes=BoxBranch())
 _PUBLISHED = {"pointcept-ptv3": Config(), "litept": LITEPT_S, "autoware-ptv3": AUTOWARE_TINY}
 _KINDS = {"pointcept-ptv3": pointcept.PTV3, "litept": pointcept.LITEPT}
 _SONATA_GRID, _UTONIA_GRID = 0.02, 0.01  # metres, and scaled metres, of the packages' transform.default()
@@ -77,6 +80,9 @@ def add_arguments(command: argparse.ArgumentParser, network: str) -> None:
         help="the columns of the input, if they differ from the configuration's",
     )
     if network == "autoware-ptv3":
+        command.add_argument(
+            "--boxes", action="store_true", help="makes random weights of the joint network, which also finds boxes"
+        )
         return
     command.add_argument(
         "--orders",
@@ -122,7 +128,7 @@ def _found(options: argparse.Namespace, state: Mapping[str, Tensor] | None) -> T
     if options.config:
         return transformer_configs.read(options.config, _KINDS[options.network], options.features)
     if state is None:
-        config = _PUBLISHED[options.network]
+        config = AUTOWARE_JOINT if getattr(options, "boxes", False) else _PUBLISHED[options.network]
         return Transformer(replace(config, features=options.features) if options.features else config)
     is_pretrained = options.network == "pointcept-ptv3"
     values = checkpoint_file.settings(options.weights) if is_pretrained else None
@@ -153,7 +159,9 @@ def _described(options: argparse.Namespace, config: Config) -> list[str]:
     """Returns a line that describes the input and the sizes."""
     columns = ", ".join(map(_column, config.features))
     channels = ", ".join(str(stage.channels) for stage in config.encoder)
-    output = f"{config.num_classes} classes" if config.num_classes else "features"
+    parts = [f"{config.num_classes} classes"] if config.num_classes else []
+    parts += [f"boxes of {len(config.boxes.class_ids)} classes"] if config.boxes else []
+    output = " and ".join(parts) or "features"
     voxel = " x ".join(f"{size:g}" for size in config.voxel_size)
     source = f"read {options.config}: " if options.config else ""
     return [f"{source}voxels of {voxel} m; columns {columns}; levels of {channels} channels; {output}"]

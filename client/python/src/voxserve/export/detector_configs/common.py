@@ -8,7 +8,7 @@ from typing import Any
 
 from voxserve.export.detector_configs.settings import Settings
 from voxserve.export.model_folder import ClassEntry, PointFeature
-from voxserve.export.networks import center_point, second, spconv_backbone, voxelnext
+from voxserve.export.networks import center_point, query_head, second, spconv_backbone, trans_fusion, voxelnext
 from voxserve.export.networks.center_head import HeadConfig
 from voxserve.export.networks.spconv_backbone import Bev, Voxels
 
@@ -29,7 +29,7 @@ _MOST_CLASSES = 32
 _MOST_ANCHORS = 32  # of a cell, rotations counted
 _MOST_DIRECTION_BINS = 16
 
-Config = center_point.Config | second.Config | voxelnext.Config
+Config = center_point.Config | second.Config | voxelnext.Config | trans_fusion.Config
 
 
 @dataclass(frozen=True)
@@ -146,3 +146,17 @@ def check_boxes(config: Any, settings: Settings) -> None:
         settings.problem("", f"has the limits {config.center_min} to {config.center_max}, within which is no centre")
     if largest > _MOST_CLASSES:
         settings.problem("", f"has a head of {largest} classes; the server has up to {_MOST_CLASSES}")
+
+
+def check_queries(head: query_head.QueryHead, num_classes: int, settings: Settings, *, kernel: str) -> None:
+    """Checks a head with queries. kernel: the key of its window for peaks."""
+    for problem in query_head.problems(head, num_classes):
+        settings.problem("", problem)
+    if head.peak_kernel == 1 and head.border:
+        settings.problem(kernel, "is 1, with which the library stops; a window of 3 cells or more is served")
+
+
+def untested_classes(data_set: str, num_classes: int) -> tuple[int, ...]:
+    """Returns the classes in which OpenPCDet and mit-han-lab/bevfusion take every cell for a peak."""
+    known = {"nuScenes": (8, 9), "Waymo": (1, 2)}.get(data_set, ())
+    return tuple(i for i in known if i < num_classes)

@@ -1,4 +1,5 @@
 """Reads OpenPCDet's configurations (tools/cfgs/*_models/*.yaml) of CenterPoint, SECOND, PointPillars and VoxelNeXt.
+openpcdet_queries.py reads TransFusion's head, openpcdet_layers.py the layers before the heads.
 
 Read in OpenPCDet at 8caccce (v0.6.0): pcdet/models/{backbones_3d,backbones_2d,dense_heads,detectors},
 pcdet/datasets/processor.
@@ -8,44 +9,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from voxserve.export.detector_configs import common
+from voxserve.export.detector_configs import common, openpcdet_queries
 from voxserve.export.detector_configs.common import Detector, Head
+from voxserve.export.detector_configs.openpcdet_layers import (
+    FIXED,
+    must_be_name,
+    read_backbone_3d,
+    read_bev,
+    read_vfe,
+    read_voxels,
+)
 from voxserve.export.detector_configs.settings import Report, Settings
 from voxserve.export.model_folder import Anchor, PointFeature
 from voxserve.export.networks import center_point, second, voxelnext
-from voxserve.export.networks.spconv_backbone import Bev, Voxels
+from voxserve.export.networks.spconv_backbone import Bev
 
 LIBRARY = "openpcdet"
-# Settings of a data set that choose what is trained on, or what is measured.
-_DATA_SKIPPED = [
-    "DATA_PATH",
-    "CLOUD_DATA_PATH",
-    "DATA_SPLIT",
-    "INFO_PATH",
-    "SAMPLED_INTERVAL",
-    "PROCESSED_DATA_TAG",
-    "VERSION",
-    "DATA_AUGMENTOR",
-    "BALANCED_RESAMPLING",
-    "FILTER_EMPTY_BOXES_FOR_TRAIN",
-    "FILTER_MIN_POINTS_IN_GT",
-    "SET_NAN_VELOCITY_TO_ZEROS",
-    "PRED_VELOCITY",
-    "TRAIN_WITH_SPEED",
-    "USE_SHARED_MEMORY",
-    "SHARED_MEMORY_FILE_LIMIT",
-    "EVAL_LYFT_IOU_LIST",
-    "MAP_CLASS_TO_KITTI",
-    "SEQUENCES",
-    "TRAINING_CATEGORIES",
-    "GET_ITEM_LIST",
-    "LIDAR_DEVICE",
-]
-_SPARSE = {"VoxelResBackBone8x": (16, 32, 64, 128), "VoxelBackBone8x": (16, 32, 64, 64)}
-_PILLAR_VFES = ("PillarVFE", "DynPillarVFE", "DynamicPillarVFE")
 _BRANCHES = {"center": 2, "center_z": 1, "dim": 3, "rot": 2, "vel": 2}
 _NMS = "only NMS of rotated boxes, without regard to classes, is served (NMS_TYPE: nms_gpu, MULTI_CLASSES_NMS: False)"
-_FIXED = "the library's fixed value alone is served"
 
 
 def is_openpcdet(values: dict[str, Any]) -> bool:
@@ -59,7 +40,13 @@ def read(values: dict[str, Any], report: Report, features: tuple[PointFeature, .
     file = Settings(values, "", report)
     names, data, model = file.names("CLASS_NAMES"), file.section("DATA_CONFIG"), file.section("MODEL")
     kind = model.text("NAME")
-    known = {"CenterPoint": _center_point, "SECONDNet": _anchors, "PointPillar": _anchors, "VoxelNeXt": _voxelnext}
+    known = {
+        "CenterPoint": _center_point,
+        "SECONDNet": _anchors,
+        "PointPillar": _anchors,
+        "VoxelNeXt": _voxelnext,
+        "TransFusion": openpcdet_queries.read,
+    }
     if kind not in known:
         if kind:
             model.problem("NAME", f"is '{kind}', not one of {', '.join(known)}")
@@ -75,12 +62,12 @@ def read(values: dict[str, Any], report: Report, features: tuple[PointFeature, .
 
 
 def _center_point(model: Settings, data: Settings, names: Any, features: Any) -> tuple[str, str, Any]:
-    pillars = _vfe(model)
-    voxels = _voxels(data, features, is_dynamic=pillars[1])
-    plain, widths = _backbone_3d(model, bool(pillars[0]))
-    bev = _bev(model)
+    pillars = read_vfe(model)
+    voxels = read_voxels(data, features, is_dynamic=pillars[1])
+    plain, widths = read_backbone_3d(model, bool(pillars[0]))
+    bev = read_bev(model)
     dense = model.section("DENSE_HEAD")
-    _name(dense, "CenterHead")
+    must_be_name(dense, "CenterHead")
     head = _head(dense)
     common.check_bev(bev[0], 1 if pillars[0] else 8, head.stride, bev[1], "FEATURE_MAP_STRIDE")
     common.check_voxels(voxels, data, "POINT_CLOUD_RANGE", is_pillar=bool(pillars[0]), is_sparse=True)
@@ -102,12 +89,12 @@ def _center_point(model: Settings, data: Settings, names: Any, features: Any) ->
 
 
 def _voxelnext(model: Settings, data: Settings, names: Any, features: Any) -> tuple[str, str, Any]:
-    if _vfe(model)[0]:
+    if read_vfe(model)[0]:
         model.problem("VFE", "makes pillars; VoxelNeXt is served on voxels alone")
-    voxels = _voxels(data, features, is_dynamic=False)
+    voxels = read_voxels(data, features, is_dynamic=False)
     common.check_voxels(voxels, data, "POINT_CLOUD_RANGE", is_pillar=False, is_sparse=False)
     backbone = model.section("BACKBONE_3D")
-    _name(backbone, "VoxelResBackBone8xVoxelNeXt")
+    must_be_name(backbone, "VoxelResBackBone8xVoxelNeXt")
     widths = backbone.counts("CHANNELS", (16, 32, 64, 128, 128))
     kernels = backbone.counts("SPCONV_KERNEL_SIZES", (3, 3, 3, 3))
     out = backbone.count("OUT_CHANNEL", 128)
@@ -119,7 +106,7 @@ def _voxelnext(model: Settings, data: Settings, names: Any, features: Any) -> tu
         backbone.problem("SPCONV_KERNEL_SIZES", f"is {kernels}: even sizes are not served")
     backbone.finish()
     dense = model.section("DENSE_HEAD")
-    _name(dense, "VoxelNeXtHead")
+    must_be_name(dense, "VoxelNeXtHead")
     dense.refuse("IOU_BRANCH", "scores of two branches are not served")
     dense.refuse("DOUBLE_FLIP", "a test on flipped copies is not served")
     dense.skip("INPUT_FEATURES", "GAUSSIAN_RATIO", "GAUSSIAN_TYPE")
@@ -145,14 +132,14 @@ def _voxelnext(model: Settings, data: Settings, names: Any, features: Any) -> tu
 
 
 def _anchors(model: Settings, data: Settings, names: Any, features: Any) -> tuple[str, str, Any]:
-    pillars = _vfe(model)
-    voxels = _voxels(data, features, is_dynamic=pillars[1])
-    plain, widths = _backbone_3d(model, bool(pillars[0]))
+    pillars = read_vfe(model)
+    voxels = read_voxels(data, features, is_dynamic=pillars[1])
+    plain, widths = read_backbone_3d(model, bool(pillars[0]))
     if plain is False:
         model.problem("BACKBONE_3D.NAME", "is VoxelResBackBone8x: SECOND is served with VoxelBackBone8x alone")
-    bev, bev_settings = _bev(model)
+    bev, bev_settings = read_bev(model)
     dense = model.section("DENSE_HEAD")
-    _name(dense, "AnchorHeadSingle")
+    must_be_name(dense, "AnchorHeadSingle")
     dense.must_be("USE_DIRECTION_CLASSIFIER", True, "boxes are decoded with a direction classifier", default=None)
     dense.must_be("CLASS_AGNOSTIC", False, "scores of each class are served", default=False)
     dense.refuse("USE_MULTIHEAD", "one head is served")
@@ -194,151 +181,10 @@ def _anchors(model: Settings, data: Settings, names: Any, features: Any) -> tupl
 # Parts
 
 
-def _name(section: Settings, served: str) -> None:
-    found = section.text("NAME")
-    if found and found != served:
-        section.problem("NAME", f"is '{found}', not {served}, which alone is served here")
-    if found != served:
-        section.drop()
-
-
-def _vfe(model: Settings) -> tuple[tuple[int, ...], bool]:
-    """Returns the widths of the pillars' layers (none for voxels), and whether pillars are dynamic."""
-    vfe = model.section("VFE")
-    name = vfe.text("NAME")
-    if name and name not in ("MeanVFE", *_PILLAR_VFES):
-        vfe.problem("NAME", f"is '{name}', not one of MeanVFE, {', '.join(_PILLAR_VFES)}")
-        vfe.drop()
-    widths: tuple[int, ...] = ()
-    if name in _PILLAR_VFES:
-        vfe.must_be("WITH_DISTANCE", False, "distances are not served")
-        vfe.must_be("USE_ABSLOTE_XYZ", True, "pillars are served with absolute positions")
-        vfe.must_be("USE_NORM", True, "pillars are served with batch norms")
-        widths = vfe.counts("NUM_FILTERS")
-        if not widths or any(width % 2 for width in widths[:-1]):
-            vfe.problem("NUM_FILTERS", f"is {widths}: one width or more, and even ones before the last")
-    vfe.finish()
-    return widths, name in _PILLAR_VFES[1:]
-
-
-def _voxels(data: Settings, given: tuple[PointFeature, ...], *, is_dynamic: bool) -> Voxels:
-    bounds = data.numbers("POINT_CLOUD_RANGE", 6)
-    size: tuple[float, ...] = ()
-    points, most = 0, 0
-    for step in data.sections("DATA_PROCESSOR"):
-        name = step.text("NAME")
-        if name == "mask_points_and_boxes_outside_range":
-            step.skip("REMOVE_OUTSIDE_BOXES", "USE_CENTER_TO_FILTER", "min_num_corners")
-        elif name == "shuffle_points":
-            step.skip("SHUFFLE_ENABLED")
-        elif name in ("transform_points_to_voxels", "transform_points_to_voxels_placeholder"):
-            size = step.numbers("VOXEL_SIZE", 3)
-            step.refuse("DOUBLE_FLIP", "a test on flipped copies is not served")
-            if is_dynamic or name.endswith("placeholder"):
-                step.skip("MAX_POINTS_PER_VOXEL", "MAX_NUMBER_OF_VOXELS")
-            else:
-                points = step.count("MAX_POINTS_PER_VOXEL")
-                limits = step.section("MAX_NUMBER_OF_VOXELS")
-                most = limits.count("test")
-                limits.skip("train")
-                limits.finish()
-            if name.endswith("placeholder") and not is_dynamic:
-                step.problem("NAME", "makes no voxels, but the VFE reads them")
-        else:
-            step.problem("NAME", f"is '{name}', a step that is not served")
-            continue
-        step.finish()
-    if not size:
-        data.problem("DATA_PROCESSOR", "has no transform_points_to_voxels")
-        size = (1.0, 1.0, 1.0)
-    features = _features(data, given)
-    data.skip(*_DATA_SKIPPED)
-    return Voxels(bounds[:3], bounds[3:], (size[0], size[1], size[2]), points, most, features)  # type: ignore[arg-type]
-
-
-def _features(data: Settings, given: tuple[PointFeature, ...]) -> tuple[PointFeature, ...]:
-    """Returns the input's columns, and notes what the clouds must be like."""
-    notes = data.report.notes
-    data_set = data.text("DATASET", "")
-    encoding = data.section("POINT_FEATURE_ENCODING")
-    encoding.must_be("encoding_type", "absolute_coordinates_encoding", "no other encoding is served")
-    names = encoding.names("used_feature_list")
-    encoding.skip("src_feature_list")
-    encoding.refuse("filter_sweeps", "the client chooses the sweeps; leave it out and send as many as it keeps")
-    encoding.skip("max_sweeps")
-    encoding.finish()
-    if not {"x", "y", "z"} <= set(names) or len(set(names)) != len(names):
-        encoding.problem("used_feature_list", f"is {list(names)}: it must have x, y, z and every name once")
-    names = ("x", "y", "z", *(name for name in names if name not in ("x", "y", "z")))
-    data.refuse("SHIFT_COOR", "the training moved the points: move the range and the boxes by as much instead")
-    data.refuse("POINTS_TANH_DIM", "a tanh of columns is not served")
-    data.must_be("DISABLE_NLZ_FLAG_ON_POINTS", True, "points in no-label zones were left out", default=True)
-    if data.flag("FOV_POINTS_ONLY", False):
-        notes.append(common.VIEW_NOTE)
-    sequence = data.optional_section("SEQUENCE_CONFIG")
-    if sequence.flag("ENABLED", False):
-        notes.append(
-            f"the training had frames {sequence.raw('SAMPLE_OFFSET')} in one cloud: send as many, with their age"
-        )
-    elif "MAX_SWEEPS" in data and data.count("MAX_SWEEPS") > 1:
-        notes.append(
-            f"the training had up to {data.count('MAX_SWEEPS')} sweeps in one cloud: send as many, with their age"
-        )
-    data.skip("MAX_SWEEPS")
-    if given:
-        if len(given) != len(names):
-            encoding.problem("used_feature_list", f"has {len(names)} columns, but --features names {len(given)}")
-        return given
-    if data_set == "WaymoDataset" and "intensity" in names:
-        notes.append(common.TANH_NOTE)
-    elif data_set not in ("NuScenesDataset", "KittiDataset") and "intensity" in names:
-        notes.append(common.INTENSITY_NOTE)
-    known = {f.name: f for f in (*common.XYZ, common.INTENSITY, common.ELONGATION)} | {"timestamp": common.AGE}
-    if data_set == "NuScenesDataset":
-        known["intensity"] = common.INTENSITY_255
-    return tuple(known.get(name, PointFeature(name, "1")) for name in names)
-
-
-def _backbone_3d(model: Settings, is_pillar: bool) -> tuple[bool | None, tuple[int, ...]]:
-    """Returns whether the sparse backbone has no residual blocks (None: there is no backbone), and its widths."""
-    to_bev = model.section("MAP_TO_BEV")
-    _name(to_bev, "PointPillarScatter" if is_pillar else "HeightCompression")
-    to_bev.skip("NUM_BEV_FEATURES")  # the layers before say it
-    to_bev.finish()
-    if is_pillar:
-        model.refuse("BACKBONE_3D", "pillars are served without a sparse backbone", harmless=(None,))
-        return None, _SPARSE["VoxelResBackBone8x"]
-    backbone = model.section("BACKBONE_3D")
-    name = backbone.text("NAME")
-    if name and name not in _SPARSE:
-        backbone.problem("NAME", f"is '{name}', not one of {', '.join(_SPARSE)}")
-        backbone.drop()
-    if name == "VoxelResBackBone8x":
-        backbone.must_be("USE_BIAS", True, "its blocks are served with a bias", default=True)
-    backbone.must_be("last_pad", 0, _FIXED, default=0)
-    backbone.finish()
-    return name == "VoxelBackBone8x", _SPARSE.get(name, (16, 32, 64, 128))
-
-
-def _bev(model: Settings) -> tuple[Bev, Settings]:
-    settings = model.section("BACKBONE_2D")
-    _name(settings, "BaseBEVBackbone")
-    bev = Bev(
-        settings.counts("LAYER_NUMS", low=0),
-        settings.counts("LAYER_STRIDES"),
-        settings.counts("NUM_FILTERS"),
-        settings.numbers("UPSAMPLE_STRIDES"),
-        settings.counts("NUM_UPSAMPLE_FILTERS"),
-        settings.flag("USE_CONV_FOR_NO_STRIDE", False),
-    )
-    settings.finish()
-    return bev, settings
-
-
 def _head(dense: Settings, default_width: int | None = None) -> Head:
     dense.must_be("CLASS_AGNOSTIC", False, "scores of each class are served", default=False)
     dense.must_be("NUM_HM_CONV", 2, "branches of two convolutions are served")
-    dense.must_be("BN_EPS", 1e-5, _FIXED, default=1e-5)
+    dense.must_be("BN_EPS", 1e-5, FIXED, default=1e-5)
     dense.skip("LOSS_CONFIG", "USE_BIAS_BEFORE_NORM", "BN_MOM", "IOU_REG_LOSS", "PREDICT_BOXES_WHEN_TRAINING")
     tasks = dense.raw("CLASS_NAMES_EACH_HEAD")
     if not isinstance(tasks, list) or not all(isinstance(task, list) for task in tasks):

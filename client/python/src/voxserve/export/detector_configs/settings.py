@@ -79,6 +79,12 @@ class Settings:
         """Returns a value unchanged from the file; None if the file has no such setting."""
         return self._take(key, None)
 
+    def readable(self, key: str) -> Any:
+        """Returns a value unchanged from the file; None if the file has no such setting, or only code would give it."""
+        self._read.add(key)
+        value = self._values.get(key)
+        return None if isinstance(value, Unreadable) else value
+
     def items(self, key: str, default: Any = _NOT_GIVEN) -> Sequence[Any]:
         """Returns a list with values of any type."""
         value = self._take(key, default)

@@ -75,7 +75,12 @@ def add(layers: Layers, config: BoxBranch, coarse: str, fine: str, repeated: Cal
     network.to_bev("from_above", "columns")
     layers.channels["from_above"] = config.projection_width
     x = _image_layer(
-        layers, "refine", f"{_NECK}.bev_projector.bev_refine", "from_above", config.projection_width, _PROJECTION_EPSILON
+        layers,
+        "refine",
+        f"{_NECK}.bev_projector.bev_refine",
+        "from_above",
+        config.projection_width,
+        _PROJECTION_EPSILON,
     )
     x = _image_layer(layers, "stem2d", f"{_NECK}.bev_encoder.stem", x, config.hidden_width, _EPSILON)
     for i, dilation in enumerate(config.dilations):

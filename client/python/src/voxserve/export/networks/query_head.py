@@ -22,6 +22,7 @@ from voxserve.export.networks.layers import Layers
 from voxserve.export.networks.tensors import Tensor
 
 _LAYER_NORM_EPSILON = 1e-5
+_MOST_QUERIES, _MOST_KERNEL, _MOST_CLASSES = 1024, 15, 32  # the server's limits (model.proto, Select)
 _HEATMAP_BIAS, _HEATMAP_GAIN, _BRANCH_GAIN = -2.19, 0.3, 0.1  # of random weights, as in center_head.py
 _POSITION_GAIN = 0.02  # of random weights whose input are cells, up to some hundreds
 _BRANCHES = {"heatmap": 0, "center": 2, "height": 1, "dim": 3, "rot": 2, "vel": 2}  # in query_decode's order
@@ -54,6 +55,24 @@ class QueryHead:
     def epsilon(self) -> float:
         """The epsilon of the batch norms."""
         return 1e-3 if self.is_autoware else 1e-5
+
+
+def problems(config: QueryHead, num_classes: int) -> list[str]:
+    """Returns texts of what the server does not compute."""
+    found = []
+    if not 1 <= config.num_queries <= _MOST_QUERIES:
+        found.append(f"selects {config.num_queries} queries; the server selects 1 to {_MOST_QUERIES}")
+    if config.peak_kernel % 2 == 0 or config.peak_kernel > _MOST_KERNEL:
+        found.append(f"has a window of {config.peak_kernel} cells for peaks; served are odd ones up to {_MOST_KERNEL}")
+    if not 1 <= num_classes <= _MOST_CLASSES:
+        found.append(f"has {num_classes} classes; the server has 1 to {_MOST_CLASSES}")
+    if config.width % config.num_heads:
+        found.append(f"has {config.num_heads} heads, which do not divide {config.width} channels")
+    if any(not 0 <= threshold < 1 for threshold in config.score_thresholds):
+        found.append(f"has the score thresholds {list(config.score_thresholds)}, not all in 0 to below 1")
+    if any(low > high for low, high in zip(config.center_min, config.center_max, strict=True)):
+        found.append(f"has the limits {config.center_min} to {config.center_max}, within which is no centre")
+    return found
 
 
 def add(

@@ -38,6 +38,6 @@ ROOTS: dict[str, tuple[str, ...]] = {
     "flatformer": _MMDETECTION3D,
     "svtnet": ("backbone", "pooling"),
     "pointcept-ptv3": _TRANSFORMER,
-    "autoware-ptv3": ("encoder", "seg3d_head"),
+    "autoware-ptv3": ("encoder", "seg3d_head", "bev_neck", "bbox_head"),
     "litept": _TRANSFORMER,
 }

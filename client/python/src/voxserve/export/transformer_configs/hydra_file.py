@@ -1,7 +1,7 @@
 """Reads a configuration of Hydra (YAML) with the files that its defaults list names, without Hydra.
 
 Each file's settings go to the place that its line "# @package" names, or to that of its folder. A text ${a.b} stands
-for the setting a.b. The value of any other ${...} is Unreadable: only a setting that somebody reads is refused for it.
+for the setting a.b, and ${a.b[1]} for the second of its list. The value of any other ${...} is Unreadable: only a setting that somebody reads is refused for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from voxserve.export.detector_configs.python_file import copied, merge_into
 from voxserve.export.detector_configs.settings import Unreadable
 
 _PACKAGE = re.compile(r"^#\s*@package\s+(\S+)\s*$", re.MULTILINE)
-_REFERENCE = re.compile(r"\$\{([A-Za-z0-9_.]+)\}")
+_REFERENCE = re.compile(r"\$\{([A-Za-z0-9_.]+(?:\[\d+\])*)\}")
+_PARTS = re.compile(r"[A-Za-z0-9_]+")
 _MOST_DEPTH = 32  # of files that name files, and of settings in settings
 _MOST_VALUES = 200_000
 
@@ -112,10 +113,13 @@ class _Resolver:
         if reference is None:
             return Unreadable(f"is {value!r}, which Hydra computes, and this command does not ({self._path})")
         found: Any = self._settings
-        for part in reference[1].split("."):
+        for part in _PARTS.findall(reference[1]):
             if isinstance(found, str) and "${" in found:
                 found = self._value(found, depth + 1)
-            if not isinstance(found, dict) or part not in found:
+            if isinstance(found, list) and part.isdigit() and int(part) < len(found):
+                found = found[int(part)]
+            elif isinstance(found, dict) and part in found:
+                found = found[part]
+            else:
                 return Unreadable(f"is {value}, which no file defines ({self._path})")
-            found = found[part]
         return self._value(copied(found), depth + 1)
