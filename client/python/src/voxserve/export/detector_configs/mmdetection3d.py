@@ -1,4 +1,5 @@
-"""Reads mmdetection3d's configurations (version 1.1 and later) of CenterPoint and SECOND.
+"""Reads mmdetection3d's configurations (version 1.1 and later) of CenterPoint, SECOND and PointPillars.
+mmdetection3d_queries.py reads those of heads with queries.
 
 Read in mmdetection3d at fe25f7a51 (v1.4.0), mmdet3d/models: dense_heads, task_modules/{anchor,coders},
 layers/box3d_nms.py. mmdetection3d_layers.py reads the layers before the heads.
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from voxserve.export.detector_configs import common
+from voxserve.export.detector_configs import common, mmdetection3d_queries
 from voxserve.export.detector_configs.common import Detector, Head
 from voxserve.export.detector_configs.mmdetection3d_layers import must_be_type, read_layers, same
 from voxserve.export.detector_configs.settings import Report, Settings
@@ -40,25 +41,45 @@ def read(values: dict[str, Any], report: Report, features: tuple[PointFeature, .
     file = Settings(values, "", report)
     model = file.section("model")
     kind = model.type()
+    if kind in ("TransFusion", "BEVFusion"):
+        return _queries(kind, file, model, features)
     if kind == "CenterPoint":
         prefix, make = "pts_", _center_point
     elif kind in ("VoxelNet", "MVXFasterRCNN"):
         prefix, make = "" if kind == "VoxelNet" else "pts_", _anchors
     else:
         if kind:
-            model.problem("type", f"is '{kind}', not CenterPoint, VoxelNet or MVXFasterRCNN (SECOND, PointPillars)")
+            known = "CenterPoint, VoxelNet or MVXFasterRCNN (SECOND, PointPillars), TransFusion or BEVFusion"
+            model.problem("type", f"is '{kind}', not {known}")
         return None
     for old in ("pts_voxel_layer", "voxel_layer"):
         if old in model:
             model.problem(old, _OLD)
             return None
     report.notes.append(_CONVENTION)
+    _begin(file, model)
+    return _ended(report, model, make(file, model, prefix, features))
+
+
+def _queries(kind: str, file: Settings, model: Settings, features: tuple[PointFeature, ...]) -> Detector | None:
+    """Reads a network whose head has queries."""
+    names = _metainfo(file)
+    _begin(file, model)
+    make = mmdetection3d_queries.trans_fusion_l if kind == "TransFusion" else mmdetection3d_queries.bev_fusion
+    return _ended(file.report, model, make(file, model, features, names))
+
+
+def _begin(file: Settings, model: Settings) -> None:
     if "custom_imports" in file:
-        report.notes.append("the file imports code of its own (custom_imports): layers that it replaces are not seen")
+        file.report.notes.append(
+            "the file imports code of its own (custom_imports): layers that it replaces are not seen"
+        )
     model.skip(*_TRAINING)
-    made = make(file, model, prefix, features)
+
+
+def _ended(report: Report, model: Settings, made: tuple[str, str, Any]) -> Detector | None:
     model.finish()
-    return None if report.problems or made is None else Detector(*made, notes=tuple(report.notes))
+    return None if report.problems else Detector(*made, notes=tuple(report.notes))
 
 
 # Detectors: each returns the command, the library and the configuration.

@@ -14,6 +14,7 @@ from voxserve.export.detector_configs import common
 from voxserve.export.detector_configs.settings import Settings
 from voxserve.export.model_folder import PointFeature
 from voxserve.export.networks.spconv_backbone import Bev, Voxels
+from voxserve.export.networks.trans_fusion import Waves
 
 _EPSILON = "the library's default, 1e-3, is served"
 # Steps of a test pipeline that change no point, or that are read elsewhere here.
@@ -25,6 +26,7 @@ _HARMLESS_STEPS = (
     "PointShuffle",
     "Pack3DDetInputs",
 )
+_MOST_WAVES = 16  # whose highest frequency is 2^15; a rotary node has more room
 _MOST_COLUMNS = 100  # that a file of points has
 _CONV = {"type": "Conv2d", "bias": False}
 _DECONV = {"type": "deconv", "bias": False}
@@ -42,6 +44,7 @@ class Layers:
     sparse_out_width: int
     bev: Bev
     neck: Settings  # for problems of the 2-D network
+    waves: Waves | None = None  # AWML's num_aug_features
 
     @property
     def stride(self) -> int:
@@ -49,28 +52,40 @@ class Layers:
         return 1 if self.pillar_widths else 8
 
 
-def read_layers(file: Settings, model: Settings, prefix: str, given: tuple[PointFeature, ...]) -> Layers:
-    """Returns the layers. prefix: of their settings, pts_ or "". given: the input's columns; empty: by the file."""
-    voxels, widths, is_legacy, is_known = _encoder(file, model, prefix, given)
-    is_plain, sparse, out = _middle(model, prefix, widths, voxels) if is_known else (None, (16, 32, 64, 64), 128)
-    if not is_known:
+def read_layers(
+    file: Settings, model: Settings, prefix: str, given: tuple[PointFeature, ...], *, is_bev_fusion: bool = False
+) -> Layers:
+    """Returns the layers. prefix: of their settings, pts_ or "". given: the input's columns; empty: by the file.
+    is_bev_fusion: voxels and the sparse encoder are those of the project BEVFusion, whose axes are x, y, z.
+    """
+    voxels, widths, is_legacy, is_known = _encoder(file, model, prefix, given, is_bev_fusion)
+    is_plain, sparse, out, waves = None, (16, 32, 64, 64), 128, None
+    if is_known:
+        is_plain, sparse, out, waves = _middle(model, prefix, widths, voxels, is_bev_fusion)
+    else:
         model.skip(f"{prefix}middle_encoder")
     bev, neck = _bev(model, prefix)
     if is_known:
         common.check_voxels(voxels, model, "data_preprocessor", is_pillar=bool(widths), is_sparse=True)
-    return Layers(voxels, widths, is_legacy, is_plain, sparse, out, bev, neck)
+    return Layers(voxels, widths, is_legacy, is_plain, sparse, out, bev, neck, waves)
 
 
 def _encoder(
-    file: Settings, model: Settings, prefix: str, given: tuple[PointFeature, ...]
+    file: Settings, model: Settings, prefix: str, given: tuple[PointFeature, ...], is_bev_fusion: bool
 ) -> tuple[Voxels, tuple[int, ...], bool, bool]:
     """Returns the voxels, the widths of the pillars' layers (none for voxels), whether their features are those of
     `legacy`, and whether the encoder is known.
     """
-    processor = model.section("data_preprocessor")
-    processor.must_be("voxel", True, "the network needs voxels", default=False)
-    processor.must_be("voxel_type", "hard", "voxels with a largest number of points are served", default="hard")
-    layer = processor.section("voxel_layer")
+    if is_bev_fusion:
+        processor = model.optional_section("data_preprocessor")
+        layer = model.section("voxelize_cfg") if "voxelize_cfg" in model else processor.section("voxelize_cfg")
+        model.skip("voxelize_cfg")
+        layer.must_be("voxelize_reduce", True, "the mean of a voxel's points is served")
+    else:
+        processor = model.section("data_preprocessor")
+        processor.must_be("voxel", True, "the network needs voxels", default=False)
+        processor.must_be("voxel_type", "hard", "voxels with a largest number of points are served", default="hard")
+        layer = processor.section("voxel_layer")
     bounds, size = layer.numbers("point_cloud_range", 6), layer.numbers("voxel_size", 3)
     points = layer.count("max_num_points")
     most = layer.raw("max_voxels")
@@ -131,7 +146,8 @@ def _columns(file: Settings, given: tuple[PointFeature, ...], bounds: tuple[floa
             )
         return given or (*common.XYZ, common.INTENSITY)
     columns = _dimensions(load)
-    scale = common.INTENSITY_255 if data_set == "NuScenesDataset" else common.INTENSITY
+    # T4Dataset: AWML's, whose sensors' intensity is 0 to 255.
+    scale = common.INTENSITY_255 if data_set in ("NuScenesDataset", "T4Dataset") else common.INTENSITY
     fifth = common.ELONGATION if data_set == "WaymoDataset" else None
     names: dict[int, PointFeature | None] = {**dict(enumerate(common.XYZ)), 3: scale, 4: fifth}
     load.refuse("shift_height", "a height above the ground is not served")
@@ -147,7 +163,7 @@ def _columns(file: Settings, given: tuple[PointFeature, ...], bounds: tuple[floa
     has_tanh, has_tanh_elongation = load.flag("norm_intensity", False), load.flag("norm_elongation", False)
     if 3 in columns and has_tanh:
         notes.append(common.TANH_NOTE)
-    elif 3 in columns and data_set not in ("NuScenesDataset", "KittiDataset"):
+    elif 3 in columns and data_set not in ("NuScenesDataset", "T4Dataset", "KittiDataset"):
         notes.append(common.INTENSITY_NOTE)
     if 4 in columns and has_tanh_elongation:
         notes.append("the training took tanh of the elongation: send that value, since no scale expresses it")
@@ -190,10 +206,10 @@ def _dimensions(step: Settings, default: Sequence[int] = (0, 1, 2)) -> tuple[int
 
 
 def _middle(
-    model: Settings, prefix: str, pillar_widths: tuple[int, ...], voxels: Voxels
-) -> tuple[bool | None, tuple[int, ...], int]:
-    """Returns whether the sparse backbone has no residual blocks (None: there is no backbone), its widths, and its last
-    one.
+    model: Settings, prefix: str, pillar_widths: tuple[int, ...], voxels: Voxels, is_bev_fusion: bool
+) -> tuple[bool | None, tuple[int, ...], int, Waves | None]:
+    """Returns whether the sparse backbone has no residual blocks (None: there is no backbone), its widths, its last
+    one, and the waves of its input.
     """
     middle = model.section(f"{prefix}middle_encoder")
     grid = voxels.grid() if all(size > 0 for size in voxels.size) else (1, 1, 1)
@@ -202,10 +218,14 @@ def _middle(
         middle.must_be("in_channels", pillar_widths[-1], "the width of the pillars' last layer")
         middle.must_be("output_shape", [grid[1], grid[0]], "the number of the range's pillars on y and x")
         middle.finish()
-        return None, (16, 32, 64, 128), 128
-    must_be_type(middle, "SparseEncoder")
+        return None, (16, 32, 64, 128), 128, None
+    must_be_type(middle, "BEVFusionSparseEncoder" if is_bev_fusion else "SparseEncoder")
     middle.must_be("in_channels", len(voxels.features), "the number of the voxels' features")
-    middle.must_be("sparse_shape", [grid[2] + 1, grid[1], grid[0]], "the range's voxels on z, y and x, one more on z")
+    shape, axes, last = [grid[2] + 1, grid[1], grid[0]], "z, y and x", [0, 1, 1]
+    if is_bev_fusion:
+        shape, axes, last = shape[::-1], "x, y and z", last[::-1]
+    middle.must_be("sparse_shape", shape, f"the range's voxels on {axes}, one more on z")
+    waves = _waves(middle, voxels) if is_bev_fusion else None
     middle.must_be("order", ["conv", "norm", "act"], "no other order is served", default=["conv", "norm", "act"])
     middle.refuse("return_middle_feats", "one result is served")
     _norm(middle)
@@ -224,20 +244,39 @@ def _middle(
             middle.problem(
                 "encoder_channels", f"is {channels}, not one convolution of base_channels and three stages of three"
             )
-        if downs != [1, 1, [0, 1, 1]]:
-            middle.problem("encoder_paddings", f"begins its stages with {downs}, not 1, 1 and (0, 1, 1)")
+        if downs != [1, 1, last]:
+            middle.problem("encoder_paddings", f"begins its stages with {downs}, not 1, 1 and {tuple(last)}")
     elif kind == "basicblock":
         widths = (base, *[stage[-1] for stage in channels[:3]])
         served = [*[[widths[i], widths[i], widths[i + 1]] for i in range(3)], [widths[3]] * 2]
         downs = [stage[-1] for stage in paddings[:3]]
         if channels != served:
             middle.problem("encoder_channels", f"is {channels}, not two blocks a stage, and between them a convolution")
-        if downs != [1, 1, [0, 1, 1]]:
-            middle.problem("encoder_paddings", f"ends its stages with {downs}, not 1, 1 and (0, 1, 1)")
+        if downs != [1, 1, last]:
+            middle.problem("encoder_paddings", f"ends its stages with {downs}, not 1, 1 and {tuple(last)}")
     else:
         middle.problem("block_type", f"is '{kind}', not conv_module or basicblock")
     middle.finish()
-    return kind == "conv_module", widths, out
+    return kind == "conv_module", widths, out, waves
+
+
+def _waves(middle: Settings, voxels: Voxels) -> Waves | None:
+    """Returns the waves that AWML makes of each feature; None for a network without."""
+    count = middle.count("num_aug_features", 0, low=0)
+    low, high = (middle.numbers(f"aug_features_{end}_values", default=()) for end in ("min", "max"))
+    if not count:
+        return None
+    inputs = len(voxels.features)
+    if len(low) != inputs or len(high) != inputs or any(a == b for a, b in zip(low, high, strict=False)):
+        middle.problem(
+            "aug_features_min_values", f"to aug_features_max_values are {list(low)} to {list(high)}: each of the "
+            f"{inputs} features needs a range",
+        )
+        return None
+    if not 1 <= count <= _MOST_WAVES:
+        middle.problem("num_aug_features", f"is {count}; served are up to {_MOST_WAVES}")
+        return None
+    return Waves(count, low, high)
 
 
 def _bev(model: Settings, prefix: str) -> tuple[Bev, Settings]:
