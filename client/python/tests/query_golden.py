@@ -38,7 +38,9 @@ def values(name: str, shape: tuple[int, ...], seed: int) -> Values:
 
 def _gain(name: str, shape: tuple[int, ...]) -> float:
     """Returns a factor that keeps inputs in metres and in cells, scores and sizes moderate."""
-    if ".conv_input." in name or name.startswith("encoder.embedding"):
+    if name.startswith("encoder.embedding"):
+        return 0.5
+    if ".conv_input." in name:
         return 0.03 if shape[-1] < 10 else 1.0
     if name.endswith("conv2.weight"):  # the last one of a residual block
         return 0.3

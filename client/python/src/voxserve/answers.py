@@ -68,6 +68,7 @@ def read_segmentation(response: wire.InferResponse, asked: Asked) -> Segmentatio
         scores=np.frombuffer(answer.scores, "<f4").reshape(shape).copy() if wants_scores else None,
         ignore_label=answer.ignore_label,
         num_classes=answer.num_classes,
+        detections=read_detections(response, asked) if response.HasField("detections") else None,
     )
 
 
@@ -124,11 +125,11 @@ def read_outputs(
     returned if there are neither labels nor boxes. Raises the error MALFORMED_RESPONSE if there is no output, or if the
     answer does not match the request.
     """
-    detections = read_detections(response, asked) if response.HasField("detections") else None
     if response.HasField("segmentation"):
-        return read_segmentation(response, asked), detections, None
-    if detections is not None:
-        return None, detections, None
+        segmentation = read_segmentation(response, asked)
+        return segmentation, segmentation.detections, None
+    if response.HasField("detections"):
+        return None, read_detections(response, asked), None
     if not response.tensors:
         raise malformed("neither labels nor boxes nor tensors")
     return None, None, read_tensors(response, asked)

@@ -120,6 +120,7 @@ class Segmentation(Answer):
     scores: npt.NDArray[np.float32] | None
     ignore_label: int  # the label of points that have no class (PointCounts says why)
     num_classes: int
+    detections: Detections | None = None  # the boxes of the same request, from a model that answers both
 
     def count_by_class(self) -> dict[str, int]:
         """Returns the numbers of points by the name of their class, most points first. Points without a class are left

@@ -32,6 +32,7 @@ from voxserve.export.networks import (
     sp_unet,
     sparse_resnet,
     svtnet,
+    trans_fusion,
 )
 from voxserve.export.networks.roots import ROOTS
 from voxserve.export.networks.tensors import ExportError
@@ -272,7 +273,7 @@ def _parser() -> argparse.ArgumentParser:
 
     text = "CenterPoint on voxels, of OpenPCDet, det3d or mmdetection3d"
     detector = _add(networks, "centerpoint", _make_detector, text)
-    detector_command.add_arguments(detector, center_point.CONFIGS, has_library=True)
+    detector_command.add_arguments(detector, center_point.CONFIGS, network="centerpoint")
     text = "CenterPoint on pillars, of OpenPCDet or mmdetection3d"
     detector_command.add_arguments(
         _add(networks, "centerpoint-pillar", _make_detector, text), center_point.PILLAR_CONFIGS
@@ -281,10 +282,14 @@ def _parser() -> argparse.ArgumentParser:
         ("voxelnext", "VoxelNeXt of OpenPCDet (default: on nuScenes)"),
         ("second", "SECOND of OpenPCDet or mmdetection3d (default: OpenPCDet's on KITTI)"),
         ("pointpillars", "PointPillars of OpenPCDet or mmdetection3d (default: OpenPCDet's on KITTI)"),
+        ("bevfusion-l", "BEVFusion without cameras, of AWML or mmdetection3d (default: AWML's, which Autoware runs)"),
     ):
         detector_command.add_arguments(_add(networks, name, _make_detector, text))
     _add(networks, "dsvt", _make_of_windows, "DSVT on pillars, of OpenPCDet (dsvt_pillar.yaml, on Waymo)")
     _add(networks, "flatformer", _make_of_windows, "FlatFormer of mit-han-lab/flatformer (on Waymo)")
+    text = "TransFusion-L of OpenPCDet or AWML, and the LiDAR branch of mit-han-lab/bevfusion"
+    detector = _add(networks, "transfusion-l", _make_detector, text)
+    detector_command.add_arguments(detector, trans_fusion.CONFIGS_OF, network="transfusion-l")
     svt_net = _add(networks, "svtnet", _make_svtnet, "SVT-Net: one vector for each cloud, for place recognition")
     _add_voxel_size(svt_net, svtnet.QUANTIZATION, "M[,M,M]", "the quantization size, in the cloud's unit")
     for name, text in (

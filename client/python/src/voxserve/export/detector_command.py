@@ -11,7 +11,14 @@ from voxserve.export import detector_configs
 from voxserve.export.arguments import point_features
 from voxserve.export.detector_configs import Config
 from voxserve.export.model_folder import Network, PointFeature
-from voxserve.export.networks import center_point, mmdetection3d_names, second, spconv_backbone, voxelnext
+from voxserve.export.networks import (
+    center_point,
+    mmdetection3d_names,
+    second,
+    spconv_backbone,
+    trans_fusion,
+    voxelnext,
+)
 from voxserve.export.networks.tensors import ExportError, Tensor
 
 _MODULES: dict[str, Any] = {
@@ -20,10 +27,13 @@ _MODULES: dict[str, Any] = {
     "voxelnext": voxelnext,
     "second": second,
     "pointpillars": second,
+    "transfusion-l": trans_fusion,
+    "bevfusion-l": trans_fusion,
 }
+_LIBRARIES = {"centerpoint": spconv_backbone.LIBRARIES, "transfusion-l": trans_fusion.LIBRARIES}
 _CONFIG_HELP = (
-    "the configuration of the training, with range, voxels, classes and boxes: OpenPCDet's yaml, or mmdetection3d's py "
-    "or json. No code in it runs, and a setting that is not served is refused by name"
+    "the configuration of the training, with range, voxels, classes and boxes: OpenPCDet's yaml, or mmdetection3d's "
+    "and AWML's py or json. No code in it runs, and a setting that is not served is refused by name"
 )
 
 
@@ -37,11 +47,9 @@ class Made:
     warnings: tuple[str, ...] = ()
 
 
-def add_arguments(
-    command: argparse.ArgumentParser, data_sets: Iterable[str] = (), *, has_library: bool = False
-) -> None:
+def add_arguments(command: argparse.ArgumentParser, data_sets: Iterable[str] = (), *, network: str = "") -> None:
     """Adds the arguments that say which configuration the network has. data_sets: the names of the published ones; none
-    if there is a single one.
+    if there is a single one. network: the command's name, where several libraries have published ones.
     """
     names = tuple(data_sets)
     if names:
@@ -59,10 +67,10 @@ def add_arguments(
         metavar="NAME:UNIT[=DEFAULT],...",
         help="the columns of the input, if FILE does not name them (default: the data set's)",
     )
-    if has_library:
+    if network:
         command.add_argument(
             "--library",
-            choices=spconv_backbone.LIBRARIES,
+            choices=_LIBRARIES[network],
             help="the library whose tensor names, limits and boxes the network has (default: FILE's, or openpcdet)",
         )
 
@@ -71,7 +79,9 @@ def make(options: argparse.Namespace, state: Mapping[str, Tensor] | None) -> Mad
     """Returns the network of a state dict (None: with random weights). Raises ExportError with what is wrong with the
     configuration or the tensors.
     """
-    library = getattr(options, "library", None) or "openpcdet"
+    library = getattr(options, "library", None) or (
+        "mmdetection3d" if options.network == "bevfusion-l" else "openpcdet"
+    )
     messages: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     if options.config:
@@ -143,6 +153,10 @@ def _published(options: argparse.Namespace, library: str) -> Config:
         return center_point.PILLAR_CONFIGS[options.dataset]
     if options.network == "voxelnext":
         return voxelnext.NUSCENES
+    if options.network == "bevfusion-l":
+        return trans_fusion.AUTOWARE
+    if options.network == "transfusion-l":
+        return trans_fusion.config_of(options.dataset, library)
     return second.Config() if options.network == "second" else second.POINT_PILLARS
 
 
@@ -168,6 +182,7 @@ def _check_library(options: argparse.Namespace, library: str, state: Mapping[str
     if found in ("", library):
         return
     advice = {
+        mmdetection3d_names.BEVFUSION: "add --library bevfusion to the command transfusion-l",
         "det3d": "add --dataset and --library det3d, if it is a CenterPoint on voxels",
         spconv_backbone.MMDETECTION3D: "add its configuration, --config FILE.py",
         "openpcdet": "add its configuration, --config FILE.yaml, or --dataset without --library",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy.typing as npt
 
 from voxserve.export.node_list import NodeList
-from voxserve.export.textproto import number, numbers, sizes
+from voxserve.export.textproto import numbers, sizes
 
 
 class QueryNodes(NodeList):
@@ -17,7 +17,8 @@ class QueryNodes(NodeList):
     def select(
         self, name: str, source: str, k: int, peak_kernel: int, *, border: str = "", untested: Sequence[int] = ()
     ) -> str:
-        """Adds a node that selects the k best peaks of each sample. It has no features: gather and query_decode read it.
+        """Adds a node that selects the k best peaks of each sample. It has no features; gather and query_decode read
+        it.
 
         source: an image of logits, with a channel for each class. peak_kernel: rows and columns of the window, odd.
         border: which cells are peaks where the window leaves the image: DROP, KEEP or PAD; "" for a window of one cell.

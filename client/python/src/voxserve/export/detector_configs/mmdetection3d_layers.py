@@ -269,8 +269,8 @@ def _waves(middle: Settings, voxels: Voxels) -> Waves | None:
     inputs = len(voxels.features)
     if len(low) != inputs or len(high) != inputs or any(a == b for a, b in zip(low, high, strict=False)):
         middle.problem(
-            "aug_features_min_values", f"to aug_features_max_values are {list(low)} to {list(high)}: each of the "
-            f"{inputs} features needs a range",
+            "aug_features_min_values",
+            f"to aug_features_max_values are {list(low)} to {list(high)}: each of the {inputs} features needs a range",
         )
         return None
     if not 1 <= count <= _MOST_WAVES:

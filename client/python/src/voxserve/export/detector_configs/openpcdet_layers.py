@@ -145,9 +145,7 @@ def _features(data: Settings, given: tuple[PointFeature, ...]) -> tuple[PointFea
     return tuple(known.get(name, PointFeature(name, "1")) for name in names)
 
 
-def read_backbone_3d(
-    model: Settings, is_pillar: bool, *, has_bias: bool = True
-) -> tuple[bool | None, tuple[int, ...]]:
+def read_backbone_3d(model: Settings, is_pillar: bool, *, has_bias: bool = True) -> tuple[bool | None, tuple[int, ...]]:
     """Returns whether the sparse backbone has no residual blocks (None: there is no backbone), and its widths.
     has_bias: whether the convolutions of residual blocks must have one.
     """

@@ -36,6 +36,8 @@ ROOTS: dict[str, tuple[str, ...]] = {
     "pointpillars": _DETECTOR,
     "dsvt": _OPENPCDET,
     "flatformer": _MMDETECTION3D,
+    "transfusion-l": (*_DETECTOR, "encoders", "decoder", "heads"),  # mit-han-lab/bevfusion's too
+    "bevfusion-l": _DETECTOR,
     "svtnet": ("backbone", "pooling"),
     "pointcept-ptv3": _TRANSFORMER,
     "autoware-ptv3": ("encoder", "seg3d_head", "bev_neck", "bbox_head"),

@@ -7,8 +7,8 @@
   voxels' features as waves: for each feature, scaled to 0 to 1, the cosines and sines of pi 2^i times it.
 - AWML's TransFusion on pillars.
 
-The BEVFusions' axes are x, y, z, and so is their view from above: its rows are x. Here its rows are y, so the kernels of
-2-D convolutions are transposed. The waves are a `rotary` of (1, 0), whose angles stay float32 in every precision.
+The BEVFusions' axes are x, y, z, and the rows of their view from above are x. Here rows are y, so the kernels of 2-D
+convolutions are transposed. The waves are a `rotary` of (1, 0), whose angles stay float32 in every precision.
 
 State dicts: OpenPCDet's ("backbone_3d.conv_input.0.weight" to "dense_head.prediction_head.heatmap.1.bias"),
 mit-han-lab/bevfusion's ("encoders.lidar.backbone", "decoder.backbone", "heads.object"), and those of mmdetection3d and

@@ -1,7 +1,8 @@
 """Reads a configuration of Hydra (YAML) with the files that its defaults list names, without Hydra.
 
 Each file's settings go to the place that its line "# @package" names, or to that of its folder. A text ${a.b} stands
-for the setting a.b, and ${a.b[1]} for the second of its list. The value of any other ${...} is Unreadable: only a setting that somebody reads is refused for it.
+for the setting a.b, and ${a.b[1]} for the second of its list. The value of any other ${...} is Unreadable: only a
+setting that somebody reads is refused for it.
 """
 
 from __future__ import annotations
