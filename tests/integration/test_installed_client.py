@@ -4,7 +4,6 @@ program then asks a real server. Also checks what libvoxserve_client.so shows, a
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -14,8 +13,8 @@ from pathlib import Path
 import pytest
 from identity_calls import StartServer
 from identity_files import Server
+from installed_client import ROOT, configure, install, run
 
-ROOT = Path(__file__).resolve().parents[2]
 CONSUMER = ROOT / "tests" / "client" / "consumer"
 SCAN = ROOT / "deploy" / "scans" / "pandaset_070.bin"
 HEADERS = ("answer", "client", "export", "model", "options", "point_cloud", "status", "stream")
@@ -23,40 +22,15 @@ HEADERS = ("answer", "client", "export", "model", "options", "point_cloud", "sta
 STANDARD = re.compile(r"[a-z_]+")
 
 
-def run(*command: str | Path, environment: dict[str, str] | None = None, seconds: float = 900) -> str:
-    done = subprocess.run(
-        [str(word) for word in command],
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        env={**os.environ, **(environment or {})},
-        check=False,
-    )
-    assert done.returncode == 0, f"{command}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return done.stdout
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return install(tmp_path_factory.mktemp("installed"))
 
 
 @pytest.fixture(scope="module")
-def build() -> Path:
-    path = os.environ.get("VOXSERVE_CLIENT_BINARY")
-    if not path:
-        pytest.skip("VOXSERVE_CLIENT_BINARY names no build; tests/run.sh sets it")
-    return Path(path).parents[2]
-
-
-@pytest.fixture(scope="module")
-def installed(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The prefix of an installation of the components client and client-dev."""
-    prefix = tmp_path_factory.mktemp("installed")
-    for component in ("client", "client-dev"):
-        run("cmake", "--install", build, "--prefix", prefix, "--component", component)
-    return prefix
-
-
-@pytest.fixture(scope="module")
-def library(installed: Path) -> Path:
-    (found,) = installed.rglob("libvoxserve_client.so")
-    return found
+def installed(library: Path) -> Path:
+    """The prefix of the installation."""
+    return next(folder for folder in library.parents if (folder / "include").is_dir())
 
 
 @pytest.fixture(scope="module")
@@ -78,11 +52,6 @@ def check(facts: dict[str, str]) -> None:
     assert name
     assert int(count) > int(facts["points"]) / 10
     assert facts["missing"] == "NOT_FOUND MODEL_NOT_FOUND"
-
-
-def configure(source: Path, build: Path, *options: str) -> None:
-    ccache = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
-    run("cmake", "-S", source, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *ccache, *options)
 
 
 def test_a_project_that_finds_the_package(installed: Path, library: Path, server: Server, tmp_path: Path) -> None:

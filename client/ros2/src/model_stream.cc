@@ -47,7 +47,7 @@ Status ModelStream<T>::OpenIfClosed() {
     counts_.SetConnected(false, status.ToString());
     return status;
   }
-  auto connection = std::shared_ptr<Connection>(new Connection{.model = *std::move(model)});
+  auto connection = std::shared_ptr<Connection>(new Connection{.model = *std::move(model), .mutex = {}, .pending = {}});
   voxserve::StreamOptions options(settings_.model);
   options.set_policy(voxserve::StreamPolicy::kLatest).set_reopen_for(settings_.reopen_for);
   if (settings_.frame_timeout) options.set_frame_timeout(*settings_.frame_timeout);

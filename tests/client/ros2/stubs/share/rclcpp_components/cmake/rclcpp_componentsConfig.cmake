@@ -1,0 +1,7 @@
+# Stands in for ROS' package. A real one also makes the program EXECUTABLE, which loads the component.
+function(rclcpp_components_register_node target)
+  cmake_parse_arguments(arg "" "PLUGIN;EXECUTABLE" "" ${ARGN})
+  if(NOT arg_PLUGIN OR NOT arg_EXECUTABLE)
+    message(FATAL_ERROR "rclcpp_components_register_node needs PLUGIN and EXECUTABLE")
+  endif()
+endfunction()
