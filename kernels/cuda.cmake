@@ -27,7 +27,12 @@ if(VOXSERVE_WITH_CUDA)
   set(CMAKE_CUDA_COMPILER ${VOXSERVE_NVCC})
   if(NOT CMAKE_CUDA_ARCHITECTURES AND "$ENV{CUDAARCHS}" STREQUAL "")
     # The compute capabilities that CUDA 13 can build for; "a" enables Hopper's own instructions.
-    set(CMAKE_CUDA_ARCHITECTURES "75;80;86;89;90a" CACHE STRING "Compute capabilities to build for" FORCE)
+    set(architectures "75;80;86;89;90a")
+    if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+      # The GPUs that come with an Arm processor: Orin, Grace Hopper, Grace Blackwell, Thor, and DGX Spark (12.1).
+      set(architectures "87;90a;100;110;120")
+    endif()
+    set(CMAKE_CUDA_ARCHITECTURES "${architectures}" CACHE STRING "Compute capabilities to build for" FORCE)
   endif()
   enable_language(CUDA)
   # Code for 90 would run on Hopper in place of 90a's and has nothing where that uses Hopper's own instructions. Words

@@ -1,6 +1,7 @@
 """Runs a build's GoogleTest programs, a process for each share of a program's tests, and writes JUnit files.
 
-    run_programs.py BUILD RESULTS [--filter REGEX] [--leave-out PATTERNS] [--jobs N] [--test-seconds S] [PROGRAM...]
+    run_programs.py BUILD RESULTS [--filter REGEX] [--leave-out PATTERNS] [--jobs N] [--test-seconds S]
+                    [--emulator COMMAND] [PROGRAM...]
 
 BUILD/tests/programs.txt lists the programs (tests/CMakeLists.txt writes it). A test that ends its process, or that
 prints nothing for S seconds, fails, and the tests after it run in another process. The output of failed tests is
@@ -14,6 +15,7 @@ import dataclasses
 import fnmatch
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -36,11 +38,10 @@ def read_programs(build: pathlib.Path) -> list[Program]:
     return [Program(build / path, int(shards)) for path, shards, _device in fields]
 
 
-def list_tests(program: Program) -> list[str]:
+def list_tests(program: Program, emulator: list[str]) -> list[str]:
     """Returns the names of the program's tests, in the order in which they run."""
-    listing = subprocess.run(
-        [program.path, "--gtest_list_tests"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
-    )
+    command = [*emulator, program.path, "--gtest_list_tests"]
+    listing = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
     if listing.returncode != 0:
         raise RuntimeError(f"{program.path} cannot list its tests: {listing.stderr.strip() or listing.returncode}")
     names, suite = [], ""
@@ -63,6 +64,7 @@ class Share:
         self.log = options.build / "logs" / "tests" / f"{self.name}.log"
         self.results = options.results / f"{self.name}.xml"
         self.test_seconds = options.test_seconds
+        self.emulator: list[str] = options.emulator
 
     def run(self) -> None:
         """Runs the tests and writes the JUnit file."""
@@ -86,7 +88,7 @@ class Share:
         flags, xml = self.results.with_suffix(".flags"), self.results.with_suffix(".part")
         flags.write_text(f"--gtest_filter={':'.join(tests)}\n", encoding="utf-8")
         xml.unlink(missing_ok=True)
-        command = [self.program.path, f"--gtest_flagfile={flags}", f"--gtest_output=xml:{xml}"]
+        command = [*self.emulator, self.program.path, f"--gtest_flagfile={flags}", f"--gtest_output=xml:{xml}"]
         with self.log.open("ab") as log:
             begin = log.tell()
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
@@ -160,7 +162,7 @@ class Share:
 
 
 def make_shares(program: Program, options: argparse.Namespace) -> list[Share]:
-    tests = list_tests(program)
+    tests = list_tests(program, options.emulator)
     if options.filter:
         tests = [test for test in tests if re.search(options.filter, test)]
     left_out = [pattern for pattern in options.leave_out.split(":") if pattern]
@@ -177,6 +179,9 @@ def main() -> int:
     parser.add_argument("--leave-out", default="", help="GoogleTest patterns, between colons, of tests that do not run")
     parser.add_argument("--jobs", type=int, default=2, help="processes that run side by side")
     parser.add_argument("--test-seconds", type=float, default=300, help="a test that prints nothing for so long fails")
+    parser.add_argument(
+        "--emulator", type=shlex.split, default=[], help="the command that runs programs built for another processor"
+    )
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help="names of programs; none: all of them")
     options = parser.parse_intermixed_args()
     options.results.mkdir(parents=True, exist_ok=True)

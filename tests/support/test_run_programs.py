@@ -119,3 +119,13 @@ def test_an_unknown_program_is_an_error_that_lists_the_known(build: Build) -> No
     status, _ = build.run(["Passes"], "--jobs", "1", "b_test")
     assert status == 2
     assert "no test program is named b_test; there are: a_test" in build.output
+
+
+def test_an_emulator_runs_the_programs(build: Build) -> None:
+    emulator = build.folder / "emulator"
+    emulator.write_text('#!/bin/sh\necho "$*" >>"$0.log"\nshift\nexec "$@"\n')
+    emulator.chmod(0o755)
+    assert build.run(["Passes", "Fails"], "--emulator", f"{emulator} -L") == (0, {"Passes": None, "Fails": "no"})
+    listed, ran = (build.folder / "emulator.log").read_text().splitlines()
+    assert listed.startswith(f"-L {build.folder}/tests/a_test --gtest_list_tests")
+    assert ran.startswith(f"-L {build.folder}/tests/a_test --gtest_flagfile=")
