@@ -11,7 +11,7 @@ deploy/install.sh --list SET...       print the packages of these sets
 deploy/install.sh --runtime-packages BINARY...
                                       print the packages that these binaries need to run, and install nothing
 
-Sets (deploy/packages.txt): build, python, test, tidy, cross, tsan, clang. Default: build python.
+Sets (deploy/packages.txt): build, python, test, wheel, tidy, cross, tsan, clang. Default: build python.
 The set "python" also makes the virtual environment build/venv with the package of client/python, and installs the
 package again only when its sources have changed. For tests it also installs tritonclient, if PyPI has it for this
 Python. The set "build" also fetches NVIDIA's package of cuBLAS (from PyPI, 0.4 GB) into the user's cache, if the CUDA
@@ -54,8 +54,8 @@ runtime_packages() {
 check_sets() {
   local set
   for set in "$@"; do
-    [[ " build python test tidy cross tsan clang " == *" $set "* ]] ||
-      die "unknown set '$set'; the sets are: build, python, test, tidy, cross, tsan, clang"
+    [[ " build python test wheel tidy cross tsan clang " == *" $set "* ]] ||
+      die "unknown set '$set'; the sets are: build, python, test, wheel, tidy, cross, tsan, clang"
   done
 }
 

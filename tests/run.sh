@@ -155,8 +155,8 @@ alone=(tests/integration tests/soak tests/hostile)
 python_tests() {
   local folder=$1 result=$results/${2//\//-}.xml
   shift 2
-  # The package is tested as it is installed.
-  (cd "$ROOT/$folder" && PYTHONPATH=$ROOT/tests "$python" -m pytest -q -p no:cacheprovider \
+  # The package is tested as it is installed. The engine as a module (voxserve.Engine) is in the build's folder.
+  (cd "$ROOT/$folder" && PYTHONPATH=$ROOT/tests:$BUILD/dev/client/python/native "$python" -m pytest -q -p no:cacheprovider \
     ${filter:+-p pytest_filter "--name-regex=$filter"} --junitxml "$result" "$@" . </dev/null) || true
 }
 python_row() {  # FOLDER...

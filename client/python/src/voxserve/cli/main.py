@@ -10,15 +10,21 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
 
 from voxserve import errors
-from voxserve.cli import arguments, batch, infer, models
+from voxserve.cli import arguments, batch, infer, models, serve
 from voxserve.cli.connection import connect
 from voxserve.cli.scan_jobs import UsageError
 from voxserve.feature_warning import told_on_stderr
 from voxserve.printable import printable
 
-_PROGRAM = "python -m voxserve"
+_MODULE = "python -m voxserve"
+_SERVING = """\
+Serves models of this machine, named by a folder, or those of the package voxserve-models. Needs the package
+voxserve-server. `voxserve serve --help` tells more.
+"""
 _POLL_SECONDS = 0.2
 _INFER = """\
 Reads scans, sends them to the server, and prints how many points each class has, or the boxes that were found (of a
@@ -63,6 +69,7 @@ answer.
 """
 _OVERVIEW_EXAMPLES = """\
 try:
+  python -m voxserve serve deploy/models
   python -m voxserve health
   python -m voxserve models
   python -m voxserve infer --model minkunet scan.bin --save labels.npy
@@ -76,10 +83,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["help"]:
         words = [*words[1:2], "--help"]
-    parser = _parser()
+    program = "voxserve" if Path(sys.argv[0]).name == "voxserve" else _MODULE
+    parser = _parser(program)
     if not words:
         parser.print_help(sys.stderr)
         return 2
+    try:
+        if words[0] == "serve":
+            return serve.run(words[1:])
+        if words[0].startswith("--") and words[0] not in ("--help", "--version"):
+            serve.become(words)  # the command line of the server's program, which has the same name
+    except (OSError, ValueError) as error:
+        print(f"voxserve serve: {printable(str(error))}", file=sys.stderr)
+        return 1
     options = parser.parse_args(words)
     try:
         with told_on_stderr("voxserve", infer.SCALE_ADVICE):
@@ -87,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except UsageError as error:
         text = printable(str(error))
-        print(f"voxserve {options.command}: {text}; see {_PROGRAM} {options.command} --help", file=sys.stderr)
+        print(f"voxserve {options.command}: {text}; see {program} {options.command} --help", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the program that reads the output, such as `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -117,21 +133,33 @@ def run_health(options: argparse.Namespace) -> int:
             time.sleep(_POLL_SECONDS)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(program: str) -> argparse.ArgumentParser:
     style = argparse.RawDescriptionHelpFormatter
+
+    def named(text: str) -> str:  # as it was called
+        return text.replace(_MODULE + " ", program + " ")
+
     parser = argparse.ArgumentParser(
-        prog=_PROGRAM,
+        prog=program,
         description="Labels LiDAR scans, or finds boxes in them, with a voxserve server.",
-        epilog=_OVERVIEW_EXAMPLES,
+        epilog=named(_OVERVIEW_EXAMPLES),
         formatter_class=style,
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action="version", version=f"voxserve {_version()}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     def command(name: str, summary: str, description: str, epilog: str = "") -> argparse.ArgumentParser:
         return commands.add_parser(
-            name, help=summary, description=description, epilog=epilog, formatter_class=style, allow_abbrev=False
+            name,
+            help=summary,
+            description=named(description),
+            epilog=named(epilog),
+            formatter_class=style,
+            allow_abbrev=False,
         )
+
+    command("serve", "runs the server on models of this machine", _SERVING)  # serve.run() reads its arguments
 
     inferring = command("infer", "labels scans or finds boxes in them, as the model does", _INFER, _INFER_EXAMPLES)
     _add_infer(inferring)
@@ -182,6 +210,13 @@ def _parser() -> argparse.ArgumentParser:
     arguments.add_connection(health, 5)
     health.set_defaults(run=run_health)
     return parser
+
+
+def _version() -> str:
+    try:
+        return metadata.version("voxserve")
+    except metadata.PackageNotFoundError:  # the package is used from its sources
+        return "0+unknown"
 
 
 def _add_infer(parser: argparse.ArgumentParser) -> None:

