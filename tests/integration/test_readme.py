@@ -26,7 +26,7 @@ import readme_blocks
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The documents, and how many lines each may have, so that a reader needs only a few minutes for one.
 MAX_LINES = {
-    "README.md": 150,
+    "README.md": 170,
     ".github/CONTRIBUTING.md": 200,
     "proto/README.md": 199,
     "server/README.md": 199,
