@@ -6,12 +6,13 @@ metrics.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
+OWN = "voxserve + object-storage"  # This overlay is one that a user would write, from two of ours.
+# Before this version, kubectl's Kustomize cannot read folders as resources. Debian 12 has kubectl 1.20.
+MINIMUM_KUBECTL = (1, 21)
 sys.path.append(str(ROOT / "tests" / "hostile"))  # This folder has the class Server, which starts and ends the binary.
 
 from server import Server  # noqa: E402
@@ -65,6 +69,40 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
     finally:
         running.close()
+
+
+@pytest.fixture(scope="session")
+def kubectl() -> str:
+    path = tool("kubectl", "apt-get install kubernetes-client on Debian 13 or later")
+    told = subprocess.run([path, "version", "--client", "-o", "json"], capture_output=True, text=True, timeout=60)
+    version = json.loads(told.stdout)["clientVersion"]
+    found = (int(version["major"]), int(re.match(r"\d+", version["minor"])[0]))  # type: ignore[index]
+    if found < MINIMUM_KUBECTL:
+        pytest.skip(f"kubectl is {found[0]}.{found[1]}, its Kustomize is too old; 1.21 is needed")
+    return path
+
+
+@pytest.fixture(scope="session")
+def rendered(kubectl: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[dict[str, Any]]]:
+    """rendered(overlay) returns the Kubernetes objects of one overlay."""
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed (deploy/install.sh python)")
+    cache: dict[str, list[dict[str, Any]]] = {}
+
+    def render(overlay: str) -> list[dict[str, Any]]:
+        if overlay not in cache:
+            folder = DEPLOY / "kubernetes" / overlay
+            if overlay == OWN:
+                folder = tmp_path_factory.mktemp("own").resolve()
+                parts = {"resources": "gpu", "components": "object-storage"}
+                text = {key: [os.path.relpath(DEPLOY / "kubernetes" / name, folder)] for key, name in parts.items()}
+                (folder / "kustomization.yaml").write_text(yaml.safe_dump(text), encoding="utf-8")
+            run = subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, timeout=120)
+            assert run.returncode == 0, run.stderr
+            assert not run.stderr, "deprecated fields?"
+            cache[overlay] = [entry for entry in yaml.safe_load_all(run.stdout) if entry]
+        return cache[overlay]
+
+    return render
 
 
 def metrics_in(expression: str) -> set[str]:

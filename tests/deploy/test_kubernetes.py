@@ -5,7 +5,6 @@ pods, and only use flags, ports, probes and metrics that the server has.
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from collections.abc import Callable
@@ -13,54 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import DEPLOY, ROOT, dig, metrics_in, tool
+from conftest import OWN, ROOT, dig, metrics_in, tool
 
 from server import Server
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed (deploy/install.sh python)")
 
-FOLDER = DEPLOY / "kubernetes"
-OVERLAYS = ("cpu", "gpu", "autoscale", "kserve")
-OWN = "voxserve + object-storage"  # This overlay is one that a user would write, from two of ours.
+OVERLAYS = ("cpu", "gpu", "autoscale", "tls", "kserve")
 SCHEMAS = "1.32"  # The Kubernetes version of the schemas.
 # Custom resources, whose schemas are not part of Kubernetes.
-NO_CORE_KIND = {"ServiceMonitor", "ScaledObject", "ServingRuntime", "InferenceService"}
-# Before this version, kubectl's Kustomize cannot read folders as resources. Debian 12 has kubectl 1.20.
-MINIMUM_KUBECTL = (1, 21)
-Objects = dict[str, list[dict[str, Any]]]
-
-
-@pytest.fixture(scope="session")
-def kubectl() -> str:
-    path = tool("kubectl", "apt-get install kubernetes-client on Debian 13 or later")
-    told = subprocess.run([path, "version", "--client", "-o", "json"], capture_output=True, text=True, timeout=60)
-    version = json.loads(told.stdout)["clientVersion"]
-    found = (int(version["major"]), int(re.match(r"\d+", version["minor"])[0]))  # type: ignore[index]
-    if found < MINIMUM_KUBECTL:
-        pytest.skip(f"kubectl is {found[0]}.{found[1]}, its Kustomize is too old; 1.21 is needed")
-    return path
-
-
-@pytest.fixture(scope="session")
-def rendered(kubectl: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[dict[str, Any]]]:
-    """rendered(overlay) returns the Kubernetes objects of one overlay."""
-    cache: Objects = {}
-
-    def render(overlay: str) -> list[dict[str, Any]]:
-        if overlay not in cache:
-            folder = FOLDER / overlay
-            if overlay == OWN:
-                folder = tmp_path_factory.mktemp("own").resolve()
-                parts = {"resources": "gpu", "components": "object-storage"}
-                text = {key: [os.path.relpath(FOLDER / name, folder)] for key, name in parts.items()}
-                (folder / "kustomization.yaml").write_text(yaml.safe_dump(text), encoding="utf-8")
-            run = subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, timeout=120)
-            assert run.returncode == 0, run.stderr
-            assert not run.stderr, "deprecated fields?"
-            cache[overlay] = [entry for entry in yaml.safe_load_all(run.stdout) if entry]
-        return cache[overlay]
-
-    return render
+NO_CORE_KIND = {"Certificate", "ServiceMonitor", "ScaledObject", "ServingRuntime", "InferenceService"}
 
 
 Render = Callable[[str], list[dict[str, Any]]]
@@ -182,7 +143,7 @@ def test_the_image_is_of_this_version(overlay: str, rendered: Render) -> None:
     assert server_of(rendered(overlay))["image"].rpartition(":")[2] == version
 
 
-@pytest.mark.parametrize("overlay", ["cpu", "gpu", "autoscale", OWN])
+@pytest.mark.parametrize("overlay", ["cpu", "gpu", "autoscale", "tls", OWN])
 def test_a_pod_has_time_to_drain(overlay: str, rendered: Render) -> None:
     pod = pod_of(rendered(overlay))
     pause = int(dig(pod, "containers", 0, "lifecycle", "preStop", "exec", "command", 1))
@@ -191,7 +152,7 @@ def test_a_pod_has_time_to_drain(overlay: str, rendered: Render) -> None:
     assert pod["automountServiceAccountToken"] is False
 
 
-@pytest.mark.parametrize("overlay", ["cpu", "gpu", "autoscale", OWN])
+@pytest.mark.parametrize("overlay", ["cpu", "gpu", "autoscale", "tls", OWN])
 def test_everything_selects_the_pods(overlay: str, rendered: Render) -> None:
     objects = rendered(overlay)
     labels = only(objects, "Deployment")["spec"]["template"]["metadata"]["labels"].items()
@@ -208,7 +169,7 @@ def test_everything_selects_the_pods(overlay: str, rendered: Render) -> None:
     assert only(objects, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
 
 
-@pytest.mark.parametrize("overlay", ["cpu", "gpu", "autoscale", OWN])
+@pytest.mark.parametrize("overlay", ["cpu", "gpu", "autoscale", "tls", OWN])
 def test_prometheus_scrapes_each_pod_once(overlay: str, rendered: Render, server: Server) -> None:
     objects = rendered(overlay)
     monitor = only(objects, "ServiceMonitor")["spec"]
@@ -242,7 +203,7 @@ def test_models_come_from_a_volume_or_from_object_storage(rendered: Render) -> N
 def test_devices(rendered: Render) -> None:
     assert flags_of(rendered("cpu"))["--devices"] == "cpu"
     assert "nvidia.com/gpu" not in server_of(rendered("cpu"))["resources"]["limits"]
-    for overlay in ("gpu", "autoscale"):
+    for overlay in ("gpu", "autoscale", "tls"):
         assert flags_of(rendered(overlay))["--devices"] == "cuda:0"
         assert server_of(rendered(overlay))["resources"]["limits"]["nvidia.com/gpu"] == "1"
         mounts = {mount["mountPath"]: mount for mount in server_of(rendered(overlay))["volumeMounts"]}
