@@ -63,6 +63,7 @@ http_get() {
 near() { printf '%s' "${1#"$PWD"/}"; }
 
 step "1/4 What is missing"
+use_own_gpus # without a GPU nothing of CUDA is fetched
 "$ROOT/deploy/install.sh" build
 note_gpu
 

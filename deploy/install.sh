@@ -15,8 +15,8 @@ Sets (deploy/packages.txt): build, python, test, wheel, tidy, cross, tsan, clang
 The set "python" also makes the virtual environment build/venv with the package of client/python, and installs the
 package again only when its sources have changed. For tests it also installs tritonclient, if PyPI has it for this
 Python. The set "build" also fetches NVIDIA's package of cuBLAS (from PyPI, 0.4 GB) into the user's cache, if the CUDA
-toolkit came without it. The set "tsan" also builds the system's Abseil with ThreadSanitizer into the user's cache, from
-apt's source package (2 MB, 4 minutes on 2 cores).
+toolkit came without it; with VOXSERVE_CUDA=OFF it does not. The set "tsan" also builds the system's Abseil with
+ThreadSanitizer into the user's cache, from apt's source package (2 MB, 4 minutes on 2 cores).
 
 Packages come from apt, on Debian 12 and Ubuntu 24.04. The script asks for root (through sudo) only to install
 packages, and not at all if no package is missing.
@@ -214,7 +214,7 @@ case ${1:-} in
     check_sets "$@"
     install_packages "$@"
     # (nvcc answers this, and it needs the compiler that the set has just installed.)
-    if [[ " $* " == *" build "* && -z ${VOXSERVE_CUBLAS_ROOT:-} && ! -d $CUBLAS ]] && toolkit_lacks_cublas; then
+    if [[ " $* " == *" build "* ]] && wants_cublas; then
       install_packages python
       install_cublas
     fi

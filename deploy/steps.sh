@@ -102,6 +102,11 @@ toolkit_lacks_cublas() {
   [[ -n $nvcc ]] && ! "$nvcc" -E -x cu -include cublas_v2.h /dev/null >/dev/null 2>&1
 }
 
+# Succeeds if cuBLAS has to be fetched: the build is not for the CPU alone, and has no cuBLAS yet.
+wants_cublas() {
+  [[ ${VOXSERVE_CUDA:-} != OFF && -z ${VOXSERVE_CUBLAS_ROOT:-} && ! -d $CUBLAS ]] && toolkit_lacks_cublas
+}
+
 # Tells CMake's presets where the fetched package is.
 use_fetched_cublas() {
   if [[ -z ${VOXSERVE_CUBLAS_ROOT:-} && -d $CUBLAS/nvidia/cu13 ]] && toolkit_lacks_cublas; then

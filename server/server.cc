@@ -294,7 +294,8 @@ absl::Status Server::Listen() {
   ASSIGN_OR_RETURN(admin_acceptor_, Acceptor::Listen(port));
   // The HTTP server needs the engine, and listens after it.
   const absl::Status http = ListenOn(options_.host, options_.http_port).status();
-  return http.ok() ? http : ListenError("HTTP", options_.host, options_.http_port, "http_port", http.message());
+  return http.ok() ? http
+                   : ListenError("HTTP", options_.host, options_.http_port, "http_port", std::string(http.message()));
 }
 
 absl::Status Server::StartGrpc() {

@@ -55,6 +55,21 @@ def test_a_machine_without_a_gpu_is_for_the_cpu_alone(tmp_path: Path, answer: st
     assert own_gpus(tmp_path, answer) == "OFF "
 
 
+@pytest.mark.skipif(Path("/proc/driver/nvidia/gpus").exists(), reason="this machine has a GPU")
+@pytest.mark.parametrize(("nvidia_smi", "wanted"), [("echo 'No devices were found'", False), ("echo 'some GPU'", True)])
+def test_cublas_is_fetched_for_a_gpu_alone(tmp_path: Path, nvidia_smi: str, wanted: bool) -> None:
+    """As deploy/demo.sh does it, with a toolkit that came without cuBLAS."""
+    for name, script in (("nvidia-smi", nvidia_smi), ("nvcc", 'case "$*" in *cublas_v2.h*) exit 1 ;; esac')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(tmp_path)}
+    environment.pop("VOXSERVE_CUBLAS_ROOT", None)
+    script = f"source '{_STEPS}'; use_own_gpus; wants_cublas"
+    assert subprocess.run(["bash", "-c", script], env=environment, timeout=30).returncode == (not wanted)
+    demo = (_STEPS.parent / "demo.sh").read_text()
+    assert demo.index("\nuse_own_gpus") < demo.index('deploy/install.sh" build')
+
+
 @pytest.mark.parametrize("architectures", ["80-real", "90a"])
 def test_cmake_builds_for_the_gpus_that_are_asked_for(tmp_path: Path, architectures: str) -> None:
     """As the Dockerfile asks, which sets CUDAARCHS and builds the preset release."""
