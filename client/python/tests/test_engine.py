@@ -340,6 +340,12 @@ def test_points_on_a_gpu_are_copied_on_a_stream_that_waits(engine: voxserve.Engi
     assert labels.tolist() == engine.segment("minkunet", few).tolist()
 
 
+def test_the_module_loads_no_grpc() -> None:
+    done = run_python("import voxserve_server._engine; print(open('/proc/self/maps').read())")
+    assert "libprotobuf" in done.stdout
+    assert "libgrpc" not in done.stdout
+
+
 def test_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "voxserve_server._engine", None)
     with pytest.raises(ImportError, match=r"pip install 'voxserve\[server\]'"):
