@@ -93,11 +93,14 @@ ROOMS.update(
         "server": ["server", "engine"],
         "client/cpp/api": ["voxserve/v1", "google/rpc", "grpc/health", "engine/base"],
         "client/cpp/io": ["client/cpp/api", "voxserve/v1", "engine/base"],
+        "client/cpp/voxserve": ["client/cpp/api", "client/cpp/io", "voxserve/v1"],
         "client/cpp/view": ["client/cpp/api", "client/cpp/io", "voxserve/v1"],
         "client/cpp/cli": ["client/cpp", "voxserve/v1", "engine/base"],
         "client/cpp/cli/bench": ["client/cpp", "voxserve/v1", "engine/base"],
         # The engine as a Python module: a front door beside the server, without gRPC.
         "client/python/native": ["server/codec", "engine", "kernels/core", "voxserve/v1"],
+        # Another project, which links the installed client and includes <voxserve/client.h>.
+        "client/ros2/src": [],
         # voxserve-tune runs the engine on scans from files. It includes both server and client.
         "deploy/tune": ["server/codec", "engine", "kernels", "client/cpp", "voxserve/v1"],
     }

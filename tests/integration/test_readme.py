@@ -35,6 +35,8 @@ MAX_LINES = {
     "server/OBSERVABILITY.md": 199,
     "engine/README.md": 199,
     "kernels/README.md": 199,
+    "client/cpp/README.md": 199,
+    "client/ros2/README.md": 199,
     "client/python/README.md": 199,
     "client/python/NETWORKS.md": 199,
     "client/python/OPERATORS.md": 199,

@@ -192,7 +192,7 @@ def test_a_labelled_cloud_has_the_servers_labels_and_the_classes_colours(bench: 
     labels = client.segment("minkunet", points)
     np.testing.assert_array_equal(out["label"], labels)
     (model,) = [found for found in client.models() if found.name == "minkunet"]
-    colors = {info.id: info.color_rgb for info in model.classes}
+    colors = {info.id: info.color[0] << 16 | info.color[1] << 8 | info.color[2] for info in model.classes}
     expected = np.array([colors.get(int(label), 0) for label in labels], dtype=np.uint32)
     np.testing.assert_array_equal(out["rgb"].view(np.uint32), expected)
     assert len(set(expected.tolist())) > 2
@@ -230,30 +230,35 @@ def test_fields_get_other_names_and_rows_keep_their_padding_out(bench: Bench, cl
 def test_boxes_become_detections_and_objects(bench: Bench, client: voxserve.Client) -> None:
     points = scan()
     out = bench.run(bench.cloud(xyzi(points)), parameters=["--boxes_model=centerpoint"])
-    boxes = client.detect("centerpoint", points).boxes
+    found = client.detect("centerpoint", points)
     (array,), (objects,) = out.detections, out.objects
-    assert len(boxes) > 3
-    assert len(array.detections) == len(objects.objects) == len(boxes)
+    assert len(found) > 3
+    assert len(array.detections) == len(objects.objects) == len(found)
     assert array.header.frame_id == objects.header.frame_id == "lidar_top"
-    numbers = {"car": 1, "truck": 2, "bus": 3, "pedestrian": 7, "person": 7, "bicycle": 6, "motorcycle": 5}
-    for box, detection, found in zip(boxes, array.detections, objects.objects, strict=True):
+    numbers = {"car": 1, "truck": 2, "construction-vehicle": 2, "pedestrian": 7, "traffic-cone": 0}
+    for name, box, detection, item in zip(
+        found.names, found.structured(), array.detections, objects.objects, strict=True
+    ):
         (result,) = detection.results
-        assert result.hypothesis.class_id == box.class_name
-        assert result.hypothesis.score == pytest.approx(box.score)
-        for pose in (detection.bbox.center, result.pose.pose, found.kinematics.pose_with_covariance.pose):
-            assert (pose.position.x, pose.position.y, pose.position.z) == pytest.approx((box.x, box.y, box.z))
+        assert result.hypothesis.class_id == name
+        assert result.hypothesis.score == pytest.approx(box["score"])
+        for pose in (detection.bbox.center, result.pose.pose, item.kinematics.pose_with_covariance.pose):
+            assert (pose.position.x, pose.position.y, pose.position.z) == (box["x"], box["y"], box["z"])
             yaw = 2 * np.arctan2(pose.orientation.z, pose.orientation.w)
-            assert np.cos(yaw - box.yaw) == pytest.approx(1, abs=1e-6)
+            assert np.cos(yaw - box["yaw"]) == pytest.approx(1, abs=1e-6)
             assert (pose.orientation.x, pose.orientation.y) == (0, 0)
-        for size in (detection.bbox.size, found.shape.dimensions):
-            assert (size.x, size.y, size.z) == pytest.approx((box.length, box.width, box.height))
-        assert found.existence_probability == pytest.approx(box.score)
-        (classification,) = found.classification
-        assert classification.label == numbers[box.class_name.lower()]
-        assert found.kinematics.orientation_availability == 2
-        velocity = found.kinematics.twist_with_covariance.twist.linear
-        speed = np.hypot(box.velocity_x, box.velocity_y) if found.kinematics.has_twist else 0
-        assert np.hypot(velocity.x, velocity.y) == pytest.approx(speed, abs=1e-5)
+        for size in (detection.bbox.size, item.shape.dimensions):
+            assert (size.x, size.y, size.z) == (box["length"], box["width"], box["height"])
+        assert item.existence_probability == box["score"]
+        (classification,) = item.classification
+        assert classification.label == numbers[name]
+        assert item.kinematics.orientation_availability == 2
+        if not item.kinematics.has_twist:
+            continue
+        velocity = item.kinematics.twist_with_covariance.twist.linear
+        turned = complex(velocity.x, velocity.y) * np.exp(1j * float(box["yaw"]))  # back into the cloud's axes
+        assert (turned.real, turned.imag) == pytest.approx((box["velocity_x"], box["velocity_y"]), abs=1e-4)
+    assert any(item.kinematics.has_twist for item in objects.objects) == bool(np.any(found.velocities))
 
 
 def test_diagnostics_count_frames_and_name_what_is_wrong(bench: Bench) -> None:
@@ -316,16 +321,18 @@ def test_colcon_builds_the_package(library: Path, tmp_path: Path) -> None:
     colcon = shutil.which("colcon") or shutil.which("colcon", path=str(Path(sys.executable).parent))
     if colcon is None:
         pytest.skip("colcon is not installed (pip install colcon-common-extensions catkin_pkg)")
-    words = [
+    bases = ["--base-paths", PACKAGE, "--build-base", tmp_path / "build", "--install-base", tmp_path / "install"]
+    run(
+        colcon,
+        "--log-base",
+        tmp_path / "log",
         "build",
-        "--base-paths",
-        PACKAGE,
-        "--build-base",
-        tmp_path / "build",
-        "--install-base",
-        tmp_path / "install",
-    ]
-    run(colcon, "--log-base", tmp_path / "log", "build", *bases, "--cmake-args", "-G", "Ninja", environment=prefixes(library))
+        *bases,
+        "--cmake-args",
+        "-G",
+        "Ninja",
+        environment=prefixes(library),
+    )
     installed = tmp_path / "install" / "voxserve_ros"
     assert (installed / "lib" / "libvoxserve_node.so").exists()
     for name in ("config/voxserve.yaml", "launch/voxserve.launch.py", "layouts/voxserve.rviz"):
