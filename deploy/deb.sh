@@ -37,14 +37,15 @@ done
 command -v dpkg-shlibdeps >/dev/null || die "dpkg-shlibdeps is missing" "apt-get install dpkg-dev"
 if [[ $cuda == ON ]]; then
   library=$(find /usr/local/cuda/ -name 'libcublas.so.13' -print -quit 2>/dev/null || true)
-  [[ -n $library ]] && dpkg-query -S "$(realpath "$library")" >/dev/null 2>&1 ||
+  if [[ -z $library ]] || ! dpkg-query -S "$(realpath "$library")" >/dev/null 2>&1; then
     die "no package owns libcublas.so.13" "apt-get install libcublas-13-0 libcublas-dev-13-0 from NVIDIA's repository"
+  fi
 fi
 
 dir=$BUILD/deb-$kind
 [[ $cuda == OFF ]] || dir+=-cuda
 options=(-DCMAKE_BUILD_TYPE=Release -DCMAKE_UNITY_BUILD=ON -DCMAKE_INSTALL_PREFIX=/usr -DVOXSERVE_BUILD_TESTS=OFF
-  -DVOXSERVE_CUDA=$cuda)
+  "-DVOXSERVE_CUDA=$cuda")
 [[ $kind == server ]] || options+=(-DVOXSERVE_CLIENT_ONLY=ON)
 if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache); fi
 step "Building the $kind (log: $BUILD/logs/deb-$kind.log)"
