@@ -90,8 +90,9 @@ TEST(ScanRepositoryTest, AModelFolderIsTheRepositoryOfThatModel) {
   SmallModel().WriteTo(root);
   fs::create_directories(root / "3");  // a version that is being copied
   fs::create_directories(root / "draft");
+  fs::create_directories(folder.path() / "other");
   WriteFile(root / "config.textproto", "");
-  for (const fs::path& path : {root, root / "", root / ".", folder.path() / "none" / ".." / "mine"}) {
+  for (const fs::path& path : {root, root / "", root / ".", folder.path() / "other" / ".." / "mine"}) {
     const absl::StatusOr<RepositoryListing> listing = ScanRepository(path);
     ASSERT_TRUE(listing.ok()) << listing.status();
     ASSERT_EQ(listing->models.size(), 1U);
