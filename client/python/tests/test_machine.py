@@ -130,9 +130,9 @@ def test_spconv_on_a_cpu_gets_one_thread(tmp_path: Path) -> None:
 def test_what_spconv_lacks_on_a_cpu_says_what_to_do(tmp_path: Path, problem: str) -> None:
     example = networks.spconv_example(networks.load("spconv.pytorch"))
     module = nn.Sequential(OfSpconv(problem)).eval()
-    with pytest.raises(ValueError, match=r"on a CPU .* --stand-in spconv, or in Python"):
+    with pytest.raises(ValueError, match=r"on a CPU .* --stand_in spconv, or in Python"):
         from_torch(module, example, axes="zyx")
-    with pytest.raises(ValueError, match="--stand-in spconv"):
+    with pytest.raises(ValueError, match="--stand_in spconv"):
         voxserve.record(module, example, tmp_path / "r.npz")
     with pytest.raises(AssertionError, match="of the user's own"):
         voxserve.record(nn.Sequential(OfSpconv("of the user's own")).eval(), example, tmp_path / "r.npz")

@@ -157,7 +157,7 @@ def test_help_mentions_time_where_there_is_one(
     ("arguments", "message"),
     [
         (["second", "w.safetensors", "--seed", "1", "--output", "m"], "--seed makes random weights"),
-        (["spvcnn", "w.safetensors", "--num-classes", "1", "--output", "m"], "--num-classes makes random weights"),
+        (["spvcnn", "w.safetensors", "--num-classes", "1", "--output", "m"], "--num_classes makes random weights"),
         (["spvcnn", "--prefix", "ema", "--output", "m"], "are of a checkpoint, and none is given"),
         (["spvcnn", "w.pth", "--spconv-order", "KCRS", "--output", "m"], "invalid choice: 'KCRS'"),
         (["centerpoint", "--output", "m"], "--dataset"),
@@ -165,7 +165,7 @@ def test_help_mentions_time_where_there_is_one(
         (["spvcnn", "--voxel-size", "small", "--output", "m"], "invalid voxel_size value"),
         (
             ["spvcnn", "--width", "0.125", "--voxel-overflow", "FIRST_SEEN", "--output", "m"],
-            "--voxel-overflow needs a limit: add --max-voxels",
+            "--voxel_overflow needs a limit: add --max_voxels",
         ),
     ],
 )

@@ -23,6 +23,7 @@ from voxserve.bag.source import Raw, Skipped, Source, Sweep
 from voxserve.cli import arguments
 from voxserve.cli.connection import connect, ready
 from voxserve.cli.ending import termination_interrupts
+from voxserve.cli.flag_parser import FlagParser
 from voxserve.cli.infer import advise, warn_of_new_names
 from voxserve.cli.intensity_warning import IntensityWarning
 from voxserve.cli.progress import Progress
@@ -278,7 +279,7 @@ def add_request(parser: argparse.ArgumentParser) -> None:
 
 def make_parser() -> argparse.ArgumentParser:
     """Returns the parser of the command line."""
-    parser = argparse.ArgumentParser(
+    parser = FlagParser(
         prog="python -m voxserve.bag",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,

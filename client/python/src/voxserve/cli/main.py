@@ -16,6 +16,7 @@ from pathlib import Path
 from voxserve import errors
 from voxserve.cli import arguments, batch, infer, models, serve
 from voxserve.cli.connection import connect
+from voxserve.cli.flag_parser import FlagParser
 from voxserve.cli.scan_jobs import UsageError
 from voxserve.feature_warning import told_on_stderr
 from voxserve.printable import printable
@@ -139,7 +140,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     def named(text: str) -> str:  # as it was called
         return text.replace(_MODULE + " ", program + " ")
 
-    parser = argparse.ArgumentParser(
+    parser = FlagParser(
         prog=program,
         description="Labels LiDAR scans, or finds boxes in them, with a voxserve server.",
         epilog=named(_OVERVIEW_EXAMPLES),

@@ -23,6 +23,7 @@ import numpy as np
 from voxserve import errors, input_file
 from voxserve.cli import arguments
 from voxserve.cli.connection import connect
+from voxserve.cli.flag_parser import FlagParser
 from voxserve.cli.infer import advise, warn_of_new_names
 from voxserve.cli.progress import Progress
 from voxserve.client import Client
@@ -403,7 +404,7 @@ def _metres(text: str) -> float:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = FlagParser(
         prog="python -m voxserve.evaluate",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from voxserve.cli.flag_parser import FlagParser
 from voxserve.export import (
     checkpoint_file,
     detector_command,
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             flag = f"--{name.replace('_', '-')}"
             parser.error(f"{flag} makes random weights, but the weights are read from {options.weights}")
     if not options.weights and (options.prefix or options.spconv_order):
-        parser.error("--prefix and --spconv-order are of a checkpoint, and none is given")
+        parser.error("--prefix and --spconv_order are of a checkpoint, and none is given")
     options.name = options.name or Path(options.output).name
     try:
         state, texts = _read(options) if options.weights else (None, [])
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_classes(classes, ignore_label, made.num_classes, options.classes)
         max_voxels = made.max_voxels if options.max_voxels is None else options.max_voxels
         if options.voxel_overflow and max_voxels == 0:
-            parser.error("--voxel-overflow needs a limit: add --max-voxels")
+            parser.error("--voxel_overflow needs a limit: add --max_voxels")
         overflow = options.voxel_overflow or made.voxel_overflow
         config = model_folder.config_textproto(classes, ignore_label, options.notice, max_voxels, overflow)
         folder = model_folder.write(options.output, made.network, config, options.version, options.notice)
@@ -230,7 +231,7 @@ def _make_svtnet(options: argparse.Namespace, state: _State) -> _Made:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = FlagParser(
         prog="python -m voxserve.export",
         description="Writes the folder that voxserve serves, from a state dict or with random weights.",
     )
@@ -320,13 +321,13 @@ def _add(networks: Any, name: str, make: Callable[..., _Made], text: str) -> arg
     add_weights(command)
     command.add_argument("--seed", type=integer, help="makes random weights from this seed (default 0)")
     command.add_argument(
-        "--max-voxels",
+        "--max_voxels",
         type=integer,
         metavar="N",
         help="limits the voxels of a request; 0 is no limit (default: the network's own limit)",
     )
     command.add_argument(
-        "--voxel-overflow",
+        "--voxel_overflow",
         choices=model_folder.VOXEL_OVERFLOWS,
         help="what the server does above that limit: refuse the request, keep the voxels nearest to the sensor, or "
         "keep the first ones in the order of the points, as spconv and OpenPCDet do",
@@ -336,7 +337,7 @@ def _add(networks: Any, name: str, make: Callable[..., _Made], text: str) -> arg
 
 def _add_voxel_size(command: argparse.ArgumentParser, default_size: tuple[float, ...], metavar: str, text: str) -> None:
     text = f"{text} (default {default_size[0]})"
-    command.add_argument("--voxel-size", type=voxel_size, default=default_size, metavar=metavar, help=text)
+    command.add_argument("--voxel_size", type=voxel_size, default=default_size, metavar=metavar, help=text)
 
 
 def _add_points(
@@ -361,7 +362,7 @@ def _add_points(
     )
     command.add_argument("--width", type=real, help="makes random weights with this channel multiplier (default 1)")
     command.add_argument(
-        "--num-classes", type=integer, metavar="N", help="makes random weights with N classes (default 19)"
+        "--num_classes", type=integer, metavar="N", help="makes random weights with N classes (default 19)"
     )
 
 

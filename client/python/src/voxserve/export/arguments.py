@@ -39,7 +39,7 @@ def add_weights(command: argparse.ArgumentParser) -> None:
         help="takes the tensors whose names begin with NAME, if the file has weights several times (state_dict_ema)",
     )
     command.add_argument(
-        "--spconv-order",
+        "--spconv_order",
         choices=ORDERS,
         default="",
         help="the order of axes in spconv's weights (RSCK: spconv 1), if no shape in the file shows it",

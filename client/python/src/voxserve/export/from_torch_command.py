@@ -44,10 +44,10 @@ def add_parser(networks: Any) -> None:
     command.add_argument("--cut", default="", metavar="MODULE", help="ends the network after this module")
     command.add_argument("--result", default="", metavar="NAME", help="serves only this one of several results")
     command.add_argument(
-        "--features-of", default="", metavar="KEY", help="the key of the features, if the example is a dict"
+        "--features_of", default="", metavar="KEY", help="the key of the features, if the example is a dict"
     )
     command.add_argument(
-        "--stand-in",
+        "--stand_in",
         action="append",
         default=[],
         choices=stand_ins.LIBRARIES,
@@ -58,7 +58,7 @@ def add_parser(networks: Any) -> None:
         "--reference", metavar="NPZ", help="writes the module's results to this file, for voxserve.verify"
     )
     points = command.add_argument_group("points", "how the server makes voxels; without these, clients send voxels")
-    points.add_argument("--voxel-size", type=voxel_size, metavar="M[,M,M]", help="in metres, of every axis or of each")
+    points.add_argument("--voxel_size", type=voxel_size, metavar="M[,M,M]", help="in metres, of every axis or of each")
     points.add_argument(
         "--features", type=point_features, metavar="NAME:UNIT[=DEFAULT],...", help="the columns of the input"
     )
@@ -83,14 +83,14 @@ def add_parser(networks: Any) -> None:
         help="the range in metres: the lowest value of each axis, then the highest",
     )
     points.add_argument(
-        "--max-points-per-voxel",
+        "--max_points_per_voxel",
         type=integer,
         default=0,
         metavar="N",
         help="MEAN uses only the first N points of a voxel",
     )
     points.add_argument(
-        "--point-axes", type=names, default=(), metavar="NAME,...", help="the names of the axes' fields (default x,y,z)"
+        "--point_axes", type=names, default=(), metavar="NAME,...", help="the names of the axes' fields (default x,y,z)"
     )
 
 
@@ -119,7 +119,7 @@ def _export(options: argparse.Namespace) -> tuple[Path, list[str], int]:
     with machine.prepared() as notes:
         module, example, other = _made(options.factory)
     if state is None and (options.prefix or options.spconv_order):
-        raise ValueError("--prefix and --spconv-order are of a checkpoint, and none is given")
+        raise ValueError("--prefix and --spconv_order are of a checkpoint, and none is given")
     if state is None:
         checkpoint.check_finite(module)
     else:
@@ -193,7 +193,7 @@ def _points(options: argparse.Namespace) -> Points | None:
     if options.voxel_size is None and options.features is None:
         return None
     if options.voxel_size is None or options.features is None:
-        raise ValueError("--voxel-size and --features belong together")
+        raise ValueError("--voxel_size and --features belong together")
     bounds = options.range or ()
     half = len(bounds) // 2
     return Points(

@@ -100,7 +100,7 @@ class SpconvOrder:
             assumed = next((order for order, names in self._converted.items() if self._guessed[0] in names), "KRSC")
             texts.append(
                 f"the shapes of {len(self._guessed)} weights of spconv fit several orders, and no other weight decides"
-                f": {', '.join(self._guessed)}. They are taken as {assumed}; --spconv-order says it otherwise "
+                f": {', '.join(self._guessed)}. They are taken as {assumed}; --spconv_order says it otherwise "
                 f"({', '.join(f'{order}: {version}' for order, version in _VERSIONS.items())})"
             )
         return texts

@@ -13,6 +13,7 @@ from voxserve import errors, pieces
 from voxserve.cli import arguments
 from voxserve.cli.connection import connect
 from voxserve.cli.ending import termination_interrupts
+from voxserve.cli.flag_parser import FlagParser
 from voxserve.cli.infer import advise
 from voxserve.cli.manifest import Manifest
 from voxserve.cli.scan_jobs import UsageError
@@ -116,7 +117,7 @@ def _signed(text: str) -> float:
 
 def make_parser() -> argparse.ArgumentParser:
     """Returns the parser of the command line."""
-    parser = argparse.ArgumentParser(
+    parser = FlagParser(
         prog="python -m voxserve.maps",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from voxserve.cli.flag_parser import FlagParser
 from voxserve.errors import InferenceError
 from voxserve.numbers import real
 from voxserve.printable import printable_lines
@@ -53,7 +54,7 @@ def _compare(model: Model, recorded: reference.Reference, tolerance: float) -> b
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = FlagParser(
         prog="python -m voxserve.verify",
         description="Compares an exported model with a reference that voxserve.record wrote. It computes the nodes "
         "in float64; with --address it also compares the server's tensors or scores.",

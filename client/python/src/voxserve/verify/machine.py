@@ -43,7 +43,7 @@ def prepared(module: Any = None) -> Iterator[list[str]]:
             raise
         raise ValueError(
             f"spconv says '{error}': on a CPU it adds no bias and has no average pool. Its stand-in has both: "
-            "--stand-in spconv, or in Python voxserve.export.stand_ins.install(replace=['spconv']) before spconv is "
+            "--stand_in spconv, or in Python voxserve.export.stand_ins.install(replace=['spconv']) before spconv is "
             "imported"
         ) from None
     finally:

@@ -20,6 +20,7 @@ from voxserve.bag.source import Skipped, Source
 from voxserve.cli import arguments
 from voxserve.cli.connection import connect, ready
 from voxserve.cli.ending import termination_interrupts
+from voxserve.cli.flag_parser import FlagParser
 from voxserve.cli.infer import advise, warn_of_new_names
 from voxserve.cli.intensity_warning import IntensityWarning
 from voxserve.cli.progress import Progress
@@ -164,7 +165,7 @@ def _files(source: Path, is_followed: bool) -> Iterator[Path]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = FlagParser(
         prog="python -m voxserve.view",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,

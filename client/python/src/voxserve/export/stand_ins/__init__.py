@@ -116,7 +116,7 @@ class _StandIn(ModuleType):
 
 # A name that a stand-in lacks -> the advice of its error: what a module can use instead.
 _INSTEAD = {
-    "TensorField": "make a SparseTensor with a row a voxel. The server makes the voxels of points (--voxel-size, or "
+    "TensorField": "make a SparseTensor with a row a voxel. The server makes the voxels of points (--voxel_size, or "
     "points of from_torch) and gives each point its voxel's result: return the sparse tensor in place of its slice",
     "MinkowskiInterpolation": "end the network before it; Network.devoxelize interpolates at points",
     "MinkowskiToDenseTensor": "return the sparse tensor, or use spconv's dense() with two axes or from above",

@@ -168,7 +168,7 @@ def _pool(reduce: str) -> Any:
                 f"'{name}': the pool's input has values below 0. There spconv's algorithms differ: Native, that of its "
                 "CPU build and of spconv 1, begins a maximum at 0, and its default on a GPU does not. Served is what "
                 f"{served} computes. For the other one, give the layer algo=spconv.ConvAlgo.Native, or export with "
-                "--stand-in spconv"
+                "--stand_in spconv"
             )
         if reduce == "MAX" and begins_at_zero:  # a ReLU after the pool does the same
             relu = graph.node("relu", [name], lambda network, n: network.relu(n, name))
