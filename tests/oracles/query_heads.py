@@ -347,6 +347,7 @@ def awml_transfusion(clone, points):
     shapes = {}
     for name, part in (("voxel_encoder", voxel_encoder), ("backbone", backbone), ("neck", neck), ("bbox_head", head)):
         shapes |= fill(part, f"pts_{name}.")[0]
+    points = points * np.float32([1, 1, 1, 255, 1])
     _, places, cells = voxels(points, PILLAR_SIZE, 20, is_xyz=False)
     slots = torch.zeros(len(cells), 20, 5)
     for i, rows in enumerate(cells.values()):
@@ -408,7 +409,7 @@ def autoware_ptv3(clone, points):
     stub("autoware_ml.metrics.detection3d.eval_output", detection_eval_output=None)
     for name in ("autoware_ml.metrics", "autoware_ml.metrics.detection3d"):
         stub(name)
-    stub("autoware_ml.ops.spconv.sparse_conv", SubMConv3d=torch.nn.Identity)
+    stub("autoware_ml.ops.spconv.sparse_conv", SubMConv3d=type("Unused", (torch.nn.Module,), {}))
     stub("flash_attn", flash_attn_varlen_qkvpacked_func=attention_of_pieces)
     _add_biases_apart()
     load = importlib.import_module
@@ -427,7 +428,7 @@ def autoware_ptv3(clone, points):
         num_heads=4, feedforward_channels=48, common_heads=COMMON_HEADS, assigner=None, code_weights=[1.0] * 10,
         bbox_coder=coders.TransFusionBBoxCoder(
             pc_range=list(PTV3_RANGE), out_size_factor=1, voxel_size=[cell, cell, 8.0], code_size=10,
-            post_center_range=None, score_threshold=0.35,
+            post_center_range=None, score_threshold=0.3,
         ),
         point_cloud_range=list(PTV3_RANGE), voxel_size=[cell, cell, 8.0], out_size_factor=1, min_radius=2,
         gaussian_overlap=0.1, score_threshold=0.1, post_max_size=100, nms_min_radius=1.0, class_names=PTV3_CLASSES,

@@ -275,7 +275,7 @@ model:
       pc_range: ${point_cloud_range}
       voxel_size: ${head_voxel_size}
       out_size_factor: 1
-      score_threshold: 0.35
+      score_threshold: 0.3
       code_size: 10
     assigner: {_target_: autoware_ml.models.detection3d.task_modules.assigners.HungarianAssigner3D}
     point_cloud_range: ${point_cloud_range}

@@ -40,6 +40,8 @@ def _gain(name: str, shape: tuple[int, ...]) -> float:
     """Returns a factor that keeps inputs in metres and in cells, scores and sizes moderate."""
     if name.startswith("encoder.embedding"):
         return 0.5
+    if "pfn_layers.0" in name:  # its inputs are an intensity of 0 to 255, too
+        return 0.02
     if ".conv_input." in name:
         return 0.03 if shape[-1] < 10 else 1.0
     if name.endswith("conv2.weight"):  # the last one of a residual block

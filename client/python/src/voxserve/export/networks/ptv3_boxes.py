@@ -69,7 +69,8 @@ def add(layers: Layers, config: BoxBranch, coarse: str, fine: str, repeated: Cal
     x = layers.add("fusion", [y, repeated(x)])
     layers.linear("projection", f"{_NECK}.bev_projector.point_proj.0", x, config.projection_width, bias=False)
     x = layers.norm_relu("projection", f"{_NECK}.bev_projector.point_proj.1", epsilon=_PROJECTION_EPSILON)
-    column = (1, 1, config.height)
+    # A window of an odd size is centred on its coarse site, one of an even size begins there.
+    column = (1, 1, config.height + config.height % 2)
     network.pool_strided_floor("columns", x, "MAX", column, column)
     layers.channels["columns"] = config.projection_width
     network.to_bev("from_above", "columns")
