@@ -24,7 +24,7 @@ _ATTENTION = {"embed_dims": 128, "num_heads": 8, "dropout": 0.1}
 _DECODER = {
     "type": "TransformerDecoderLayer",
     "self_attn_cfg": _ATTENTION,
-    "cross_attn_cfg": _ATTENTION,
+    "cross_attn_cfg": {**_ATTENTION},
     "ffn_cfg": {
         "embed_dims": 128,
         "feedforward_channels": 256,
