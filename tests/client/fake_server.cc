@@ -11,6 +11,7 @@
 #include <cmath>
 #include <condition_variable>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -60,6 +61,15 @@ v1::ModelVersion Describe(const std::string& name, int64_t version) {
   intensity->set_unit("1");
   intensity->set_default_value(0.25);
   if (name == "ranged") intensity->mutable_range()->set_high(1);
+  if (name == "limited") {  // the others are those of a server that does not tell
+    model.set_max_voxels(60000);
+    model.set_voxel_overflow(v1::VOXEL_OVERFLOW_FIRST_SEEN);
+    model.set_max_message_bytes(67108864);
+    model.mutable_reach()->add_distance(9.9f);
+    model.mutable_reach()->add_distance(9.9f);
+    model.mutable_reach()->add_distance(std::numeric_limits<float>::infinity());
+    model.mutable_reach()->set_unbounded_by("pool");
+  }
   return model;
 }
 

@@ -116,6 +116,8 @@ class MapServer(FakeServer):
             model.reach.distance.extend(voxels * VOXEL if not self._unbounded_by else [np.inf] * 3)
             model.reach.unbounded_by = self._unbounded_by
             model.reach.minimum_period.extend([BLOCK] * 3 if name == "coarse" else [1] * 3)
+        if name == "coarse":  # reads no coordinates
+            del model.features[0]
         if name == "strict":
             model.features[1].ClearField("default_value")
         if name == "labels":

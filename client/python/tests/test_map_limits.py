@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ from typing import Any
 import map_files
 import numpy as np
 import pytest
+from conftest import REPOSITORY, serving
 from map_server import BLOCK, VOXEL, MapServer, scores_of
 
 import voxserve
@@ -90,7 +94,7 @@ def test_an_overlap_of_the_reach_leaves_no_seam(
     server.tell()
     status, err = run("told.laz")
     assert status == 0
-    assert "the reach of local is 1 m; with tiles that overlap by 1 m seams change nothing" in err
+    assert "tiles overlap by the reach of local, 1 m; but it reads x, which count from each tile" in err
     np.testing.assert_array_equal(codes(tmp_path / "told.laz"), expected)
     status, err = run("less.laz", "--overlap", 0.5)
     assert status == 0
@@ -140,7 +144,9 @@ def test_tiles_agree_on_coarse_voxels(
     server: MapServer, run: Run, columns: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.tell()
-    assert run("tiles.laz", model="coarse")[0] == 0
+    status, err = run("tiles.laz", model="coarse")
+    assert status == 0
+    assert "tiles overlap by the reach of coarse, 2 m; seams change nothing" in err
     assert run("one.laz", model="coarse", tile=1000)[0] == 0
     expected = codes(tmp_path / "one.laz")
     assert 0.2 < expected.mean() < 0.8
@@ -179,3 +185,51 @@ def test_the_command_models_shows_limits(server: MapServer, capsys: pytest.Captu
     server.tell(unbounded_by="pool")
     assert voxserve_main(["models", "coarse", "--address", server.address]) == 0
     assert "unbounded x unbounded x unbounded m (pool reads whole clouds)" in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def map_network_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Starts a real server of the demo's network, changed so that it reads intensities alone."""
+    source = REPOSITORY / "deploy" / "models" / "minkunet"
+    folder = tmp_path_factory.mktemp("models")
+    shutil.copytree(source, folder / "intensities")
+    weights = folder / "intensities" / "1" / "weights.safetensors"
+    contents = bytearray(weights.read_bytes())
+    begin = 8 + struct.unpack("<Q", contents[:8])[0]
+    tensor = json.loads(contents[8:begin])["stem.0.weight"]
+    first, end = (begin + offset for offset in tensor["data_offsets"])
+    values = np.frombuffer(contents[first:end], {"F16": "<f2", "F32": "<f4"}[tensor["dtype"]])
+    changed = values.reshape(tensor["shape"]).copy()  # [27, 4, 16]: x, y, z and intensity
+    changed[:, 3] += changed[:, :3].sum(axis=1)
+    changed[:, :3] = 0
+    contents[first:end] = changed.tobytes()
+    weights.write_bytes(contents)
+    with serving(folder, tmp_path_factory.mktemp("server") / "log") as address:
+        yield address
+
+
+@pytest.mark.integration
+def test_seams_of_a_real_network(map_network_server: str, tmp_path: Path) -> None:
+    points = np.fromfile(REPOSITORY / "deploy" / "scans" / "pandaset_070.bin", np.float32).reshape(-1, 4)
+    points = points[np.abs(points[:, :2]).max(axis=1) < 25]
+    columns = {axis: np.round(points[:, i] + map_files.ORIGIN[i] + 25, 3) for i, axis in enumerate("xyz")}
+    columns["intensity"] = np.rint(points[:, 3] * 65535).astype(np.uint16)
+    survey = map_files.write_las(tmp_path / "a.laz", columns)
+    found = {}
+    for name, words in {"whole": [7000], "reach": [25, "--overlap", 9.91], "none": [25, "--overlap", 0]}.items():
+        command = [
+            survey,
+            "--save",
+            tmp_path / f"{name}.laz",
+            "--model",
+            "intensities",
+            "--address",
+            map_network_server,
+        ]
+        assert main(list(map(str, [*command, "--timeout", "10m", "--tile", *words]))) == 0
+        found[name] = codes(tmp_path / f"{name}.laz")
+    assert len(np.unique(found["whole"])) > 3
+    np.testing.assert_array_equal(found["reach"], found["whole"])
+    away = np.minimum(*(np.minimum(columns[axis] % 25, 25 - columns[axis] % 25) for axis in "xy")) > 9.9
+    np.testing.assert_array_equal(found["none"][away], found["whole"][away])
+    assert 0.001 < (found["none"] != found["whole"]).mean() < 0.1

@@ -154,6 +154,16 @@ TEST_F(ToolTest, RefusesWhatIsNotOfTheModelBeforeAnythingIsSent) {
   EXPECT_THAT(RunAtServer("models both").out, HasSubstr("answers      labels, with scores on request; boxes with"));
 }
 
+TEST_F(ToolTest, LimitsAndReachAreShownWhereTheServerTellsThem) {
+  const std::string limited = RunAtServer("models limited").out;
+  EXPECT_THAT(limited, HasSubstr("limit        2,000,000 points a request, 60,000 voxels (the first ones are kept), "
+                                 "67,108,864 bytes\n"));
+  EXPECT_THAT(limited, HasSubstr("reach        9.9 x 9.9 x unbounded m (pool reads whole clouds)\n"));
+  const std::string older = RunAtServer("models segmenter").out;
+  EXPECT_THAT(older, HasSubstr("limit        2,000,000 points a request\n"));
+  EXPECT_THAT(older, Not(HasSubstr("reach")));
+}
+
 TEST_F(ToolTest, OfAVersionThatIsNotReadyNothingIsKnown) {
   const std::string scan = Scan("scan.bin", {0});
   const std::string truth = folder_.Write("truth.u8", "0");

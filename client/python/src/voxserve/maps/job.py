@@ -136,9 +136,9 @@ def _overlap_text(model: ModelVersion, reach: float, overlap: float) -> str:
     if not reach:
         return f"the reach of {model.name} is unbounded ({model.reach.unbounded_by}); tiles overlap by {overlap:g} m"
     if reach <= overlap:
-        return (
-            f"the reach of {model.name} is {reach:g} m; with tiles that overlap by {overlap:g} m seams change nothing"
-        )
+        read = [feature.name for feature in model.features if feature.name.lower() in ("x", "y", "z")]
+        but = "seams change nothing" if not read else f"but it reads {', '.join(read)}, which count from each tile"
+        return f"tiles overlap by the reach of {model.name}, {reach:g} m; {but}"
     return f"the reach of {model.name} is {reach:g} m, more than the overlap of {overlap:g} m; seams may show"
 
 
