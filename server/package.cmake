@@ -39,13 +39,13 @@ set(CPACK_DEBIAN_DEV_PACKAGE_PACKAGE_NAME voxserve-client-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_PACKAGE_DEPENDS "voxserve-client (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_SERVER_PACKAGE_PACKAGE_RECOMMENDS voxserve-client)
-set(CPACK_COMPONENT_GROUP_SERVER_PACKAGE_DESCRIPTION
+set(CPACK_DEBIAN_SERVER_PACKAGE_DESCRIPTION
   "gRPC inference server for sparse-convolution networks on point clouds
  Labels points and finds boxes in LiDAR scans. With the tuner and two small demonstration models.")
-set(CPACK_COMPONENT_GROUP_CLIENT_PACKAGE_DESCRIPTION
+set(CPACK_DEBIAN_CLIENT_PACKAGE_DESCRIPTION
   "client library and command of the voxserve inference server
  libvoxserve_client.so sends point clouds and gets labels, boxes or tensors; voxserve-client does so for files.")
-set(CPACK_COMPONENT_GROUP_DEV_PACKAGE_DESCRIPTION
+set(CPACK_DEBIAN_DEV_PACKAGE_DESCRIPTION
   "headers, CMake package and pkg-config file of the voxserve client library
  Needs C++20 and the standard library alone.")
 include(CPack)
