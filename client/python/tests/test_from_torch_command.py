@@ -230,7 +230,7 @@ def test_bad_command_lines(tmp_path: Path, factory: str, capsys: pytest.CaptureF
         ([factory], "does not say which axis is which"),
         ([factory, "--axes", "zyx", "--result", "boxes"], "output is 'boxes'"),
         ([factory, "--axes", "zyx", "--cut", "nowhere"], "cut is 'nowhere'"),
-        ([factory, "--axes", "zyx", "--voxel-size", "1"], "--voxel-size and --features belong together"),
+        ([factory, "--axes", "zyx", "--voxel-size", "1"], "--voxel_size and --features belong together"),
     ):
         assert main(["from-torch", arguments[0], str(path), "--output", str(tmp_path / "model"), *arguments[1:]]) == 1
         assert message in capsys.readouterr().err

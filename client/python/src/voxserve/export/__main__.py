@@ -67,8 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return from_torch_command.run(options)
     for name in ("seed", "width", "num_classes", "kernel", "variant", "boxes"):
         if options.weights and getattr(options, name, None) not in (None, False):
-            flag = f"--{name.replace('_', '-')}"
-            parser.error(f"{flag} makes random weights, but the weights are read from {options.weights}")
+            parser.error(f"--{name} makes random weights, but the weights are read from {options.weights}")
     if not options.weights and (options.prefix or options.spconv_order):
         parser.error("--prefix and --spconv_order are of a checkpoint, and none is given")
     options.name = options.name or Path(options.output).name
