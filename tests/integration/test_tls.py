@@ -59,6 +59,36 @@ def test_tls_refuses_who_does_not_speak_it(tls_server: Server) -> None:
     tls_server.await_line(r"connection closed .*reason=NOT_TLS", 5)
 
 
+def asked(address: str, ca: Path | None) -> list[str]:
+    """Returns what the Python and the C++ client say of an address that they cannot use."""
+    client = voxserve.Client(address, tls_ca=ca or "", timeout=20)
+    with client, pytest.raises(voxserve.UnavailableError) as caught:
+        client.models()
+    done = tool("models", "--address", address, *(["--tls_ca", str(ca)] if ca else []))
+    assert done.returncode == 1
+    return [str(caught.value), done.stderr]
+
+
+def test_clients_say_that_a_port_has_another_protocol(
+    start: StartServer, tls_server: Server, authority: Authority
+) -> None:
+    server = start()
+    ca = authority.certificate
+    closes = "it closes the connection; if the server has {}"
+    for address, roots, hint in (
+        (tls_server.address, None, closes.format("TLS, name its root certificates with tls_ca")),
+        (f"localhost:{tls_server.http_port}", None, closes.format("TLS, name its root certificates with tls_ca")),
+        (f"localhost:{tls_server.http_port}", ca, "it has TLS and no gRPC, as voxserve's --http_port does"),
+        (server.address, ca, closes.format("no TLS, leave out tls_ca")),
+        (f"localhost:{server.http_port}", None, "it answers HTTP/1 and no gRPC, as voxserve's --http_port does"),
+        (f"localhost:{server.http_port}", ca, "it answers without TLS; leave out tls_ca"),
+    ):
+        for text in asked(address, roots):
+            assert hint in text
+            assert "is voxserve running there" not in text
+            assert "no server at" not in text
+
+
 def test_clients_refuse_a_server_of_another_root(tls_server: Server, stranger: Authority) -> None:
     ca = stranger.certificate
     code, _ = code_of(tls_server.address, HEALTH, b"", ca=ca)

@@ -193,7 +193,8 @@ absl::Status Channels::Explain(const grpc::Status& grpc_status, grpc::Channel& c
     if (absl::StrContains(message, "failed to connect") || absl::StrContains(message, "andshake") ||
         absl::StrContains(message, "DNS resolution") || absl::StrContains(message, "onnection refused")) {
       const std::string hint = WrongPortHint(message, !options_.tls_ca.empty());
-      return WithReason(absl::UnavailableError(absl::StrCat("no server at ", address, hint, " (", Cause(message), ")")),
+      return WithReason(absl::UnavailableError(absl::StrCat(hint.empty() ? "no server at " : "no gRPC connection to ",
+                                                            address, hint, " (", Cause(message), ")")),
                         kNoServer);
     }
     return WithReason(absl::UnavailableError(absl::StrCat("lost the connection to ", address, " (", message, ")")),

@@ -217,8 +217,9 @@ def _explain(
         if any(
             text in lower for text in ("failed to connect", "handshake", "name resolution", "dns", "connection refused")
         ):
-            hint = _wrong_port(lower, has_tls) or "; is voxserve running there?"
-            return "NO_SERVER", f"no server answers at {address}{hint} ({message})"
+            if hint := _wrong_port(lower, has_tls):
+                return "NO_SERVER", f"no gRPC connection to {address}{hint} ({message})"
+            return "NO_SERVER", f"no server answers at {address}; is voxserve running there? ({message})"
         return "CONNECTION_LOST", f"the connection to {address} broke: {message}"
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
         return "CLIENT_TIMEOUT", f"no answer from {address}" + (f" within {timeout:g} s" if timeout else "")
