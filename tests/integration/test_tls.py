@@ -77,11 +77,11 @@ def test_clients_say_that_a_port_has_another_protocol(
     closes = "it closes the connection; if the server has {}"
     for address, roots, hint in (
         (tls_server.address, None, closes.format("TLS, name its root certificates with tls_ca")),
-        (f"localhost:{tls_server.http_port}", None, closes.format("TLS, name its root certificates with tls_ca")),
-        (f"localhost:{tls_server.http_port}", ca, "it has TLS and no gRPC, as voxserve's --http_port does"),
+        (f"127.0.0.1:{tls_server.http_port}", None, closes.format("TLS, name its root certificates with tls_ca")),
+        (f"127.0.0.1:{tls_server.http_port}", ca, "it has TLS and no gRPC, as voxserve's --http_port does"),
         (server.address, ca, closes.format("no TLS, leave out tls_ca")),
-        (f"localhost:{server.http_port}", None, "it answers HTTP/1 and no gRPC, as voxserve's --http_port does"),
-        (f"localhost:{server.http_port}", ca, "it answers without TLS; leave out tls_ca"),
+        (f"127.0.0.1:{server.http_port}", None, "it answers HTTP/1 and no gRPC, as voxserve's --http_port does"),
+        (f"127.0.0.1:{server.http_port}", ca, "it answers without TLS; leave out tls_ca"),
     ):
         for text in asked(address, roots):
             assert hint in text
