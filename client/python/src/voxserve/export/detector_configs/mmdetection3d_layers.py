@@ -59,7 +59,9 @@ def read_layers(
     is_bev_fusion: voxels and the sparse encoder are those of the project BEVFusion, whose axes are x, y, z.
     """
     voxels, widths, is_legacy, is_known = _encoder(file, model, prefix, given, is_bev_fusion)
-    is_plain, sparse, out, waves = None, (16, 32, 64, 64), 128, None
+    is_plain: bool | None = None
+    sparse: tuple[int, ...] = (16, 32, 64, 64)
+    out, waves = 128, None
     if is_known:
         is_plain, sparse, out, waves = _middle(model, prefix, widths, voxels, is_bev_fusion)
     else:

@@ -225,7 +225,8 @@ class _Head:
         cells = np.stack(np.broadcast_arrays(columns[None, :], rows[:, None]), axis=-1)
         if w0.shape[-1:] != (2,) or w1.shape[-1:] != w0.shape[:1]:
             return np.zeros((*grid, self._config.width), np.float32)  # the tensors' problems are reported
-        return (np.maximum(cells @ w0.T + b0, 0) @ w1.T + b1).astype(np.float32)
+        made: Tensor = np.maximum(cells @ w0.T + b0, 0) @ w1.T + b1
+        return made.astype(np.float32)
 
     def _position_layers(self, part: str) -> list[tuple[Tensor, Tensor]]:
         """Returns the two linear layers of a positions' network in float64, with the norm between them folded in."""

@@ -183,7 +183,7 @@ def _waves(layers: Layers, x: str, waves: Waves) -> str:
     _check_stored(tensors, waves)
     network.section("Each feature as cosines and sines of its angle, and of its multiples by powers of 2.")
     groups = -(-inputs // _AXES)
-    pairs = np.tile(np.repeat(np.float32([1, 0]), count), _AXES)
+    pairs = np.tile(np.repeat(np.array([1, 0], np.float32), count), _AXES)
     ones = network.linear("waves.ones", x, np.zeros((len(pairs), inputs), np.float32), pairs)
     made = []
     for group in range(groups):
