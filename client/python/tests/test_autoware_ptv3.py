@@ -129,7 +129,7 @@ def test_the_input_and_the_classes_are_those_of_the_configuration(tmp_path: Path
         ({"stride": [2, 2, "${missing.one}"]}, "is ${missing.one}, which no file defines"),
         ({"task": TASK.replace("-0.8, 1.6", "-0.81, 1.6")}, "begins between two cells on z"),
         ({"task": TASK.replace("/tasks/base", "/tasks/bass")}, "/tasks/bass.yaml of its defaults list is below none"),
-        ({"task": TASK + "model: {_target_: a.PTv3SegDetModel}"}, "_target_ is PTv3SegDetModel; served is"),
+        ({"task": TASK + "model: {_target_: a.PTv3FlowModel}"}, "_target_ is PTv3FlowModel; served are"),
         ({"task": "a: [1"}, "is not YAML"),
         ({"task": "a: 1"}, "has no model with a _target_"),
     ],

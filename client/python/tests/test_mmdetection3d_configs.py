@@ -248,7 +248,7 @@ def test_a_setting_that_is_code_is_refused_with_its_line(tmp_path: Path) -> None
         ("_base_ = ['one.py', 'two.py']\n", "two base files have 'model', which mmengine refuses"),
         ("_base_ = 'mmdet3d::centerpoint/x.py'\n", "is in another package; give a resolved configuration"),
         ("model = 3\n", "is no configuration of a detector"),
-        ("model = dict(type='BEVFusion')\n", "model.type is 'BEVFusion', not CenterPoint, VoxelNet"),
+        ("model = dict(type='FCOSMono3D')\n", "model.type is 'FCOSMono3D', not CenterPoint, VoxelNet"),
         ("model = dict(type='VoxelNet', voxel_layer=dict())\n", "model.voxel_layer is of mmdetection3d 0.x"),
     ],
 )
