@@ -260,7 +260,9 @@ TEST(WindowCodeTest, ASnakeStepsToANeighbour) {
     const Axes &before = site_of_code[code - 1], &here = site_of_code[code];
     const int32_t step = std::abs(here[0] - before[0]) + std::abs(here[1] - before[1]);
     // From window to window a walk of an odd number of lines may have to start from the other side.
-    if (code % 25 != 0) ASSERT_EQ(step, 1) << code;
+    if (code % 25 != 0) {
+      ASSERT_EQ(step, 1) << code;
+    }
   }
 }
 

@@ -1,5 +1,6 @@
-"""Orders sites along space-filling curves or by windows, cuts the order into groups, and rotates channels by positions. The code is
-plain, so that the results of faster code can be checked against it. model.proto defines all of it (Groups, Rotary).
+"""Orders sites along space-filling curves or by windows, cuts the order into groups, and rotates channels by positions.
+The code is plain, so that the results of faster code can be checked against it. model.proto defines all of it (Groups,
+Rotary).
 """
 
 from __future__ import annotations

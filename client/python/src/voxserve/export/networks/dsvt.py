@@ -109,7 +109,7 @@ def _build(tensors: Tensors, config: Config, name: str, description: str) -> Net
     network = Network(name, description)
     layers = Layers(network, tensors, spconv_weight, SPARSE_EPSILON)
     x = pillars.rows(network, layers, config.voxels, (config.width, config.width), crops_height=True)
-    x = _transformer(layers, config, x)
+    x = transformer(layers, config, x)
     network.to_bev("from_above", x)
     x = _bev_backbone(layers, config, layers.points("from_above", config.width))
     head = CenterHead(
@@ -128,7 +128,8 @@ def _build(tensors: Tensors, config: Config, name: str, description: str) -> Net
     return network
 
 
-def _transformer(layers: Layers, config: Config, x: str) -> str:
+def transformer(layers: Layers, config: Config, x: str) -> str:
+    """Adds the blocks on the pillars x. Returns the last one's node."""
     network = layers.network
     network.section("Groups of windows, and the pillars' places in them, from the centre.")
     groups, places = [], []

@@ -18,7 +18,7 @@ State dict: "voxel_encoder.", "middle_encoder.", "backbone.", "neck." and "bbox_
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -54,7 +54,7 @@ class Config(HeadConfig):
     group_size: int = 144
     window: tuple[int, int] = (13, 13)
     temperature: float = 10000
-    bev: Bev = Bev((3, 3), (1, 2), (64, 128), (1, 2), (128, 128))
+    bev: Bev = field(default_factory=lambda: Bev((3, 3), (1, 2), (64, 128), (1, 2), (128, 128)))
     head_width: int = 64
     iou_power: float = 2
 
@@ -93,14 +93,15 @@ def _build(tensors: Tensors, config: Config, name: str, description: str) -> Net
     layers = Layers(network, tensors, spconv_weight, SPARSE_EPSILON)
     widths = (2 * config.pillar_width, config.width)
     x = pillars.rows(network, layers, config.voxels, widths, crops_height=True, key="voxel_encoder.vfe_layers")
-    x = _transformer(layers, config, x)
+    x = transformer(layers, config, x)
     network.to_bev("from_above", x)
     x = _bev_backbone(layers, config, layers.points("from_above", config.width))
     _boxes(layers, config, x)
     return network
 
 
-def _transformer(layers: Layers, config: Config, x: str) -> str:
+def transformer(layers: Layers, config: Config, x: str) -> str:
+    """Adds the blocks on the pillars x. Returns the last one's node."""
     network = layers.network
     network.section("The pillars' positions, and groups of windows.")
     position = _positions(layers, config, x)
