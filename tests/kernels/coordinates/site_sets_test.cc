@@ -15,6 +15,7 @@
 #include "kernels/coordinates/site_filter.h"
 #include "kernels/coordinates/site_union.h"
 #include "tests/kernels/coordinates/device_sites.h"
+#include "tests/support/float16.h"
 
 namespace voxserve::kernels::site_sets_test {
 namespace {
@@ -63,7 +64,7 @@ struct Scores {
                                0x7B);  // the neighbouring columns are above any threshold here
     for (size_t i = 0; i < values.size(); ++i) {
       const auto wide = std::bit_cast<uint32_t>(values[i]);
-      const auto half = std::bit_cast<uint16_t>(static_cast<_Float16>(values[i]));
+      const auto half = std::bit_cast<uint16_t>(static_cast<Float16>(values[i]));
       const auto brain = static_cast<uint16_t>(wide >> 16);
       const void* const from = dtype == DType::kFloat32   ? static_cast<const void*>(&wide)
                                : dtype == DType::kFloat16 ? &half

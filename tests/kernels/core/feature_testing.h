@@ -20,6 +20,7 @@
 #include "kernels/core/dtype.h"
 #include "kernels/core/epilogue.h"
 #include "kernels/core/rows.h"
+#include "tests/support/float16.h"
 #include "tests/support/test_device.h"
 
 namespace voxserve::kernels {
@@ -49,12 +50,12 @@ inline std::vector<DType> OutDTypes(DType dtype) {
 
 // Rounds to the nearest float16 or bfloat16, ties to even, and returns its bits. The dtype must not be kFloat32.
 inline uint16_t ToBits(DType dtype, float value) {
-  if (dtype == DType::kFloat16) return std::bit_cast<uint16_t>(static_cast<_Float16>(value));
+  if (dtype == DType::kFloat16) return std::bit_cast<uint16_t>(static_cast<Float16>(value));
   const auto bits = std::bit_cast<uint32_t>(value);  // rounds to nearest even; NaN stays NaN
   return static_cast<uint16_t>(std::isnan(value) ? (bits >> 16) | 0x40 : (bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 inline float FromBits(DType dtype, uint16_t bits) {
-  if (dtype == DType::kFloat16) return static_cast<float>(std::bit_cast<_Float16>(bits));
+  if (dtype == DType::kFloat16) return static_cast<float>(std::bit_cast<Float16>(bits));
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
 inline float Rounded(DType dtype, float value) {

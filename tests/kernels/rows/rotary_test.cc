@@ -192,15 +192,5 @@ TEST_P(RotaryTest, DotProductsDependOnDifferencesOfPositions) {
   EXPECT_NEAR(dot(0), dot(-77), 1e-3);
 }
 
-TEST(RotaryCudaTest, RefusesHeadsThatAreTooWide) {
-  SKIP_WITHOUT(Device::kCuda);
-  if constexpr (kHasCuda) {
-    const DeviceMatrix in(Device::kCuda, DType::kFloat32, Matrix(2, 258, {}, nullptr));
-    const DeviceArray<uint64_t> keys(Device::kCuda, 2);
-    const RotaryParams params{.dimension = 3, .keys = keys.data(), .in = in.View(), .out = in.View()};
-    EXPECT_EQ(cuda::Rotary(params, TestStream()), cudaErrorInvalidValue);
-  }
-}
-
 }  // namespace
 }  // namespace voxserve::kernels::rotary_test
