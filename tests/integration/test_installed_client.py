@@ -4,6 +4,7 @@ program then asks a real server. Also checks what libvoxserve_client.so shows, a
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -163,3 +164,86 @@ def test_a_header_stands_alone_and_needs_the_standard_library_only(installed: Pa
 
 def test_all_public_headers_are_installed_and_no_others(installed: Path) -> None:
     assert {file.stem for file in (installed / "include" / "voxserve").iterdir()} == set(HEADERS)
+
+
+def test_debian_packages_of_the_client(library: Path, tmp_path: Path) -> None:
+    """Packs the client's components of the build that is tested, as deploy/deb.sh does."""
+    build = Path(os.environ["VOXSERVE_CLIENT_BINARY"]).parents[2]
+    config = (build / "CPackConfig.cmake").read_text()
+    (tmp_path / "config.cmake").write_text(f"{config}\nset(CPACK_COMPONENTS_ALL command client client-dev)\n")
+    run("cpack", "--config", tmp_path / "config.cmake", "-B", tmp_path)
+    packages = {file.name.split("_")[0]: file for file in tmp_path.glob("*.deb")}
+    assert set(packages) == {"voxserve-client", "voxserve-client-dev"}
+
+    def files(name: str) -> set[str]:
+        listed = run("dpkg-deb", "--contents", packages[name]).splitlines()
+        return {line.split()[5].removeprefix(".") for line in listed if not line.split()[5].endswith("/")}
+
+    def control(name: str) -> str:
+        return run("dpkg-deb", "--field", packages[name])
+
+    folder = f"/usr/{library.parent.relative_to(next(p for p in library.parents if (p / 'include').is_dir()))}"
+    assert {"/usr/bin/voxserve-client", f"{folder}/libvoxserve_client.so.0"} <= files("voxserve-client")
+    assert not any("include" in name or name.endswith(".so") for name in files("voxserve-client"))
+    assert {f"/usr/include/voxserve/{name}.h" for name in HEADERS} <= files("voxserve-client-dev")
+    assert {f"{folder}/libvoxserve_client.so", f"{folder}/pkgconfig/voxserve.pc"} <= files("voxserve-client-dev")
+    version = (ROOT / "client" / "python" / "VERSION").read_text().strip()
+    assert f"Depends: voxserve-client (= {version})\n" in control("voxserve-client-dev")
+    depends = re.search(r"^Depends: (.*)$", control("voxserve-client"), re.MULTILINE)
+    assert depends is not None
+    for word in ("libgrpc++", "libprotobuf", "liblzf1"):
+        assert word in depends[1]
+    assert "cublas" not in depends[1]
+    shlibs = run("dpkg-deb", "--info", packages["voxserve-client"], "shlibs")
+    assert shlibs.split()[:3] == ["libvoxserve_client", "0", "voxserve-client"]
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "reason"),
+    [
+        ("deb.sh", ["--cuda", "--client-only"], "the client needs no CUDA"),
+        ("deb.sh", ["--nonsense"], "unknown option --nonsense"),
+        ("abidiff.sh", ["--nonsense"], "unknown option --nonsense"),
+    ],
+)
+def test_scripts_refuse_what_they_do_not_know(script: str, words: list[str], reason: str) -> None:
+    done = subprocess.run([ROOT / "deploy" / script, *words], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert reason in done.stderr
+
+
+def test_another_grpc_is_taken_from_its_own_prefix(tmp_path: Path) -> None:
+    """A prefix with packages of all three that name the system's libraries: the programs and libraries of the build are
+    those that the prefix names.
+    """
+    for program in ("protoc", "grpc_cpp_plugin"):
+        (tmp_path / program).write_text(f'#!/bin/sh\nexec {program} "$@"\n')
+        (tmp_path / program).chmod(0o755)
+    imported = "add_library({0} INTERFACE IMPORTED)\ntarget_link_libraries({0} INTERFACE {1})\n"
+    rooms = ("status", "statusor", "strings", "str_format", "synchronization", "time", "flat_hash_map", "flat_hash_set")
+    texts = {
+        "absl": "".join(imported.format(f"absl::{name}", f"absl_stand_in_{name}") for name in rooms),
+        "protobuf": imported.format("protobuf::libprotobuf", "protobuf_stand_in")
+        + "add_executable(protobuf::protoc IMPORTED)\n"
+        + f"set_target_properties(protobuf::protoc PROPERTIES IMPORTED_LOCATION {tmp_path}/protoc)\n",
+        "gRPC": imported.format("gRPC::grpc++", "grpc_stand_in")
+        + "add_executable(gRPC::grpc_cpp_plugin IMPORTED)\n"
+        + f"set_target_properties(gRPC::grpc_cpp_plugin PROPERTIES IMPORTED_LOCATION {tmp_path}/grpc_cpp_plugin)\n",
+    }
+    for name, text in texts.items():
+        folder = tmp_path / "prefix" / "lib" / "cmake" / name
+        folder.mkdir(parents=True)
+        (folder / f"{name}Config.cmake").write_text(text)
+        version = f'set(PACKAGE_VERSION "99.{len(name)}")\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n'
+        (folder / f"{name}ConfigVersion.cmake").write_text(version)
+    build = tmp_path / "build"
+    options = ("-DVOXSERVE_CLIENT_ONLY=ON", "-DVOXSERVE_BUILD_CLI=OFF", f"-DVOXSERVE_GRPC_ROOT={tmp_path / 'prefix'}")
+    configure(ROOT, build, *options)
+    rules = (build / "build.ninja").read_text()
+    for word in (f"{tmp_path}/protoc", f"{tmp_path}/grpc_cpp_plugin", "grpc_stand_in", "protobuf_stand_in"):
+        assert word in rules
+    assert "libgrpc" not in rules
+    assert "libabsl" not in rules
+    generated = "proto/lite/grpc/health/v1/health.grpc.pb.h"
+    run("ninja", "-C", build, generated)
+    assert "class Health" in (build / generated).read_text()
