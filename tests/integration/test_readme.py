@@ -47,6 +47,7 @@ MAX_LINES = {
     "tests/golden/README.md": 199,
     "deploy/README.md": 199,
     "deploy/FLEETS.md": 199,
+    "deploy/DEBIAN.md": 199,
     "deploy/models/minkunet/README.md": 199,
     "deploy/models/centerpoint/README.md": 199,
     "deploy/train/README.md": 199,
