@@ -119,8 +119,8 @@ __global__ void __launch_bounds__(kSweepThreads)
   for (int32_t first = 0; first < max_boxes && count < state.list.num_read; first += kSweepThreads) {
     const int32_t row = first + thread;
     const float* const box = rows + int64_t{row} * kBoxPitch;
-    const bool is_of_class = row < max_boxes && box[kBoxScore] != kNoBox &&
-                             box[kBoxClass] == static_cast<float>(state.list.class_id);
+    const bool is_of_class =
+        row < max_boxes && box[kBoxScore] != kNoBox && box[kBoxClass] == static_cast<float>(state.list.class_id);
     const unsigned of_lanes = __ballot_sync(~0u, is_of_class);
     if (lane == 0) of_warp[warp] = __popc(of_lanes);
     __syncthreads();

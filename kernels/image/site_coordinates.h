@@ -21,7 +21,7 @@ struct SiteCoordinatesParams {
   float shift[kMaxDimension] = {0, 0, 0, 0};
   Axes window_shape = {0, 0, 0, 0};  // sites; 0: the axis has no windows
   Axes window_shift = {0, 0, 0, 0};  // sites, 0 to the shape - 1
-  Rows out;  // [sites, 1 to kMaxDimension axes]; the CPU only supports float32
+  Rows out;                          // [sites, 1 to kMaxDimension axes]; the CPU only supports float32
 };
 static_assert(std::is_trivially_copyable_v<SiteCoordinatesParams>);
 

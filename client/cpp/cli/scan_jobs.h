@@ -39,7 +39,7 @@ absl::StatusOr<std::vector<ScanJob>> PlanJobs(const ScanPaths& paths);
 absl::Status CheckTensorFiles(const std::vector<ScanJob>& jobs, const v1::ModelVersion& model,
                               const std::vector<std::string>& names);
 
-// Makes the cloud one of 16-bit values (api/compacting.h). A cloud that stays as it is for another reason than that it
+// Makes the cloud one of 16-bit values (io/compacting.h). A cloud that stays as it is for another reason than that it
 // is compact already gets a warning on stderr, which names the file. Returns Compact's errors.
 absl::Status CompactOrWarn(const std::string& file, PointCloud* cloud);
 

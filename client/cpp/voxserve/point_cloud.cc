@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/cpp/api/compacting.h"
 #include "client/cpp/api/point_field_type.h"
+#include "client/cpp/io/compacting.h"
 #include "client/cpp/io/point_cloud_reader.h"
 #include "client/cpp/voxserve/data.h"
 

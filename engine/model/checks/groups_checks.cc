@@ -73,8 +73,8 @@ bool ReadAxes(const Groups::Windows& proto, kernels::Axes* axes, const ProblemsA
 std::optional<kernels::SiteWindows> ReadWindows(const Groups& proto, const NodeContext& context) {
   const Groups::Windows& of = proto.windows();
   kernels::SiteWindows windows{.is_snake = of.snake()};
-  bool is_ok = ReadWindow("windows: shape", of.shape(), "windows: shift", of.shift(), &windows.shape, &windows.shift,
-                          context);
+  bool is_ok =
+      ReadWindow("windows: shape", of.shape(), "windows: shift", of.shift(), &windows.shape, &windows.shift, context);
   is_ok = ReadAxes(of, &windows.axes, context.at) && is_ok;
   if (proto.curve() != Groups::CURVE_UNSPECIFIED || proto.depth() != Groups::DEPTH_UNSPECIFIED) {
     context.at.Add("has windows, and a curve or its depth; the order of the sites is one or the other");

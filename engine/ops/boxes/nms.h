@@ -17,8 +17,8 @@ class NmsStep final : public Step {
     std::vector<BufferSlice> in;  // 1 to kernels::kMaxNmsInputs
     BufferSlice out;
     float iou_threshold = 0;
-    int max_boxes_in = 0;   // only this many best boxes of each input and sample are read; 0: all
-    int max_boxes_out = 1;  // the most boxes that are kept of each input and sample
+    int max_boxes_in = 0;                    // only this many best boxes of each input and sample are read; 0: all
+    int max_boxes_out = 1;                   // the most boxes that are kept of each input and sample
     std::vector<kernels::NmsClass> classes;  // in place of these limits, if there are any
   };
 

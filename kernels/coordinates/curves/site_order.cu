@@ -77,8 +77,8 @@ struct CodePart {
   SiteWindows windows;
   Axes num_windows;
   int32_t* num_spread_groups;  // [1]; null: it has no list of groups
-  uint64_t* keys;           // [sites.num_sites]
-  int32_t* rows;            // [sites.num_sites]
+  uint64_t* keys;              // [sites.num_sites]
+  int32_t* rows;               // [sites.num_sites]
 };
 
 struct CodeParts {
@@ -136,8 +136,7 @@ struct Sort {
                         .curve = order.curve,
                         .halvings = order.halvings,
                         .code_bits = CodeBits(order),
-                        .largest =
-                            !order.windows && IsHilbert(order.curve) ? LargestOf(order.depth_sites) : nullptr,
+                        .largest = !order.windows && IsHilbert(order.curve) ? LargestOf(order.depth_sites) : nullptr,
                         .has_windows = order.windows.has_value(),
                         .windows = order.windows.value_or(SiteWindows()),
                         .num_windows = order.windows ? WindowsOf(order) : Axes(),

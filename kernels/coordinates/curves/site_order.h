@@ -1,9 +1,9 @@
 #pragma once
 
 // SiteOrders sorts the sites of each sample along a space-filling curve (space_filling_curve.h), or window by window
-// (site_windows.h): place p of an order holds the row of the site with the p-th smallest code. An order never leaves its
-// sample, so a sample's places are its rows. Codes of different sites differ, so no tie exists, and a sample's order does
-// not depend on its batch.
+// (site_windows.h): place p of an order holds the row of the site with the p-th smallest code. An order never leaves
+// its sample, so a sample's places are its rows. Codes of different sites differ, so no tie exists, and a sample's
+// order does not depend on its batch.
 //
 // A Hilbert curve has d bits an axis: the bit length of (the largest coordinate of the sample on depth_sites + 1), less
 // `halvings`, at least 1 (CurveDepth). So the order of a level whose coordinates are those of depth_sites, halved
@@ -50,10 +50,10 @@ struct LevelSites {
 struct SiteOrder {
   Curve curve = Curve::kZ;
   LevelSites sites;
-  LevelSites depth_sites;  // for a Hilbert curve
-  int halvings = 0;        // for a Hilbert curve
+  LevelSites depth_sites;                             // for a Hilbert curve
+  int halvings = 0;                                   // for a Hilbert curve
   std::optional<SiteWindows> windows = std::nullopt;  // set: the order is theirs, and not that of the curve
-  int32_t spread_size = 0;  // K of the windows' groups, at least 1; 0: they have no list
+  int32_t spread_size = 0;                            // K of the windows' groups, at least 1; 0: they have no list
   // Output, if spread_size is set: the groups of all windows, and [1] their number. On the CPU they ascend.
   SpreadGroup* spread_groups = nullptr;  // [sites.num_sites], on a GPU [MaxSpreadGroups]
   int32_t* num_spread_groups = nullptr;  // in device memory if the groups are

@@ -1,9 +1,9 @@
 #pragma once
 
-// SiteWindows cuts the sites of a level of 3 axes into windows, and orders them window by window (H. Wang et al., "DSVT:
-// Dynamic Sparse Voxel Transformer with Rotated Sets", CVPR 2023; Z. Liu et al., "FlatFormer: Flattened Window Attention
-// for Efficient Point Cloud Transformer", CVPR 2023). On an axis, a site is in window w = floor((coordinate + shift) /
-// shape), at the place p = (coordinate + shift) mod shape.
+// SiteWindows cuts the sites of a level of 3 axes into windows, and orders them window by window (H. Wang et al.,
+// "DSVT: Dynamic Sparse Voxel Transformer with Rotated Sets", CVPR 2023; Z. Liu et al., "FlatFormer: Flattened Window
+// Attention for Efficient Point Cloud Transformer", CVPR 2023). On an axis, a site is in window w = floor((coordinate +
+// shift) / shape), at the place p = (coordinate + shift) mod shape.
 //
 // With axes (a, b, c) sites ascend by (w_c, w_b, w_a, p_a, p_b, p_c), the first the most significant. With a snake some
 // of these descend: w_b where w_c is odd; w_a and p_a where w_b + w_c is; p_b where w_b + w_c + p_a is; p_c where w_b +

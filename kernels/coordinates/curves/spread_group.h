@@ -1,7 +1,7 @@
 #pragma once
 
-// SpreadGroup is a group of attention in a window (H. Wang et al., "DSVT", CVPR 2023). A window of n sites is cut into s
-// = ceil(n / K) groups of about as many sites. Entry i < K of group j is the place floor((j K + i) n / (s K)) of the
+// SpreadGroup is a group of attention in a window (H. Wang et al., "DSVT", CVPR 2023). A window of n sites is cut into
+// s = ceil(n / K) groups of about as many sites. Entry i < K of group j is the place floor((j K + i) n / (s K)) of the
 // window. Entries go up by at most 1, so a group is a run of places, some of them entered twice; these count once. The
 // last place of a group can be the first of the next, and then belongs to the first of both.
 //

@@ -36,12 +36,13 @@ int main(int argc, char** argv) {
   if (!result.ok()) Fail(result.status().ToString());
   std::map<uint16_t, size_t> counts;
   for (const uint16_t label : result->labels()) ++counts[label];
-  const auto most = std::max_element(counts.begin(), counts.end(),
-                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto most =
+      std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   const auto described = client->GetModel(model);
   if (!described.ok()) Fail(described.status().ToString());
   std::cout << "library " << voxserve::LibraryVersion() << "\npoints " << cloud->num_points() << "\nlabels "
-            << result->labels().size() << "\nmost " << described->class_name(most->first) << " " << most->second << "\n";
+            << result->labels().size() << "\nmost " << described->class_name(most->first) << " " << most->second
+            << "\n";
 
   std::promise<std::vector<uint16_t>> asked;
   client->InferAsync(voxserve::InferOptions(model), *cloud, [&](voxserve::Result<voxserve::Segmentation> answer) {

@@ -27,9 +27,7 @@ PointCloud Cloud(const std::vector<float>& x) {
 
 class PublicClientTest : public testing::Test {
  protected:
-  Client Connect() {
-    return *Client::Create(ClientOptions(server_.address()).set_admin_address(server_.address()));
-  }
+  Client Connect() { return *Client::Create(ClientOptions(server_.address()).set_admin_address(server_.address())); }
 
   client::FakeServer server_;
 };

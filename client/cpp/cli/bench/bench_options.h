@@ -24,7 +24,7 @@ struct BenchOptions {
   std::string model;
   int64_t version = 0;
   int64_t priority = 0;
-  bool compact = false;            // sends 16-bit values (client/cpp/api/compacting.h)
+  bool compact = false;            // sends 16-bit values (client/cpp/io/compacting.h)
   std::string fields;              // a field spec (client/cpp/io/field_spec.h); "": by the extension
   std::vector<std::string> paths;  // scans and folders of scans; requests use all of them in turn
 

@@ -1,4 +1,4 @@
-#include "client/cpp/api/compacting.h"
+#include "client/cpp/io/compacting.h"
 
 #include <algorithm>
 #include <cmath>
