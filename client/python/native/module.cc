@@ -144,6 +144,7 @@ std::unique_ptr<LocalEngine> MakeEngine(const std::string& repository, const std
 
 }  // namespace
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): nanobind's macro writes the parameter
 NB_MODULE(_engine, module) {
   nb::set_leak_warnings(false);      // an engine that lives until the interpreter ends is no leak
   SetMinLogLevel(LogLevel::kError);  // warnings are for those who run a server

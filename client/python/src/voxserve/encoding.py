@@ -38,10 +38,15 @@ class CloudRequest:
         return [self.head, _tag(wire.InferRequest, "cloud") + _varint(_size(points)), *points]
 
 
-def encode_request(head: wire.InferRequest, cloud: PointCloud, max_bytes: int) -> CloudRequest:
-    """Returns an InferRequest: `head`, which must have no cloud, with the cloud. Raises ResourceExhaustedError
-    (MESSAGE_TOO_LARGE) above max_bytes.
+def encode_request(head: wire.InferRequest, cloud: PointCloud, max_bytes: int) -> bytes:
+    """Returns the bytes of an InferRequest: `head`, which must have no cloud, with the cloud. Raises
+    ResourceExhaustedError (MESSAGE_TOO_LARGE) above max_bytes.
     """
+    return bytes(request_in_parts(head, cloud, max_bytes))
+
+
+def request_in_parts(head: wire.InferRequest, cloud: PointCloud, max_bytes: int) -> CloudRequest:
+    """Returns the same request, whose points are not copied yet."""
     request = CloudRequest(head.SerializeToString(), _described(cloud), memoryview(cloud.data))
     _check_size(len(request), cloud.num_points, max_bytes)
     return request

@@ -20,7 +20,7 @@ import grpc
 from voxserve import answers, errors, input_file, wire
 from voxserve.answers import Asked
 from voxserve.compacting import compact_or_warn
-from voxserve.encoding import CloudRequest, encode_request
+from voxserve.encoding import CloudRequest, request_in_parts
 from voxserve.farthest_points import FarthestPoints
 from voxserve.inputs import PointsLike
 from voxserve.point_cloud import Fields, as_cloud
@@ -363,7 +363,7 @@ def infer(
         outputs=tensors.names,
         tensor_type=tensors.number,
     )
-    request = encode_request(head, cloud, options.max_message_bytes)
+    request = request_in_parts(head, cloud, options.max_message_bytes)
     asked = Asked(cloud.num_points, start, scores, sample, tensors, Source(points, fields, scales))
     return Call(
         "/voxserve.v1.InferenceService/Infer", request, wire.InferResponse, lambda response: read(response, asked)
