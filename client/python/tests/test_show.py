@@ -321,3 +321,33 @@ def test_a_server_that_does_not_name_classes(server: FakeServer, points: npt.NDA
         result = client.infer("unnamed", points)
         assert (result.classes, server.unnamed) == ((), 1)
         assert result.count_by_class() == {"class 0": 5, "class 1": 5}
+
+
+def test_a_cancelled_reader_loses_no_result(server: FakeServer, points: npt.NDArray[np.float32]) -> None:
+    """Also one that is cancelled while the client asks for the classes."""
+
+    async def run() -> list[int]:
+        async with voxserve.aio.Client(server.address) as client, client.stream("minkunet", policy="queue") as stream:
+            await stream.send(1, points)
+            stream.close_sends()
+            asked = asyncio.Event()
+
+            async def never(result: voxserve.FrameResult) -> None:
+                asked.set()
+                await asyncio.sleep(60)
+
+            stream._learn, learn = never, stream._learn
+            reader = asyncio.ensure_future(stream.__anext__())
+            await asked.wait()
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+            stream._learn = learn
+            return [result.frame_id async for result in stream]
+
+    assert asyncio.run(run()) == [1]
+
+
+def test_the_clients_own_calls_are_in_no_trace(server: FakeServer, points: npt.NDArray[np.float32]) -> None:
+    traces = iter(["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"])
+    with voxserve.Client(server.address, traceparent=lambda: next(traces)) as client:
+        assert client.infer("minkunet", points).class_names == {0: "road", 1: "car"}

@@ -84,12 +84,11 @@ class Client(ClientBase[grpc.aio.Channel]):
         for key in self._classes.missing(answers):
             classes: tuple[ClassInfo, ...] = ()
             with contextlib.suppress(errors.InferenceError):
-                classes = (await self._run(protocol.get_model(*key), KnownClasses.TIMEOUT)).classes
+                classes = await self._run(protocol.get_classes(*key), KnownClasses.TIMEOUT)
             self._classes.add(key, classes)
 
-    async def _with_classes(self, result: FrameResult) -> FrameResult:
+    async def _learn_of(self, result: FrameResult) -> None:
         await self._learn_classes(protocol.answers_of(result))
-        return self._classes.named_frame(result)
 
     async def _run_search(self, call: Call[TunedPlan | None], timeout: float) -> TunedPlan:
         plan = None
@@ -122,4 +121,4 @@ class Client(ClientBase[grpc.aio.Channel]):
         self._loop = loop
 
     def _open(self, config: StreamConfig, timeout: float | None) -> Stream:
-        return Stream(self._next_channel(), config, self._options, timeout, self._with_classes)
+        return Stream(self._next_channel(), config, self._options, timeout, self._learn_of, self._classes.named_frame)

@@ -39,11 +39,14 @@ class Stream(StreamBase):
         config: StreamConfig,
         options: Options,
         timeout: float | None,
-        finish: Callable[[FrameResult], Awaitable[FrameResult]],
+        learn: Callable[[FrameResult], Awaitable[None]] | None = None,
+        finish: Callable[[FrameResult], FrameResult] | None = None,
     ) -> None:
-        """Called by aio.Client.stream. finish: returns a result with its model's classes."""
+        """Called by aio.Client.stream. learn: asks the server for the classes of a result's model. finish: returns the
+        result with them. None leaves results as they are.
+        """
         super().__init__(channel, config, options, timeout)
-        self._finish = finish
+        self._learn, self._finish = learn, finish
         self._changed = asyncio.Event()  # replaced by a new one after each change
         self._writer: asyncio.Task[None]
         self._open()
@@ -55,10 +58,14 @@ class Stream(StreamBase):
         return self
 
     async def __anext__(self) -> FrameResult:
+        await self._until(lambda: self._state.can_pop)
+        # The result stays in the stream meanwhile: the task may be cancelled.
+        if self._learn is not None and (first := self._state.first) is not None:
+            await self._learn(first)
         result = await self._when(lambda: self._state.can_pop, self._state.pop)
         if result is None:
             raise StopAsyncIteration
-        return await self._finish(result)
+        return result if self._finish is None else self._finish(result)
 
     async def __aenter__(self) -> Stream:
         return self

@@ -377,7 +377,7 @@ class Client(ClientBase[grpc.Channel]):
         for key in self._classes.missing(answers):
             classes: tuple[ClassInfo, ...] = ()
             with contextlib.suppress(errors.InferenceError):
-                classes = self._run(protocol.get_model(*key), KnownClasses.TIMEOUT).classes
+                classes = self._run(protocol.get_classes(*key), KnownClasses.TIMEOUT)
             self._classes.add(key, classes)
 
     def _with_classes(self, result: FrameResult) -> FrameResult:

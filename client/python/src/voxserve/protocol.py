@@ -102,12 +102,12 @@ class Options:
             else None,
         )
 
-    def metadata(self) -> tuple[tuple[str, str], ...] | None:
+    def metadata(self, has_trace: bool = True) -> tuple[tuple[str, str], ...] | None:
         """Returns the gRPC metadata (headers) of a call: the token, and what traceparent() returns; None if there is
-        neither. Leaves out a traceparent that no header can carry.
+        neither. Leaves out a traceparent that no header can carry. has_trace: False for a call of the client's own.
         """
         pairs = [("authorization", f"Bearer {self.token}")] if self.token else []
-        traceparent = self.traceparent() if self.traceparent is not None else ""
+        traceparent = self.traceparent() if self.traceparent is not None and has_trace else ""
         if traceparent and _is_header_value(traceparent):
             pairs.append(("traceparent", traceparent))
         return tuple(pairs) or None
@@ -177,6 +177,7 @@ class Call(Generic[Result]):
     response: Any  # the answer's message class
     convert: Callable[[Any], Result]  # converts a message of that class
     is_streamed: bool = False  # whether the answer is a stream of such messages
+    has_trace: bool = True  # whether it belongs to the caller's trace
 
     def read(self, data: bytes) -> Result:
         """Converts an answer. Raises the error MALFORMED_RESPONSE if the bytes are none."""
@@ -257,7 +258,7 @@ class ClientBase(Generic[Channel]):
         begin = channel.unary_stream if call.is_streamed else channel.unary_unary
         method = begin(call.method, request_serializer=None, response_deserializer=None)
         try:
-            yield method(bytes(call.request), timeout=limit, metadata=self._options.metadata())
+            yield method(bytes(call.request), timeout=limit, metadata=self._options.metadata(call.has_trace))
         except grpc.RpcError as error:
             raise errors.from_rpc(error, self._options.address_of(call.method), limit, self._options.has_tls) from None
 
@@ -387,6 +388,14 @@ def get_model(name: str, version: int) -> Call[ModelVersion]:
         wire.GetModelRequest(model=name, version=version).SerializeToString(),
         wire.GetModelResponse,
         lambda response: answers.read_model(response.model),
+    )
+
+
+def get_classes(name: str, version: int) -> Call[tuple[ClassInfo, ...]]:
+    """Makes the GetModel call with which the client itself asks for the classes of an answer's model."""
+    call = get_model(name, version)
+    return Call(
+        call.method, call.request, call.response, lambda response: call.convert(response).classes, has_trace=False
     )
 
 

@@ -86,9 +86,9 @@ class Stream(StreamBase):
         config: StreamConfig,
         options: Options,
         timeout: float | None,
-        finish: Callable[[FrameResult], FrameResult],
+        finish: Callable[[FrameResult], FrameResult] | None = None,
     ) -> None:
-        """Called by Client.stream. finish: returns a result with its model's classes."""
+        """Called by Client.stream. finish: returns a result with its model's classes; None leaves it as it is."""
         super().__init__(channel, config, options, timeout)
         self._finish = finish
         self._changed = threading.Condition()  # guards _state and announces its changes
@@ -135,7 +135,7 @@ class Stream(StreamBase):
         result = self._when(lambda: self._state.can_pop, self._state.pop)
         if result is None:
             raise StopIteration
-        return self._finish(result)
+        return result if self._finish is None else self._finish(result)
 
     def __enter__(self) -> Stream:
         return self

@@ -354,6 +354,11 @@ class StreamState:
         """Whether pop() can be called now."""
         return bool(self._results) or self._has_ended
 
+    @property
+    def first(self) -> FrameResult | None:
+        """The oldest unread result, which pop() returns next; None if there is none."""
+        return self._results[0][0] if self._results else None
+
     def pop(self) -> FrameResult | None:
         """Returns the oldest unread result. After the last result it returns None, or raises the error with which the
         stream ended. can_pop must be true.
