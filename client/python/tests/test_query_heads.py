@@ -19,7 +19,7 @@ from query_golden import Golden
 
 import voxserve
 from voxserve import wire
-from voxserve.export import model_folder
+from voxserve.export import detector_configs, model_folder
 from voxserve.export.__main__ import main
 from voxserve.export.networks import trans_fusion
 
@@ -286,3 +286,106 @@ def test_published_networks_with_random_weights(tmp_path: Path, arguments: list[
     assert nodes["queries"].select.k == queries
     decode = nodes["boxes"].query_decode
     assert wire.QueryDecode.Height.Name(decode.height_of) == f"HEIGHT_{boxes}"
+
+
+MIT_DEFAULTS = {
+    "default.yaml": """
+point_cloud_range: [-25.6, -25.6, -3.0, 25.6, 25.6, 5.0]
+voxel_size: [0.1, 0.1, 0.2]
+dataset_type: OwnDataset
+object_classes: [car, truck, construction_vehicle, bus, trailer, barrier, motorcycle, bicycle, pedestrian, traffic_cone]
+paths: ["${dataset_root + 'x'}", "${augment.sizes[0]}"]
+test_pipeline:
+  - {type: LoadMultiViewImageFromFiles}
+  - {type: LoadPointsFromFile, coord_type: LIDAR, load_dim: 5, use_dim: 5}
+  - {type: LoadPointsFromMultiSweeps, sweeps_num: 9, load_dim: 5, use_dim: [0, 1, 2, 3, 4]}
+model: {type: BEVFusion, encoders: null, fuser: null, heads: {map: null}}
+""",
+    "transfusion/default.yaml": """
+model:
+  decoder:
+    backbone:
+      {type: SECOND, in_channels: 256, out_channels: [128, 256], layer_nums: [5, 5], layer_strides: [1, 2],
+       norm_cfg: {type: BN, eps: 1.0e-3, momentum: 0.01}, conv_cfg: {type: Conv2d, bias: false}}
+    neck:
+      {type: SECONDFPN, in_channels: [128, 256], out_channels: [256, 256], upsample_strides: [1, 2],
+       norm_cfg: {type: BN, eps: 1.0e-3, momentum: 0.01}, upsample_cfg: {type: deconv, bias: false},
+       use_conv_for_no_stride: true}
+  heads:
+    object:
+      type: TransFusionHead
+      num_proposals: 200
+      in_channels: 512
+      hidden_channel: 128
+      num_classes: 10
+      num_decoder_layers: 1
+      num_heads: 8
+      nms_kernel_size: 3
+      ffn_channel: 256
+      dropout: 0.1
+      activation: relu
+      test_cfg: {dataset: nuScenes, grid_size: [512, 512, 1], out_size_factor: 8, voxel_size: "${voxel_size[:2]}",
+                 pc_range: "${point_cloud_range[:2]}", nms_type: null}
+      common_heads: {center: [2, 2], height: [1, 2], dim: [3, 2], rot: [2, 2], vel: [2, 2]}
+      bbox_coder: {type: TransFusionBBoxCoder, pc_range: "${point_cloud_range[:2]}", out_size_factor: 8,
+                   post_center_range: [-24.0, -24.0, -9.0, 24.0, 24.0, 9.0], score_threshold: 0.3,
+                   voxel_size: "${voxel_size[:2]}", code_size: 10}
+      loss_cls: {type: FocalLoss, use_sigmoid: true}
+""",
+    "transfusion/lidar.yaml": """
+model:
+  encoders:
+    camera: null
+    lidar:
+      voxelize: {max_num_points: 10, point_cloud_range: "${point_cloud_range}", voxel_size: "${voxel_size}",
+                 max_voxels: [90000, 120000]}
+      backbone: {type: SparseEncoder, in_channels: 5, sparse_shape: [512, 512, 41], output_channels: 128,
+                 order: [conv, norm, act], encoder_channels: [[16, 16, 32], [32, 32, 64], [64, 64, 128], [128, 128]],
+                 encoder_paddings: [[0, 0, 1], [0, 0, 1], [0, 0, [1, 1, 0]], [0, 0]], block_type: basicblock}
+""",
+}
+
+
+def write_mit(folder: Path, *changes: tuple[str, str]) -> Path:
+    """Writes the files of bevfusion's configuration, each of which inherits from those of the folders above."""
+    for name, text in MIT_DEFAULTS.items():
+        for old, new in changes:
+            text = text.replace(old, new)
+        path = folder / "configs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder / "configs" / "transfusion" / "lidar.yaml"
+
+
+def test_the_configuration_of_bevfusion_is_read(tmp_path: Path) -> None:
+    read = detector_configs.read(str(write_mit(tmp_path)))
+    expected = bevfusion_config()
+    assert (read.command, read.library) == ("transfusion-l", "bevfusion")
+    assert replace(read.config, voxels=expected.voxels) == expected
+    assert read.config.voxels.range_max == expected.voxels.range_max
+    assert read.config.voxels.size == expected.voxels.size
+    weights = Golden.read("bevfusion").write(tmp_path)
+    command = ["transfusion-l", str(weights), "--config", str(write_mit(tmp_path)), "--output", str(tmp_path / "net")]
+    assert main(command) == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("camera: null", "camera: {backbone: {}}", "camera is {'backbone': {}}: only the LiDAR is served"),
+        ("fuser: null", "fuser: {type: ConvFuser}", "fuser is {'type': 'ConvFuser'}: cameras are not served"),
+        ("heads: {map: null}", "heads: {map: {type: Map}}", "its head for a map is not served"),
+        ("nms_type: null", "nms_type: circle", "nms_type is 'circle': NMS of a head with queries"),
+        ("activation: relu", "activation: gelu", "act_cfg.type is 'another', not 'ReLU'"),
+        ("num_proposals: 200", 'num_proposals: "${2 * 100}"', "is '${2 * 100}', which is no setting of the files"),
+        ("num_proposals: 200", 'num_proposals: "${voxel_size[7]}"', "and the list is shorter"),
+        ("num_proposals: 200", 'num_proposals: "${model}"', "is '${model}', which names a section"),
+        ("decoder:", "decode:", "is missing"),
+    ],
+)
+def test_what_bevfusion_has_and_is_not_served(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, problem: str
+) -> None:
+    config = write_mit(tmp_path, (old, new))
+    assert main(["transfusion-l", "--config", str(config), "--output", str(tmp_path / "net")]) == 1
+    assert problem in capsys.readouterr().err

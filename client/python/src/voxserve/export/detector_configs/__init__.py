@@ -1,11 +1,12 @@
-"""Reads a detector's training configuration, of OpenPCDet (yaml) or mmdetection3d (py, json), for the exporters.
+"""Reads a detector's training configuration, of OpenPCDet (yaml), mmdetection3d and AWML (py, json) or
+mit-han-lab/bevfusion (yaml), for the exporters.
 
 Nothing of a file is run. A setting that the exporter cannot serve, or does not know, is refused by its name.
 """
 
 from __future__ import annotations
 
-from voxserve.export.detector_configs import files, mmdetection3d, openpcdet
+from voxserve.export.detector_configs import files, mit_bevfusion, mmdetection3d, openpcdet
 from voxserve.export.detector_configs.common import Config, Detector
 from voxserve.export.detector_configs.settings import Report
 from voxserve.export.model_folder import PointFeature
@@ -22,7 +23,9 @@ def read(path: str, features: tuple[PointFeature, ...] = ()) -> Detector:
     no configuration of a detector.
     """
     values, report = files.read(path), Report()
-    if openpcdet.is_openpcdet(values):
+    if mit_bevfusion.is_bevfusion(values):
+        made = mit_bevfusion.read(mit_bevfusion.with_defaults(path, values, files.read), report, features)
+    elif openpcdet.is_openpcdet(values):
         made = openpcdet.read(values, report, features)
     elif mmdetection3d.is_mmdetection3d(values):
         made = mmdetection3d.read(values, report, features)
