@@ -32,8 +32,8 @@ _MODULES: dict[str, Any] = {
 }
 _LIBRARIES = {"centerpoint": spconv_backbone.LIBRARIES, "transfusion-l": trans_fusion.LIBRARIES}
 _CONFIG_HELP = (
-    "the configuration of the training, with range, voxels, classes and boxes: OpenPCDet's yaml, or mmdetection3d's "
-    "and AWML's py or json. No code in it runs, and a setting that is not served is refused by name"
+    "the configuration of the training, with range, voxels, classes and boxes: OpenPCDet's or bevfusion's yaml, or "
+    "mmdetection3d's and AWML's py or json. No code in it runs, and a setting that is not served is refused by name"
 )
 
 
