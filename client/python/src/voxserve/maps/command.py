@@ -217,5 +217,5 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="up to N tiles are in flight at once (default 2)",
     )
-    arguments.add_connection(parser, 120)
+    arguments.add_connection(parser, 600)
     return parser
