@@ -40,7 +40,7 @@ def read_programs(build: pathlib.Path) -> list[Program]:
 
 def list_tests(program: Program, emulator: list[str]) -> list[str]:
     """Returns the names of the program's tests, in the order in which they run."""
-    command = [*emulator, program.path, "--gtest_list_tests"]
+    command = [*emulator, str(program.path), "--gtest_list_tests"]
     listing = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
     if listing.returncode != 0:
         raise RuntimeError(f"{program.path} cannot list its tests: {listing.stderr.strip() or listing.returncode}")
@@ -88,7 +88,7 @@ class Share:
         flags, xml = self.results.with_suffix(".flags"), self.results.with_suffix(".part")
         flags.write_text(f"--gtest_filter={':'.join(tests)}\n", encoding="utf-8")
         xml.unlink(missing_ok=True)
-        command = [*self.emulator, self.program.path, f"--gtest_flagfile={flags}", f"--gtest_output=xml:{xml}"]
+        command = [*self.emulator, str(self.program.path), f"--gtest_flagfile={flags}", f"--gtest_output=xml:{xml}"]
         with self.log.open("ab") as log:
             begin = log.tell()
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
