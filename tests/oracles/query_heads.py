@@ -6,7 +6,7 @@
     OMP_NUM_THREADS=1 PYTHONPATH=client/python/src:client/python/tests \\
         python tests/oracles/query_heads.py CASE CLONE tests/golden/queries/CASE.npz
 
-CASE and its CLONE: openpcdet (open-mmlab/OpenPCDet 233f849), bevfusion (mit-han-lab/bevfusion 326653d), awml-bevfusion
+CASE and its CLONE: openpcdet (open-mmlab/OpenPCDet 8caccce), bevfusion (mit-han-lab/bevfusion 326653d), awml-bevfusion
 and awml-transfusion (tier4/AWML 7a6ec07c), autoware-ptv3 (autoware-ml 04952df).
 
 The libraries' classes compute everything from the voxels to the boxes, with spconv 2.3.8 on a CPU. Voxels are made

@@ -1,6 +1,6 @@
 """Reads OpenPCDet's configurations of TransFusion (tools/cfgs/nuscenes_models/transfusion_lidar.yaml).
 
-Read in OpenPCDet at 233f849: pcdet/models/dense_heads/transfusion_head.py.
+Read in OpenPCDet at 8caccce: pcdet/models/dense_heads/transfusion_head.py.
 """
 
 from __future__ import annotations
