@@ -1,7 +1,6 @@
 #include "server/metrics/recent_histogram.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace voxserve {
 

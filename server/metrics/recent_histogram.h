@@ -4,6 +4,7 @@
 // Not thread-safe: its owner locks.
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "absl/time/time.h"

@@ -56,7 +56,11 @@ nodes { name: "hilbert_transposed" inputs: "down"
 nodes { name: "coarse" inputs: ["down", "down", "down"] attention { num_heads: 2 groups_of: "hilbert" } }
 nodes { name: "coarse_again" inputs: ["coarse", "coarse", "down"]
         attention { num_heads: 4 groups_of: "hilbert_transposed" } }
-nodes { name: "up" inputs: "coarse_again" sparse_conv { kind: KIND_INVERSE paired_with: "down" out_channels: 8 } }
+nodes { name: "windows" inputs: "down"
+        groups { size: 5 tail: TAIL_SPREAD
+                 windows { shape: [6, 6, 4] shift: [1, 2, 0] axes: [AXIS_Y, AXIS_X, AXIS_Z] snake: true } } }
+nodes { name: "windowed" inputs: ["coarse_again", "down", "coarse_again"] attention { num_heads: 2 groups_of: "windows" } }
+nodes { name: "up" inputs: "windowed" sparse_conv { kind: KIND_INVERSE paired_with: "down" out_channels: 8 } }
 nodes { name: "wide" inputs: ["fine", "again", "up"] concat {} }
 nodes { name: "head" inputs: "wide" linear { out_channels: 4 bias: true } })",
                              kLabelsAndScores);

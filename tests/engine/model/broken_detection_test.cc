@@ -161,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(
     CenterImages, BrokenDetectionTest,
     ::testing::Values(
         BrokenModel{
-            "Four", Inputs(R"(["two", "two", "one", "three"])"), {"node \"boxes\": has 4 inputs; it needs 5 to 6"}},
+            "Four", Inputs(R"(["two", "two", "one", "three"])"), {"node \"boxes\": has 4 inputs; it needs 5 to 7"}},
         BrokenModel{"NoVelocities",
                     Inputs(R"(["two", "two", "one", "three", "two"])"),
                     {"node \"boxes\": has 5 inputs; with has_velocity it needs 6"}},

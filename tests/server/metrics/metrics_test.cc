@@ -305,7 +305,8 @@ TEST_F(MetricsTest, AModelComesBack) {
 
 TEST_F(MetricsTest, StatisticsSumUp) {
   for (int i = 0; i < 90; ++i) metrics_.OnRequest("net", 2, absl::StatusCode::kOk, absl::Milliseconds(2.5));
-  for (int i = 0; i < 10; ++i) metrics_.OnRequest("net", 2, absl::StatusCode::kOk, absl::Milliseconds(60));
+  for (int i = 0; i < 9; ++i) metrics_.OnRequest("net", 2, absl::StatusCode::kOk, absl::Milliseconds(60));
+  metrics_.OnRequest("net", 2, absl::StatusCode::kOk, absl::Milliseconds(74));
   metrics_.OnStage("net", Stage::kQueue, absl::Milliseconds(1));
   metrics_.OnStage("net", Stage::kQueue, absl::Milliseconds(3));
   metrics_.OnBatch("net", 2, 200'000, 90'000);
