@@ -66,6 +66,7 @@ def same(local: Any, served: Any) -> None:
         if ours is not None:
             assert ours.dtype == theirs.dtype
             assert ours.tobytes() == theirs.tobytes(), name
+    assert local.class_names == served.class_names
     assert list(local.tensors) == list(served.tensors)
     for name, tensor in local.tensors.items():
         assert tensor.rows.tobytes() == served.tensors[name].rows.tobytes(), name

@@ -27,7 +27,7 @@ from voxserve import client, compiled, errors, local_models, wire
 from voxserve.encoding import CloudRequest
 from voxserve.inputs import PointsLike
 from voxserve.local_models import ModelPath
-from voxserve.protocol import Call, Options, Result
+from voxserve.protocol import Call, KnownClasses, Options, Result
 
 _Parameters = ParamSpec("_Parameters")
 _Answer = TypeVar("_Answer")
@@ -105,6 +105,7 @@ class Engine:
         self._arguments = ([os.fspath(path) for path in named], device)
         self._keywords = {"threads": threads, "deterministic": deterministic, "plan_dir": os.fspath(plan_dir)}
         self._options = Options("in-this-process", timeout=None, max_message_bytes=_MAX_BYTES)
+        self._classes = KnownClasses()
         self._module = compiled.engine_module()
         repository = os.fspath(local_models.repository_of(paths))
         self._native = self._called(
@@ -152,6 +153,10 @@ class Engine:
             asked = wire.GetModelRequest.FromString(request)
             answer = self._called(lambda: self._native.get_model(asked.model, asked.version))
         return call.read(answer)
+
+    # These name the classes in answers; they work on _run and self._classes.
+    _run_named = client.Client._run_named
+    _learn_classes = client.Client._learn_classes
 
     def _called(self, function: Callable[[], Any]) -> Any:
         try:
