@@ -192,8 +192,10 @@ TEST_F(DrainTest, TakenPortsAreErrors) {
 }
 
 TEST_F(DrainTest, AnEngineThatCannotStartIsTheServersError) {
+  Options options;
+  options.port = options.http_port = 0;  // ports are taken before the engine starts
   const absl::Status status =
-      Server::Start(Options(), "", [](EngineObserver*, MemoryBudget*) -> absl::StatusOr<std::unique_ptr<Engine>> {
+      Server::Start(options, "", [](EngineObserver*, MemoryBudget*) -> absl::StatusOr<std::unique_ptr<Engine>> {
         return absl::NotFoundError("no such folder");
       }).status();
   EXPECT_EQ(status, absl::NotFoundError("no such folder"));
