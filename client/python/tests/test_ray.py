@@ -61,13 +61,10 @@ def test_a_folder_of_models_becomes_an_engine(
         made.append(folder)
         return voxserve.Client(server.address)
 
-    monkeypatch.setattr(voxserve, "Engine", engine, raising=False)
+    monkeypatch.setattr(voxserve.ray, "Engine", engine)
     result = ScanLabeller("minkunet", "/models")({"path": paths})
     assert result["points"].tolist() == [5]
     assert made == ["/models"]
-    monkeypatch.delattr(voxserve, "Engine")
-    with pytest.raises(ValueError, match="/models is a folder of models, and this package has no engine"):
-        ScanLabeller("minkunet", "/models")
 
 
 class DyingLabeller(ScanLabeller):

@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import voxserve
 from voxserve import errors, label_file, readers, storage
 from voxserve.cli import scan_jobs
 from voxserve.cli.retrying import patiently
 from voxserve.client import Client
+from voxserve.engine import Engine
 from voxserve.pieces.reader import library
 from voxserve.results import Labels
 
@@ -103,7 +103,7 @@ class ScanLabeller:
         retry: float = 300.0,
     ) -> None:
         self._model, self._fields, self._version, self._retry = model, fields, version, retry
-        self._client: Any = engine(client) if isinstance(client, str | Path) else client
+        self._client = Engine(client) if isinstance(client, str | Path) else client
         self._pool = ThreadPoolExecutor(in_flight)
         self._names: dict[int, str] | None = None
 
@@ -141,14 +141,6 @@ class ScanLabeller:
         if self._names is None:
             self._names = {info.id: info.name for info in self._client.model(self._model, self._version).classes}
         return self._names.get(class_id, "unlabelled")
-
-
-def engine(folder: str | Path) -> Any:
-    """Returns an engine of this process, which has a client's methods. ValueError if the package has none."""
-    make = getattr(voxserve, "Engine", None)
-    if make is None:
-        raise ValueError(f"{folder} is a folder of models, and this package has no engine; name servers by a Client")
-    return make(folder)
 
 
 def _described(error: Exception) -> dict[str, str]:
