@@ -1,3 +1,5 @@
+#if !defined(__aarch64__)  // gemm_neon.cc
+
 #include <dnnl.h>
 
 #include <cstdio>
@@ -24,3 +26,5 @@ void Gemm(const GemmParams& params) {
 }
 
 }  // namespace voxserve::kernels::cpu
+
+#endif
