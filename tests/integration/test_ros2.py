@@ -305,6 +305,10 @@ def test_diagnostics_count_frames_and_name_what_is_wrong(bench: Bench) -> None:
         ([], "labels_model and boxes_model are empty"),
         (["--labels_model=minkunet", "--rename_fields=[i]"], "i=intensity"),
         (["--labels_model=minkunet", "--intensity_scale=-1.0"], "intensity_scale"),
+        (["--labels_model=minkunet", "--timeout_s=0.0"], "timeout_s"),
+        (["--labels_model=minkunet", "--timeout_s=-1.0"], "timeout_s is -1"),
+        (["--labels_model=minkunet", "--frame_timeout_s=-0.1"], "frame_timeout_s is -0.1"),
+        (["--labels_model=minkunet", "--reopen_for_s=-1.0"], "reopen_for_s is -1"),
         (["--labels_model=minkunet", "--tls_ca=/nowhere.pem"], "tls_ca"),
     ],
 )

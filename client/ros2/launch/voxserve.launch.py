@@ -4,35 +4,43 @@ ros2 launch voxserve_ros voxserve.launch.py points:=/sensing/lidar/top/pointclou
 """
 
 from ament_index_python.packages import get_package_share_directory
-from launch import LaunchDescription
-from launch.actions import DeclareLaunchArgument
+from launch import LaunchContext, LaunchDescription
+from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import ComposableNodeContainer
 from launch_ros.descriptions import ComposableNode
 
 
-def generate_launch_description() -> LaunchDescription:
-    share = get_package_share_directory("voxserve_ros")
+def container(context: LaunchContext) -> list[ComposableNodeContainer]:
+    """Returns the container with the component. An address on the command line wins over that of the file."""
+    address = LaunchConfiguration("address").perform(context)
     node = ComposableNode(
         package="voxserve_ros",
         plugin="voxserve_ros::VoxserveNode",
         name="voxserve",
-        parameters=[LaunchConfiguration("params"), {"address": LaunchConfiguration("address")}],
+        parameters=[LaunchConfiguration("params"), *([{"address": address}] if address else [])],
         remappings=[("~/input/points", LaunchConfiguration("points"))],
         extra_arguments=[{"use_intra_process_comms": True}],
     )
+    return [
+        ComposableNodeContainer(
+            name="voxserve_container",
+            namespace="",
+            package="rclcpp_components",
+            executable="component_container_mt",
+            composable_node_descriptions=[node],
+            output="screen",
+        )
+    ]
+
+
+def generate_launch_description() -> LaunchDescription:
+    share = get_package_share_directory("voxserve_ros")
     return LaunchDescription(
         [
             DeclareLaunchArgument("params", default_value=f"{share}/config/voxserve.yaml"),
-            DeclareLaunchArgument("address", default_value="localhost:8500"),
+            DeclareLaunchArgument("address", default_value="", description="of the server; empty: that of params"),
             DeclareLaunchArgument("points", default_value="/points"),
-            ComposableNodeContainer(
-                name="voxserve_container",
-                namespace="",
-                package="rclcpp_components",
-                executable="component_container_mt",
-                composable_node_descriptions=[node],
-                output="screen",
-            ),
+            OpaqueFunction(function=container),
         ]
     )

@@ -106,8 +106,8 @@ void ModelStream<T>::TakeResult(Connection* connection, uint64_t frame_id, const
     pending = std::move(found->second);
     connection->pending.erase(found);
   }
+  if (result.ok() || result.status().is_from_server()) counts_.SetConnected(true);
   if (!result.ok()) return counts_.AddFailure(result.status());
-  counts_.SetConnected(true);
   counts_.SetWarnings(result->warnings());
   on_answer_(*pending.message, *result, connection->model);
   const std::chrono::duration<double, std::milli> latency = std::chrono::steady_clock::now() - pending.arrival;

@@ -1,7 +1,9 @@
 #include "voxserve_node.h"
 
 #include <chrono>
+#include <cmath>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,7 +16,14 @@
 namespace voxserve_ros {
 namespace {
 
-std::chrono::nanoseconds Seconds(double seconds) {
+constexpr double kMaxSeconds = 1e6;
+
+// Returns a parameter as a time. Throws std::invalid_argument, with its name, if it is no number of seconds.
+std::chrono::nanoseconds Seconds(const char* name, double seconds) {
+  if (!(seconds >= 0 && seconds <= kMaxSeconds)) {
+    throw std::invalid_argument(std::string(name) + " is " + std::to_string(seconds) + ", must be 0 to " +
+                                std::to_string(static_cast<int>(kMaxSeconds)) + " seconds");
+  }
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
 }
 
@@ -26,7 +35,9 @@ VoxserveNode::VoxserveNode(const rclcpp::NodeOptions& options) : rclcpp::Node("v
                          declare_parameter<std::string>("tls_certificate", ""),
                          declare_parameter<std::string>("tls_key", ""));
   client_options.set_token(declare_parameter<std::string>("token", ""));
-  client_options.set_timeout(Seconds(declare_parameter<double>("timeout_s", 2.0)));
+  const double timeout_s = declare_parameter<double>("timeout_s", 2.0);
+  if (timeout_s == 0) throw std::invalid_argument("timeout_s is 0, must be more");
+  client_options.set_timeout(Seconds("timeout_s", timeout_s));
   voxserve::Result<voxserve::Client> client = voxserve::Client::Create(client_options);
   if (!client.ok()) throw std::invalid_argument(client.status().ToString());
   client_.emplace(*std::move(client));
@@ -71,7 +82,10 @@ VoxserveNode::VoxserveNode(const rclcpp::NodeOptions& options) : rclcpp::Node("v
   }
   diagnostics_ = create_publisher<diagnostic_msgs::msg::DiagnosticArray>("/diagnostics", rclcpp::QoS(10));
   OpenStreams();
-  open_timer_ = create_wall_timer(std::chrono::seconds(1), [this] { OpenStreams(); });
+  // In a group of its own: it may wait for a server, and clouds and diagnostics go on meanwhile.
+  opening_ = create_callback_group(rclcpp::CallbackGroupType::MutuallyExclusive);
+  open_timer_ = create_wall_timer(
+      std::chrono::seconds(1), [this] { OpenStreams(); }, opening_);
   diagnostics_timer_ = create_wall_timer(std::chrono::seconds(1), [this] { PublishDiagnostics(); });
   // Best effort and one message deep: an old cloud is worth nothing.
   clouds_ = create_subscription<PointCloud2>("~/input/points", rclcpp::SensorDataQoS().keep_last(1),
@@ -91,11 +105,13 @@ StreamSettings VoxserveNode::ReadSettings(const std::string& model) {
     settings.cloud.renamed_fields.push_back(*std::move(rename));
   }
   const double scale = declare_parameter<double>("intensity_scale", 0.0);
-  if (scale < 0) throw std::invalid_argument("intensity_scale is " + std::to_string(scale) + ", must be 0 or more");
+  if (!(scale >= 0 && std::isfinite(scale))) {
+    throw std::invalid_argument("intensity_scale is " + std::to_string(scale) + ", must be 0 or more");
+  }
   if (scale > 0) settings.cloud.intensity_scale = scale;
-  const double frame_timeout_s = declare_parameter<double>("frame_timeout_s", 0.0);
-  if (frame_timeout_s > 0) settings.frame_timeout = Seconds(frame_timeout_s);
-  settings.reopen_for = Seconds(declare_parameter<double>("reopen_for_s", 10.0));
+  const auto frame_timeout = Seconds("frame_timeout_s", declare_parameter<double>("frame_timeout_s", 0.0));
+  if (frame_timeout.count() > 0) settings.frame_timeout = frame_timeout;
+  settings.reopen_for = Seconds("reopen_for_s", declare_parameter<double>("reopen_for_s", 10.0));
   return settings;
 }
 

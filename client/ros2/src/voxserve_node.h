@@ -45,6 +45,7 @@ class VoxserveNode : public rclcpp::Node {
   std::unique_ptr<ModelStream<voxserve::Segmentation>> labels_stream_;  // null: no such model is wanted
   std::unique_ptr<ModelStream<voxserve::Detections>> boxes_stream_;
   rclcpp::Subscription<PointCloud2>::SharedPtr clouds_;
+  rclcpp::CallbackGroup::SharedPtr opening_;
   rclcpp::TimerBase::SharedPtr open_timer_;
   rclcpp::TimerBase::SharedPtr diagnostics_timer_;
 };

@@ -91,6 +91,12 @@ class TimerBase {
   const std::function<void()> callback_;
 };
 
+enum class CallbackGroupType { MutuallyExclusive, Reentrant };
+
+struct CallbackGroup {
+  using SharedPtr = std::shared_ptr<CallbackGroup>;
+};
+
 struct Logger {};
 
 class Node {
@@ -125,8 +131,10 @@ class Node {
     subscriptions_[topic] = subscription;
     return subscription;
   }
+  CallbackGroup::SharedPtr create_callback_group(CallbackGroupType) { return std::make_shared<CallbackGroup>(); }
   template <typename Rep, typename Period, typename Callback>
-  TimerBase::SharedPtr create_wall_timer(std::chrono::duration<Rep, Period>, Callback callback) {
+  TimerBase::SharedPtr create_wall_timer(std::chrono::duration<Rep, Period>, Callback callback,
+                                         CallbackGroup::SharedPtr = nullptr) {
     timers_.push_back(std::make_shared<TimerBase>(callback));
     return timers_.back();
   }
