@@ -3,7 +3,8 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/voxserve/data.h"
 
-namespace voxserve::inline abi0 {
+namespace voxserve {
+inline namespace abi0 {
 namespace {
 
 template <typename T, typename Values>
@@ -90,4 +91,5 @@ std::optional<uint32_t> Detections::query(size_t box) const noexcept {
   return box < data_->queries.size() ? data_->queries[box] : std::nullopt;
 }
 
-}  // namespace voxserve::inline abi0
+}  // namespace abi0
+}  // namespace voxserve

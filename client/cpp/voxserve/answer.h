@@ -1,7 +1,8 @@
 #pragma once
 
 // Segmentation (a label per point), Detections (boxes) and Answer (tensors alone) are the server's answers. Immutable;
-// copies share their data, and spans live as long as one of the copies does. A default-constructed answer is empty.
+// copies share their data, and spans live as long as one of the copies does. A default-constructed answer is empty. A
+// move is a copy, so that what was moved from can still be asked.
 
 #include <voxserve/export.h>
 
@@ -20,7 +21,8 @@ namespace voxserve::detail {
 struct AnswerData;
 }
 
-namespace voxserve::inline abi0 {
+namespace voxserve {
+inline namespace abi0 {
 
 // What one row of a tensor belongs to: a point of the cloud, an occupied voxel, the whole cloud, a cell of a dense
 // grid.
@@ -30,6 +32,8 @@ enum class TensorRows : int { kUnspecified = 0, kPoints = 1, kSites = 2, kSample
 class VOXSERVE_API Tensor {
  public:
   Tensor(std::shared_ptr<const detail::AnswerData> data, size_t index) noexcept;  // private to the library
+  Tensor(const Tensor&) noexcept = default;
+  Tensor& operator=(const Tensor&) noexcept = default;
 
   std::string_view name() const noexcept;
   TensorRows rows() const noexcept;
@@ -48,6 +52,8 @@ class VOXSERVE_API Answer {
  public:
   Answer();
   explicit Answer(std::shared_ptr<const detail::AnswerData> data) noexcept;  // private to the library
+  Answer(const Answer&) noexcept = default;
+  Answer& operator=(const Answer&) noexcept = default;
 
   std::string_view model() const noexcept;
   int64_t version() const noexcept;          // the version that answered
@@ -103,4 +109,5 @@ class VOXSERVE_API Detections : public Answer {
   std::optional<uint32_t> query(size_t box) const noexcept;
 };
 
-}  // namespace voxserve::inline abi0
+}  // namespace abi0
+}  // namespace voxserve

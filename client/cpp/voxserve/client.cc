@@ -4,7 +4,8 @@
 
 #include "client/cpp/voxserve/data.h"
 
-namespace voxserve::inline abi0 {
+namespace voxserve {
+inline namespace abi0 {
 namespace {
 
 Status MovedFrom() { return Status(StatusCode::kFailedPrecondition, "the client was moved from"); }
@@ -147,4 +148,5 @@ Result<bool> Client::IsServing() {
   return *health == client::Health::kServing;
 }
 
-}  // namespace voxserve::inline abi0
+}  // namespace abi0
+}  // namespace voxserve

@@ -28,7 +28,8 @@ namespace voxserve::detail {
 struct ClientData;
 }
 
-namespace voxserve::inline abi0 {
+namespace voxserve {
+inline namespace abi0 {
 
 // Returns the version of the library that the program runs with, such as "0.1.0".
 VOXSERVE_API std::string_view LibraryVersion() noexcept;
@@ -76,4 +77,5 @@ class VOXSERVE_API Client {
   std::unique_ptr<detail::ClientData> data_;  // null after the client was moved from
 };
 
-}  // namespace voxserve::inline abi0
+}  // namespace abi0
+}  // namespace voxserve

@@ -2,7 +2,8 @@
 
 #include "client/cpp/voxserve/data.h"
 
-namespace voxserve::inline abi0 {
+namespace voxserve {
+inline namespace abi0 {
 namespace {
 
 // Returns null if the model has no such class.
@@ -60,4 +61,5 @@ std::vector<std::string> Model::tensor_names() const {
   return names;
 }
 
-}  // namespace voxserve::inline abi0
+}  // namespace abi0
+}  // namespace voxserve

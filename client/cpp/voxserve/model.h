@@ -1,6 +1,7 @@
 #pragma once
 
-// Model describes one version of a model that the server has, in service or not. Immutable; copies share their data.
+// Model describes one version of a model that the server has, in service or not. Immutable; copies share their data. A
+// move is a copy.
 
 #include <voxserve/export.h>
 
@@ -16,13 +17,16 @@ namespace voxserve::detail {
 struct ModelData;
 }
 
-namespace voxserve::inline abi0 {
+namespace voxserve {
+inline namespace abi0 {
 
 enum class ModelState : int { kUnspecified = 0, kLoading = 1, kReady = 2, kFailed = 3 };
 
 class VOXSERVE_API Model {
  public:
   explicit Model(std::shared_ptr<const detail::ModelData> data) noexcept;  // private to the library
+  Model(const Model&) noexcept = default;
+  Model& operator=(const Model&) noexcept = default;
 
   std::string_view name() const noexcept;
   int64_t version() const noexcept;
@@ -47,4 +51,5 @@ class VOXSERVE_API Model {
   std::shared_ptr<const detail::ModelData> data_;
 };
 
-}  // namespace voxserve::inline abi0
+}  // namespace abi0
+}  // namespace voxserve

@@ -4,7 +4,8 @@
 
 #include "client/cpp/voxserve/data.h"
 
-namespace voxserve::inline abi0 {
+namespace voxserve {
+inline namespace abi0 {
 
 using std::chrono::nanoseconds;
 
@@ -155,4 +156,5 @@ StreamOptions& StreamOptions::set_reopen_for(nanoseconds time) {
   return *this;
 }
 
-}  // namespace voxserve::inline abi0
+}  // namespace abi0
+}  // namespace voxserve

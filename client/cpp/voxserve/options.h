@@ -24,7 +24,8 @@ struct InferOptionsData;
 struct StreamOptionsData;
 }  // namespace voxserve::detail
 
-namespace voxserve::inline abi0 {
+namespace voxserve {
+inline namespace abi0 {
 
 class VOXSERVE_API ClientOptions {
  public:
@@ -108,4 +109,5 @@ class VOXSERVE_API StreamOptions {
   std::unique_ptr<detail::StreamOptionsData> data_;
 };
 
-}  // namespace voxserve::inline abi0
+}  // namespace abi0
+}  // namespace voxserve

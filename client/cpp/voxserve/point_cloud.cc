@@ -8,7 +8,8 @@
 #include "client/cpp/io/point_cloud_reader.h"
 #include "client/cpp/voxserve/data.h"
 
-namespace voxserve::inline abi0 {
+namespace voxserve {
+inline namespace abi0 {
 namespace {
 
 const client::PointCloud& CloudOf(const detail::PointCloudData* data) {
@@ -128,4 +129,5 @@ Result<std::vector<float>> PointCloud::Values(std::string_view field) const {
   return *std::move(values);
 }
 
-}  // namespace voxserve::inline abi0
+}  // namespace abi0
+}  // namespace voxserve

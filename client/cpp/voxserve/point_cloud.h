@@ -20,7 +20,8 @@ namespace voxserve::detail {
 struct PointCloudData;
 }
 
-namespace voxserve::inline abi0 {
+namespace voxserve {
+inline namespace abi0 {
 
 // The type of one value. 1 to 8 have the numbers of sensor_msgs/PointField.
 enum class FieldType : int {
@@ -92,4 +93,5 @@ class VOXSERVE_API PointCloud {
   std::unique_ptr<detail::PointCloudData> data_;  // null after the cloud was moved from: an empty cloud
 };
 
-}  // namespace voxserve::inline abi0
+}  // namespace abi0
+}  // namespace voxserve

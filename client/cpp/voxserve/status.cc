@@ -5,7 +5,8 @@
 
 #include "client/cpp/voxserve/data.h"
 
-namespace voxserve::inline abi0 {
+namespace voxserve {
+inline namespace abi0 {
 
 std::string_view ToString(StatusCode code) noexcept {
   switch (code) {
@@ -79,4 +80,5 @@ void AbortWithoutValue(const Status& status) noexcept {
   std::abort();
 }
 
-}  // namespace voxserve::inline abi0
+}  // namespace abi0
+}  // namespace voxserve

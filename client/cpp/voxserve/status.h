@@ -25,7 +25,8 @@ namespace voxserve::detail {
 struct StatusData;
 }
 
-namespace voxserve::inline abi0 {
+namespace voxserve {
+inline namespace abi0 {
 
 // The codes of gRPC, with its numbers.
 enum class StatusCode : int {
@@ -117,4 +118,5 @@ class [[nodiscard]] Result {
   std::variant<Status, T> state_;
 };
 
-}  // namespace voxserve::inline abi0
+}  // namespace abi0
+}  // namespace voxserve

@@ -4,7 +4,8 @@
 
 #include "client/cpp/voxserve/data.h"
 
-namespace voxserve::inline abi0 {
+namespace voxserve {
+inline namespace abi0 {
 namespace {
 
 Status SendFrame(detail::StreamData* data, uint64_t frame_id, const PointCloud& cloud,
@@ -65,4 +66,5 @@ void Stream::Cancel() {
   if (data_ != nullptr) data_->stream->Cancel();
 }
 
-}  // namespace voxserve::inline abi0
+}  // namespace abi0
+}  // namespace voxserve

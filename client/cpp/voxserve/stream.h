@@ -15,7 +15,8 @@ struct StreamData;
 struct StreamEventsData;
 }  // namespace voxserve::detail
 
-namespace voxserve::inline abi0 {
+namespace voxserve {
+inline namespace abi0 {
 
 // The pose of the cloud's coordinates in a fixed world frame: p_world = rotation * p_cloud + (x, y, z). Never changes.
 struct Pose {
@@ -72,4 +73,5 @@ class VOXSERVE_API Stream {
   std::unique_ptr<detail::StreamData> data_;  // null after the stream was moved from
 };
 
-}  // namespace voxserve::inline abi0
+}  // namespace abi0
+}  // namespace voxserve

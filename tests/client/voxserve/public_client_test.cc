@@ -60,6 +60,18 @@ TEST_F(PublicClientTest, AnAnswerOutlivesItsClientAndItsFirstCopy) {
   EXPECT_EQ(answer.model(), "segmenter");
 }
 
+TEST_F(PublicClientTest, AnAnswerAndAModelThatWereMovedFromCanBeAsked) {
+  Client client = Connect();
+  auto result = client.Infer(InferOptions("segmenter"), Cloud({1}));
+  const Segmentation answer = *std::move(result);
+  EXPECT_THAT(answer.labels(), ElementsAre(1));
+  EXPECT_THAT(result->labels(), ElementsAre(1));  // NOLINT: the use is what is tested
+  auto found = client.GetModel("segmenter");
+  const Model model = *std::move(found);
+  EXPECT_EQ(model.name(), "segmenter");
+  EXPECT_EQ(found->name(), "segmenter");  // NOLINT
+}
+
 TEST_F(PublicClientTest, WarnsOfFeaturesInAnotherUnit) {
   Client client = Connect();
   const auto result = client.Infer(InferOptions("ranged"), Cloud({1}));
