@@ -351,3 +351,24 @@ def test_the_clients_own_calls_are_in_no_trace(server: FakeServer, points: npt.N
     traces = iter(["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"])
     with voxserve.Client(server.address, traceparent=lambda: next(traces)) as client:
         assert client.infer("minkunet", points).class_names == {0: "road", 1: "car"}
+
+
+@pytest.mark.parametrize(
+    ("own", "default", "limits"),
+    [(300.0, 900.0, [300.0, 100.0]), (40.0, 900.0, [40.0, 40.0]), (None, 60.0, [None, 60.0])],
+)
+def test_names_take_no_longer_than_the_call_may(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch, own: float | None, default: float, limits: list[float | None]
+) -> None:
+    monkeypatch.setattr(KnownClasses, "TIMEOUT", 100.0)
+    asked: list[float | None] = []
+    with voxserve.Client(server.address, timeout=default) as client:
+        run = client._run
+
+        def noted(call: Any, timeout: float | None) -> Any:
+            asked.append(timeout)
+            return run(call, timeout)
+
+        monkeypatch.setattr(client, "_run", noted)
+        assert client.infer("minkunet", np.zeros((2, 4), np.float32), timeout=own).classes
+    assert asked == limits

@@ -77,14 +77,14 @@ class Client(ClientBase[grpc.aio.Channel]):
 
     async def _run_named(self, call: Call[AnswerKind], timeout: float | None) -> AnswerKind:
         answer = await self._run(call, timeout)
-        await self._learn_classes([answer])
+        await self._learn_classes([answer], self._options.timeout_of(timeout))
         return self._classes.named(answer)
 
-    async def _learn_classes(self, answers: list[Answer]) -> None:
+    async def _learn_classes(self, answers: list[Answer], timeout: float | None = None) -> None:
         for key in self._classes.missing(answers):
             classes: tuple[ClassInfo, ...] = ()
             with contextlib.suppress(errors.InferenceError):
-                classes = await self._run(protocol.get_classes(*key), KnownClasses.TIMEOUT)
+                classes = await self._run(protocol.get_classes(*key), KnownClasses.timeout_within(timeout))
             self._classes.add(key, classes)
 
     async def _learn_of(self, result: FrameResult) -> None:

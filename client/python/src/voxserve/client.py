@@ -367,17 +367,17 @@ class Client(ClientBase[grpc.Channel]):
     def _run_named(self, call: Call[AnswerKind], timeout: float | None) -> AnswerKind:
         """Runs a call, and adds the model's classes to its answer."""
         answer = self._run(call, timeout)
-        self._learn_classes([answer])
+        self._learn_classes([answer], self._options.timeout_of(timeout))
         return self._classes.named(answer)
 
-    def _learn_classes(self, answers: list[Answer]) -> None:
+    def _learn_classes(self, answers: list[Answer], timeout: float | None = None) -> None:
         """Asks the server for the classes of the models that it has not told yet. A server that does not tell them
-        leaves the answers without.
+        leaves the answers without. timeout: that of the call which was answered; None: it had none.
         """
         for key in self._classes.missing(answers):
             classes: tuple[ClassInfo, ...] = ()
             with contextlib.suppress(errors.InferenceError):
-                classes = self._run(protocol.get_classes(*key), KnownClasses.TIMEOUT)
+                classes = self._run(protocol.get_classes(*key), KnownClasses.timeout_within(timeout))
             self._classes.add(key, classes)
 
     def _with_classes(self, result: FrameResult) -> FrameResult:

@@ -458,10 +458,15 @@ class KnownClasses:
     """
 
     SECONDS = 30.0
-    TIMEOUT = 2.0  # seconds for the server to tell them; the answer itself is there already
+    TIMEOUT = 2.0  # seconds for the server to tell them, at most; the answer itself is there already
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], tuple[float, tuple[ClassInfo, ...]]] = {}
+
+    @classmethod
+    def timeout_within(cls, timeout: float | None) -> float:
+        """Returns the seconds to wait for them, for a call that had this timeout; None: it had none."""
+        return cls.TIMEOUT if timeout is None else min(cls.TIMEOUT, timeout)
 
     def missing(self, answers: Iterable[Answer]) -> list[tuple[str, int]]:
         """Returns the models and versions that the server has to be asked about."""
