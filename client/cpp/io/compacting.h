@@ -18,7 +18,7 @@
 
 namespace voxserve::client {
 
-// What the 16 bits of a cloud cost.
+// Says what the 16 bits of a cloud cost.
 struct CompactLoss {
   struct OfField {
     std::string name;

@@ -24,8 +24,8 @@ struct AnswerData;
 namespace voxserve {
 inline namespace abi0 {
 
-// What one row of a tensor belongs to: a point of the cloud, an occupied voxel, the whole cloud, a cell of a dense
-// grid.
+// Says what one row of a tensor belongs to: a point of the cloud, an occupied voxel, the whole cloud, or a cell of a
+// dense grid.
 enum class TensorRows : int { kUnspecified = 0, kPoints = 1, kSites = 2, kSample = 3, kCells = 4 };
 
 // The unchanged values of one node of the network; they may be NaN or infinite.
@@ -59,7 +59,7 @@ class VOXSERVE_API Answer {
   int64_t version() const noexcept;          // the version that answered
   std::string_view device() const noexcept;  // "cpu" or "cuda:N"
   std::string_view request_id() const noexcept;
-  // What became of the points; they get the ignore label unless they are used.
+  // Numbers of points. Points get the ignore label unless they are used.
   uint64_t used_points() const noexcept;
   uint64_t invalid_points() const noexcept;       // a coordinate or feature is NaN or infinite
   uint64_t out_of_range_points() const noexcept;  // outside the model's range

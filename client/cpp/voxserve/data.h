@@ -39,12 +39,12 @@ struct PointCloudData {
 struct AnswerData {
   client::Answer answer = {};
   int num_sweeps = 0;
-  // Of a Segmentation.
+  // These belong to a Segmentation.
   std::vector<uint16_t> labels = {};
   uint16_t ignore_label = 255;
   int num_classes = 0;
   std::vector<float> scores = {};
-  // Of Detections, in the order of its boxes.
+  // These belong to Detections, in the order of its boxes.
   std::vector<Box> boxes = {};
   std::vector<std::string> class_names = {};
   std::vector<std::optional<uint32_t>> queries = {};

@@ -30,7 +30,7 @@ struct Pose {
 template <typename T>
 using OnResult = std::function<void(uint64_t frame_id, Result<T> result)>;
 
-// What else happens to a stream; all may be left out.
+// Callbacks for all else that happens to a stream. Each may be left out.
 class VOXSERVE_API StreamEvents {
  public:
   StreamEvents();

@@ -64,7 +64,8 @@ class ModelStream {
     Message message;
     std::chrono::steady_clock::time_point arrival;
   };
-  // What callbacks of one connection use. Kept by them, so that a late one finds no other connection's frames.
+  // Holds what the callbacks of one connection use. They keep it, so that a late one finds no other connection's
+  // frames.
   struct Connection {
     voxserve::Model model;
     std::mutex mutex;

@@ -283,7 +283,7 @@ class FeatureInfo:
 
 
 class VoxelOverflow(Enum):
-    """What happens to a request with more voxels than the model's max_voxels."""
+    """Says what happens to a request with more voxels than the model's max_voxels."""
 
     UNKNOWN = 0  # the server does not tell
     REJECT = 1  # it is refused: InvalidArgumentError, reason TOO_MANY_VOXELS
