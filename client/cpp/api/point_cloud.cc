@@ -80,7 +80,7 @@ const PointField* FindField(const PointCloud& cloud, absl::string_view name) {
 namespace {
 
 template <typename T>
-absl::StatusOr<std::vector<T>> ValuesOf(const PointCloud& cloud, absl::string_view name) {
+absl::StatusOr<std::vector<T>> ValuesOf(const PointCloud& cloud, absl::string_view name, bool is_raw = false) {
   const PointField* field = FindField(cloud, name);
   if (field == nullptr) return absl::InvalidArgumentError(absl::StrCat("the cloud has no field '", name, "'"));
   const uint64_t size = static_cast<uint64_t>(SizeOf(field->type()));
@@ -98,14 +98,15 @@ absl::StatusOr<std::vector<T>> ValuesOf(const PointCloud& cloud, absl::string_vi
   if (cloud.num_points() == 0) return std::vector<T>();
   const uint64_t num_rows = std::max<uint64_t>(1, cloud.height());
   const uint64_t row_points = cloud.num_points() / num_rows;
-  const double scale = field->has_scale() ? field->scale() : 1.0;
+  const double scale = field->has_scale() && !is_raw ? field->scale() : 1.0;
+  const double shift = is_raw ? 0.0 : field->shift();
   std::vector<T> values;
   values.reserve(cloud.num_points());
   for (uint64_t row = 0; row < num_rows; ++row) {
     const char* point = cloud.data().data() + row * *row_step + field->offset();
     for (uint64_t i = 0; i < row_points; ++i, point += cloud.point_step()) {
       const double raw = LoadValue(point, field->type(), cloud.is_bigendian());
-      values.push_back(static_cast<T>(raw * scale + field->shift()));
+      values.push_back(static_cast<T>(raw * scale + shift));
     }
   }
   return values;
@@ -119,6 +120,10 @@ absl::StatusOr<std::vector<float>> FieldValues(const PointCloud& cloud, absl::st
 
 absl::StatusOr<std::vector<double>> FieldDoubles(const PointCloud& cloud, absl::string_view name) {
   return ValuesOf<double>(cloud, name);
+}
+
+absl::StatusOr<std::vector<double>> FieldRawValues(const PointCloud& cloud, absl::string_view name) {
+  return ValuesOf<double>(cloud, name, /*is_raw=*/true);
 }
 
 }  // namespace voxserve::client

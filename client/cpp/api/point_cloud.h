@@ -32,5 +32,7 @@ const PointField* FindField(const PointCloud& cloud, absl::string_view name);
 absl::StatusOr<std::vector<float>> FieldValues(const PointCloud& cloud, absl::string_view name);
 // The same without rounding to float.
 absl::StatusOr<std::vector<double>> FieldDoubles(const PointCloud& cloud, absl::string_view name);
+// The same without scale and shift.
+absl::StatusOr<std::vector<double>> FieldRawValues(const PointCloud& cloud, absl::string_view name);
 
 }  // namespace voxserve::client

@@ -33,6 +33,23 @@ struct Converted {
   double shift = 0;
 };
 
+bool IsInteger(v1::PointFieldType type) {
+  return type == v1::POINT_FIELD_TYPE_INT32 || type == v1::POINT_FIELD_TYPE_UINT32;
+}
+
+// Returns the integers of an axis as they are, without their field's scale and shift; nullopt if their range is larger
+// than 16 bits.
+std::optional<Converted> ConvertWholeAxis(const PointField& field, const std::vector<double>& raw) {
+  const auto [low, high] = std::minmax_element(raw.begin(), raw.end());
+  if (!raw.empty() && *high - *low > kSteps) return std::nullopt;
+  const double middle = (raw.empty() ? 0 : *low) + kSteps / 2;
+  const double scale = field.has_scale() ? field.scale() : 1.0;
+  Converted made{.type = v1::POINT_FIELD_TYPE_INT16, .scale = scale, .shift = field.shift() + middle * scale};
+  made.bits.reserve(raw.size());
+  for (const double value : raw) made.bits.push_back(static_cast<uint16_t>(static_cast<int16_t>(value - middle)));
+  return made;
+}
+
 // Returns nullopt if the steps would be too coarse.
 std::optional<Converted> ConvertAxis(const std::vector<double>& values) {
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
@@ -152,7 +169,13 @@ absl::StatusOr<CompactLoss> Compact(PointCloud* cloud) {
       loss.reason = absl::StrCat("a point's ", field->name(), " is not a finite number");
       return loss;
     }
-    std::optional<Converted> made = IsAxis(name) ? ConvertAxis(*values) : ConvertShare(*values);
+    std::optional<Converted> made;
+    if (IsAxis(name) && IsInteger(field->type())) {
+      const absl::StatusOr<std::vector<double>> raw = FieldRawValues(*cloud, name);
+      if (!raw.ok()) return raw.status();
+      made = ConvertWholeAxis(*field, *raw);
+    }
+    if (!made) made = IsAxis(name) ? ConvertAxis(*values) : ConvertShare(*values);
     if (!made) {
       const auto [low, high] = std::minmax_element(values->begin(), values->end());
       loss.reason = absl::StrFormat("%s spans %.0f m, at most %.0f m fit steps of %g m", field->name(), *high - *low,

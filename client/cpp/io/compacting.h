@@ -6,8 +6,9 @@
 // x, y and z become int16. An axis' step is its extent by 65,534, at least 1 mm. The steps begin at the smallest
 // coordinate, which stays what it is. So a grid that begins there (ORIGIN_MINIMUM) stays where it is, and only points
 // within half a step of a voxel's border can change their voxel. An intensity or reflectivity becomes uint16, in steps
-// of its range, which begins at 0 unless a value is negative. Other fields, and values of 16 bits or fewer, stay as
-// they are. Rows lose their padding, and values become little endian.
+// of its range, which begins at 0 unless a value is negative. Coordinates that are integers of 32 bits keep their
+// values where their range fits 16 bits. Other fields, and values of 16 bits or fewer, stay as they are. Rows lose
+// their padding, and values become little endian.
 
 #include <cstdint>
 #include <string>

@@ -117,6 +117,37 @@ TEST(CompactTest, KeepsOtherFieldsWithoutPaddingAndInLittleEndian) {
   EXPECT_THAT(*FieldValues(cloud, "intensity"), ElementsAre(0, 1, 2, 3));
 }
 
+TEST(CompactTest, KeepsIntegersWhoseRangeFits) {
+  PointCloud cloud;
+  for (const char* name : {"x", "y", "z"}) {
+    PointField& field = *cloud.add_fields();
+    field.set_name(name);
+    field.set_type(v1::POINT_FIELD_TYPE_INT32);
+    field.set_offset(4 * static_cast<uint32_t>(cloud.fields_size() - 1));
+    field.set_count(1);
+  }
+  const auto set = [&](const std::vector<int32_t>& values) {
+    cloud.set_data(std::string(reinterpret_cast<const char*>(values.data()), values.size() * 4));
+    cloud.set_num_points(values.size() / 3);
+    cloud.set_point_step(12);
+  };
+  set({-40000, 1, 0, 25534, 2, 0, 123, 3, 0});
+  cloud.mutable_fields(1)->set_scale(0.5);
+  cloud.mutable_fields(1)->set_shift(7);
+  const PointCloud given = cloud;
+  ASSERT_TRUE(Compact(&cloud).ok());
+  EXPECT_EQ(cloud.point_step(), 6u);
+  EXPECT_THAT(*FieldDoubles(cloud, "x"), ElementsAre(-40000, 25534, 123));
+  EXPECT_THAT(*FieldDoubles(cloud, "y"), ElementsAre(7.5, 8, 8.5));
+  EXPECT_THAT(*FieldDoubles(cloud, "z"), ElementsAre(0, 0, 0));
+
+  cloud = given;
+  set({-40001, 1, 0, 25534, 2, 0, 123, 3, 0});  // one more than 16 bits hold, and too far for steps of a metre's part
+  const auto loss = Compact(&cloud);
+  ASSERT_TRUE(loss.ok()) << loss.status();
+  EXPECT_THAT(loss->reason, HasSubstr("x spans 65535 m"));
+}
+
 TEST(CompactTest, LeavesACloudAsItIsAndSaysWhy) {
   struct Case {
     size_t value;

@@ -9,7 +9,8 @@ intensity becomes uint16 in steps of its range. Other fields, and values of 16 b
 
 A step is the axis' extent by 65,534, at least 1 mm. The steps begin at the smallest coordinate, which stays what it is.
 So a grid that begins there (ORIGIN_MINIMUM) stays where it is, and only points within half a step of a voxel's border
-can change their voxel.
+can change their voxel. Coordinates that are integers of 32 bits, such as those of Voxels, keep their values where their
+range fits 16 bits.
 """
 
 from __future__ import annotations
@@ -80,10 +81,11 @@ def compact(points: PointsLike, fields: Fields = None) -> Compacted:
             raise ValueError(f"the cloud has no field '{name}'; it has {', '.join(f.name for f in cloud.fields)}")
         if own is None or own.value_bytes <= 2:
             continue
-        values = _raw(cloud, own)[:, 0].astype(np.float64) * own.scale + own.shift
+        raw = _raw(cloud, own)[:, 0]
+        values = raw.astype(np.float64) * own.scale + own.shift
         if not np.isfinite(values).all():
             return Compacted(cloud, given, reason=f"a point's {own.name} is not a finite number")
-        made = _axis(own, values) if name in _AXES else _share(own, values)
+        made = (_whole_axis(own, raw) or _axis(own, values)) if name in _AXES else _share(own, values)
         if made is None:
             return Compacted(cloud, given, reason=f"{own.name} spans {np.ptp(values):.0f} m, at most "
                              f"{COARSEST_STEP * _STEPS:.0f} m fit steps of {COARSEST_STEP:g} m")  # fmt: skip
@@ -103,6 +105,18 @@ def compact_or_warn(cloud: PointCloud) -> PointCloud:
     if made.reason and any(f.value_bytes > 2 for f in map(cloud.field, (*_AXES, *_SHARES)) if f is not None):
         warnings.warn(f"the cloud is sent with all its bits: {made.reason}", CompactWarning, stacklevel=3)
     return made.cloud
+
+
+def _whole_axis(own: Field, raw: npt.NDArray[Any]) -> tuple[Field, npt.NDArray[np.int16]] | None:
+    """Returns an axis of integers in int16, unchanged; None if its numbers are no integers or their range is larger."""
+    if raw.dtype.kind not in "iu":
+        return None
+    low, high = (int(raw.min()), int(raw.max())) if raw.size else (0, 0)
+    if high - low > _STEPS:
+        return None
+    middle = low + _STEPS // 2
+    field = replace(own, type="i16", count=1, shift=own.shift + middle * own.scale)
+    return field, (raw.astype(np.int64) - middle).astype(np.int16)
 
 
 def _axis(own: Field, values: npt.NDArray[np.float64]) -> tuple[Field, npt.NDArray[np.int16]] | None:
