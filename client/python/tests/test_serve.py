@@ -143,6 +143,12 @@ def test_wrong_flags_are_refused_by_the_server(with_server: dict[str, str]) -> N
     assert "--model_repository" in run(["serve", "--help-server"], with_server).stdout
 
 
+def test_models_stand_before_the_flags(environment: dict[str, str]) -> None:
+    done = run(["serve", "--port=9000", str(MODELS)], environment)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"voxserve serve: '{MODELS}' stands after --port=9000; name the models before the flags\n"
+
+
 def test_help_and_version(environment: dict[str, str]) -> None:
     assert "voxserve serve [MODEL ...]" in run(["serve", "--help"], environment).stdout
     assert run(["help", "serve"], environment).stdout == run(["serve", "--help"], environment).stdout

@@ -6,6 +6,7 @@ with a flag (voxserve --model_repository=models) is its command line, whichever 
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -40,6 +41,9 @@ def run(words: Sequence[str]) -> int:
     flags = [word.startswith("-") for word in words]
     split = flags.index(True) if True in flags else len(words)
     models, rest = list(words[:split]), list(words[split:])
+    for flag, word in itertools.pairwise(rest):
+        if "=" in flag and not word.startswith("-"):
+            raise ValueError(f"'{word}' stands after {flag}; name the models before the flags")
     if any(word.split("=")[0].lstrip("-") == "model_repository" for word in rest):
         if models:
             raise ValueError(f"name the models either as {models[0]} or by --model_repository")
