@@ -1,13 +1,4 @@
-# Stands in for ROS' package: the two functions that client/ros2 calls.
-get_filename_component(stubs "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
-function(ament_target_dependencies target)
-  foreach(package IN LISTS ARGN)
-    if(NOT ${package}_FOUND)
-      message(FATAL_ERROR "ament_target_dependencies: ${package} was not found")
-    endif()
-  endforeach()
-  target_include_directories(${target} SYSTEM PUBLIC ${stubs}/include)
-endfunction()
+# Stands in for ROS' package: the function that client/ros2 calls.
 function(ament_package)
   install(FILES package.xml DESTINATION share/${PROJECT_NAME})
 endfunction()

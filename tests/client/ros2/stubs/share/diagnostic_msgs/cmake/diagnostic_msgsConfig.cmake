@@ -1,1 +1,4 @@
-# Stands in for ROS' package: its headers are in stubs/include, which ament_cmake's stand-in adds.
+# Stands in for ROS' package of messages.
+include(${CMAKE_CURRENT_LIST_DIR}/../../ament_cmake/cmake/stand_in.cmake)
+stand_in(diagnostic_msgs::diagnostic_msgs)
+set(diagnostic_msgs_TARGETS diagnostic_msgs::diagnostic_msgs)

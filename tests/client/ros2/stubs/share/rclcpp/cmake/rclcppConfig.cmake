@@ -1,1 +1,3 @@
-# Stands in for ROS' package: its headers are in stubs/include, which ament_cmake's stand-in adds.
+# Stands in for ROS' package.
+include(${CMAKE_CURRENT_LIST_DIR}/../../ament_cmake/cmake/stand_in.cmake)
+stand_in(rclcpp::rclcpp)
