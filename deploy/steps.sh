@@ -138,6 +138,13 @@ note_gpu() {
   warn "************************************************************************"
 }
 
+# lacks_nanobind FOLDER: succeeds if the build was configured before the virtual environment had nanobind, so that it has
+# no voxserve.Engine, whose tests would be skipped.
+lacks_nanobind() {
+  grep -q '^nanobind_DIR:.*-NOTFOUND$' "$1/CMakeCache.txt" 2>/dev/null &&
+    "$BUILD/venv/bin/python" -c 'import nanobind' 2>/dev/null
+}
+
 # build_preset PRESET [TARGETS...]: configures if that was not done for this machine, builds what changed, shows
 # progress.
 build_preset() {
@@ -166,7 +173,7 @@ build_preset() {
     # Not by a pipe: grep -q leaves early, and its writer would fail then.
     grep -Fxq -- "$entry" <<<"$entries" || configured=false
   done
-  if ! $configured || [[ ! -f $dir/build.ninja ]] ||
+  if ! $configured || [[ ! -f $dir/build.ninja ]] || lacks_nanobind "$dir" ||
     { [[ -n $(cuda_compiler) ]] && grep -q '^VOXSERVE_NVCC:.*-NOTFOUND$' "$dir/CMakeCache.txt"; }; then
     quiet "configuring: $cmake --preset $preset (10 s)"
     (cd "$ROOT" && logged "$BUILD/logs/configure-$preset.log" "$cmake" --preset "$preset") ||

@@ -70,6 +70,27 @@ def test_cublas_is_fetched_for_a_gpu_alone(tmp_path: Path, nvidia_smi: str, want
     assert demo.index("\nuse_own_gpus") < demo.index('deploy/install.sh" build')
 
 
+@pytest.mark.parametrize(
+    ("cached", "has_nanobind", "lacks"),
+    [
+        ("nanobind_DIR:PATH=nanobind_DIR-NOTFOUND", True, True),
+        ("nanobind_DIR:PATH=nanobind_DIR-NOTFOUND", False, False),
+        ("nanobind_DIR:PATH=/usr/lib/nanobind", True, False),
+        ("", True, False),
+    ],
+)
+def test_a_build_is_configured_again_when_nanobind_has_come(
+    tmp_path: Path, cached: str, has_nanobind: bool, lacks: bool
+) -> None:
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\nexit {int(not has_nanobind)}\n")
+    python.chmod(0o755)
+    (tmp_path / "CMakeCache.txt").write_text(f"OTHER:BOOL=ON\n{cached}\n")
+    script = f"source '{_STEPS}'; BUILD='{tmp_path}'; lacks_nanobind '{tmp_path}'"
+    assert subprocess.run(["bash", "-c", script], timeout=30).returncode == (not lacks)
+
+
 @pytest.mark.parametrize("architectures", ["80-real", "90a"])
 def test_cmake_builds_for_the_gpus_that_are_asked_for(tmp_path: Path, architectures: str) -> None:
     """As the Dockerfile asks, which sets CUDAARCHS and builds the preset release."""
