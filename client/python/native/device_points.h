@@ -4,8 +4,7 @@
 // request's cloud begins.
 //
 // - Streams: the library that owns the tensor makes stream() wait for its own work (__dlpack__(stream=...)). The copy
-// is
-//   queued on that stream, so it waits for that work and for no other.
+//   is queued on that stream, so it waits for that work and for no other.
 // - Threads: thread-safe. Copies of one device follow each other.
 // - A build without CUDA returns UNIMPLEMENTED.
 

@@ -6,8 +6,7 @@
 //
 // - Threads: thread-safe. Several threads may run requests at the same time; the engine batches them.
 // - Errors are those of the server, with its reasons and texts. A LocalEngine that was closed, or that a fork has
-// copied
-//   into a child process, returns FAILED_PRECONDITION.
+//   copied into a child process, returns FAILED_PRECONDITION.
 // - The messages are the client's own, so their size is not limited as the server limits it.
 
 #include <sys/types.h>

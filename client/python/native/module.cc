@@ -110,10 +110,12 @@ nb::bytes Infer(LocalEngine& engine, nb::handle head, nb::handle cloud, nb::hand
   return Serialized(ValueOrRaise(std::move(response)));
 }
 
-using DeviceTensor = nb::ndarray<nb::ro, nb::c_contig, nb::device::cuda>;
+// A tensor on a GPU: voxserve.Engine has asked for its device, which may be CUDA's or CUDA's managed memory.
+using DeviceTensor = nb::ndarray<nb::ro, nb::c_contig>;
 using HostTensor = nb::ndarray<nb::numpy>;
 
-// Copies a tensor on a GPU to a NumPy array of the same shape and type.
+// Copies a tensor on a GPU to a NumPy array of the same shape and type. nanobind raises a TypeError if its rows are not
+// contiguous.
 HostTensor CopyToHost(DevicePoints& devices, const DeviceTensor& tensor) {
   std::unique_ptr<char[]> host(new char[tensor.nbytes()]);
   const absl::Status status = WithoutGil([&] {
@@ -180,7 +182,8 @@ NB_MODULE(_engine, module) {
 
   nb::class_<DevicePoints>(module, "DevicePoints")
       .def(nb::init<>())
-      .def("stream", [](DevicePoints& devices, int device) { return ValueOrRaise(devices.stream(device)); })
+      .def("stream", [](DevicePoints& devices,
+                        int device) { return ValueOrRaise(WithoutGil([&] { return devices.stream(device); })); })
       .def("copy_to_host", &CopyToHost, nb::arg("tensor"));
 }
 

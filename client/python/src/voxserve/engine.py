@@ -38,7 +38,7 @@ _CUDA_DEVICES = (2, 13)  # DLPack's kDLCUDA and kDLCUDAManaged
 def _inferring(
     method: Callable[Concatenate[Any, str, PointsLike, _Parameters], _Answer],
 ) -> Callable[Concatenate[Any, str, PointsLike, _Parameters], _Answer]:
-    """Returns a method of voxserve.Client that works on an Engine; it ends with Engine._run."""
+    """Returns a method of voxserve.Client that works on an Engine; it ends with _run or _run_named."""
 
     @functools.wraps(method)
     def call(
@@ -90,6 +90,9 @@ class Engine:
     tensors = _inferring(client.Client.tensors)
     models = _asking(client.Client.models)
     model = _asking(client.Client.model)
+    # These name the classes in answers; they work on _run and self._classes.
+    _run_named = _asking(client.Client._run_named)
+    _learn_classes = _asking(client.Client._learn_classes)
 
     def __init__(
         self,
@@ -154,10 +157,6 @@ class Engine:
             answer = self._called(lambda: self._native.get_model(asked.model, asked.version))
         return call.read(answer)
 
-    # These name the classes in answers; they work on _run and self._classes.
-    _run_named = client.Client._run_named
-    _learn_classes = client.Client._learn_classes
-
     def _called(self, function: Callable[[], Any]) -> Any:
         try:
             return function()
@@ -168,7 +167,7 @@ class Engine:
 
     def _on_host(self, points: Any) -> Any:
         """Returns points on a GPU as a NumPy array, and others unchanged. (Torch copies its tensors itself, on its
-        current stream.)
+        current stream.) ValueError if the array is not contiguous.
         """
         where = getattr(points, "__dlpack_device__", None)
         if where is None or callable(getattr(points, "detach", None)):
@@ -177,7 +176,14 @@ class Engine:
         if kind not in _CUDA_DEVICES:
             return points
         stream = self._called(lambda: self._copies.stream(index))
-        return np.asarray(self._called(lambda: self._copies.copy_to_host(points.__dlpack__(stream=stream))))
+        tensor = points.__dlpack__(stream=stream)
+        try:
+            return np.asarray(self._called(lambda: self._copies.copy_to_host(tensor)))
+        except TypeError:
+            raise ValueError(
+                f"the points on the GPU, {getattr(points, 'shape', '')}, are not contiguous, row after row; "
+                "copy them first (cupy.ascontiguousarray)"
+            ) from None
 
 
 _open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()

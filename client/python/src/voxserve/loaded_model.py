@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import grpc
+
+from voxserve import errors
 from voxserve.engine import Engine
 from voxserve.farthest_points import FarthestPoints
 from voxserve.inputs import PointsLike
@@ -22,7 +25,8 @@ def load(folder: ModelPath, device: str = "", *, model: str = "", version: int =
     device, options: those of voxserve.Engine, which has the errors too.
     version: the model's version; 0 for the newest.
 
-    ValueError if the repository has several models and `model` names none.
+    ValueError if the repository has several models and `model` names none; FailedPreconditionError, with its problems,
+    if the model could not be loaded.
     """
     engine = Engine(folder, device, **options)
     try:
@@ -33,7 +37,12 @@ def load(folder: ModelPath, device: str = "", *, model: str = "", version: int =
                     f"{folder} has the models {', '.join(names)}; say which: load(..., model='{names[0]}')"
                 )
             model = names[0]
-        return LoadedModel(engine, engine.model(model, version))
+        info = engine.model(model, version)
+        if info.state != ModelState.READY:
+            problems = "; ".join(info.problems) or f"it is {info.state.name}"
+            text = f"model '{info.name}' version {info.version} could not be loaded: {problems}"
+            raise errors.make(grpc.StatusCode.FAILED_PRECONDITION, text, "BAD_MODEL")
+        return LoadedModel(engine, info)
     except BaseException:
         engine.close()
         raise

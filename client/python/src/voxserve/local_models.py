@@ -85,14 +85,14 @@ def _found(path: ModelPath) -> Path:
 def _linked(models: Sequence[Path]) -> Path:
     """Returns the folder of links. It is the same for the same models, so that the cache does not grow."""
     digest = hashlib.sha256("\0".join(sorted(map(str, models))).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "voxserve" / "repositories"
-    folder = cache / digest
-    if folder.is_dir():
-        return folder
     try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "voxserve" / "repositories"
+        folder = cache / digest
+        if folder.is_dir():
+            return folder
         cache.mkdir(parents=True, exist_ok=True)
         new = Path(tempfile.mkdtemp(prefix=".new-", dir=cache))
-    except OSError:  # no home, or one that cannot be written
+    except (OSError, RuntimeError):  # no home, or one that cannot be written
         new = folder = Path(tempfile.mkdtemp(prefix="voxserve-"))
     for model in models:
         (new / model.name).symlink_to(model)
