@@ -62,7 +62,7 @@ sed '1d' <<<"$section" | sed '/./,$!d' >"$folder/NOTES.md"
 if ! $notes; then
   "$ROOT/deploy/wheel/build.sh" --output "$folder"
   if $cuda; then "$ROOT/deploy/wheel/build.sh" --cuda --output "$folder"; fi
-  if [[ -x $ROOT/deploy/deb.sh ]]; then "$ROOT/deploy/deb.sh" "$folder"; fi
+  "$ROOT/deploy/deb.sh" "$folder"
 fi
 
 step "The artifacts of $version in $folder"

@@ -333,6 +333,11 @@ absl::Status Options::Validate() const {
 
 absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& args) {
   CommandLine line;
+  if (!args.empty() && args[0] == "serve") {
+    return absl::InvalidArgumentError(
+        "\"serve\" is a command of the Python package; this program is the server itself: write "
+        "--model_repository=FOLDER, where FOLDER is one model or has several");
+  }
   RETURN_IF_ERROR(ParseFlags(args, AllFlags(line), nullptr));
   if (line.action == CommandLine::Action::kHashToken && args.size() > 1) {
     return absl::InvalidArgumentError("--hash_token stands alone, and reads the token from standard input");

@@ -169,6 +169,7 @@ TEST(OptionsTest, BadValuesNameTheFlagAndTheValue) {
   EXPECT_THAT(ErrorOf({"--log_format=xml"}), HasSubstr("--log_format is 'xml', must be text or json"));
   EXPECT_THAT(ErrorOf({"--model_repository"}), HasSubstr("needs a value"));
   EXPECT_THAT(ErrorOf({"models"}), HasSubstr("\"models\" is not a flag"));
+  EXPECT_THAT(ErrorOf({"serve", "models"}), HasSubstr("write --model_repository=FOLDER"));
 }
 
 TEST(OptionsTest, ValuesOutOfRangeNameTheRange) {

@@ -22,7 +22,15 @@ write_basic_package_version_file(voxserveConfigVersion.cmake VERSION ${PROJECT_V
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/voxserveConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/voxserveConfigVersion.cmake
   DESTINATION ${package_folder} COMPONENT client-dev)
 
-# Absolute paths of CMAKE_INSTALL_LIBDIR are taken as they are; others follow the prefix.
+# The prefix is where the file lies, so that cmake --install --prefix needs no new configuration. Absolute paths of
+# CMAKE_INSTALL_LIBDIR are taken as they are; others follow the prefix.
+if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+  set(pkgconfig_PREFIX "${CMAKE_INSTALL_PREFIX}")
+else()
+  file(RELATIVE_PATH to_prefix "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+  string(REGEX REPLACE "/$" "" to_prefix "${to_prefix}")
+  set(pkgconfig_PREFIX "\${pcfiledir}/${to_prefix}")
+endif()
 foreach(which LIBDIR INCLUDEDIR)
   if(IS_ABSOLUTE "${CMAKE_INSTALL_${which}}")
     set(pkgconfig_${which} "${CMAKE_INSTALL_${which}}")
