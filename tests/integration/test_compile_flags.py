@@ -30,7 +30,6 @@ FLAGS = {
     "kernels/conv/fetch_on_demand_avx2.cc": ["-mavx2", "-mfma"],
     "kernels/conv/fetch_on_demand_avx512.cc": ["-mavx512f", "-mfma", "-mprefer-vector-width=512"],
     "kernels/conv/fetch_on_demand_neon.cc": NEON,
-    "kernels/core/gemm_neon.cc": NEON,
     "kernels/points/farthest/farthest_point_sample_cpu.cc": UNFUSED_CPU,
     "kernels/points/point_offsets.cu": UNFUSED_CUDA,
     "kernels/points/point_offsets_cpu.cc": UNFUSED_CPU,
