@@ -16,8 +16,8 @@ build/dist). `pip install --find-links FOLDER 'voxserve[server]'` then installs 
             does; default: all of the image's), and NVIDIA's package of cuBLAS as a requirement
 
 A wheel runs where the C library is as new as this machine's or newer, with Python 3.11 or newer; its name says so
-(manylinux). Build it on Debian 12. The programs look for their libraries in the wheel alone, except for the C library and
-the driver of a GPU.
+(manylinux). Build it on Debian 12. The system gives the C and C++ libraries, zlib and the driver of a GPU; all other
+libraries are in the wheel.
 HELP
 }
 

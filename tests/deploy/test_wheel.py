@@ -16,16 +16,10 @@ ROOT = Path(__file__).resolve().parents[2]
 WHEEL = ROOT / "deploy" / "wheel"
 DIST = ROOT / "build" / "dist"
 VERSION = (ROOT / "client" / "python" / "VERSION").read_text().strip()
-# Libraries of the C library and of GCC, which manylinux takes from the system.
+# Libraries that manylinux takes from the system.
 OF_THE_SYSTEM = {
-    "libstdc++.so.6",
-    "libgcc_s.so.1",
-    "libc.so.6",
-    "libm.so.6",
-    "libpthread.so.0",
-    "libdl.so.2",
-    "librt.so.1",
-    "ld-linux-x86-64.so.2",
+    *("libstdc++.so.6", "libgcc_s.so.1", "libz.so.1", "libc.so.6", "libm.so.6"),
+    *("libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2"),
 }
 PROGRAMS = ["voxserve", "voxserve-client", "voxserve-tune"]
 
