@@ -60,6 +60,11 @@ constexpr int SizeOf(PointFieldType type) {
   return VisitPointFieldType(type, [](auto value) { return static_cast<int>(sizeof(value)); });
 }
 
+// Returns true for integers of 1 to 4 bytes.
+constexpr bool IsInteger(PointFieldType type) {
+  return type != v1::POINT_FIELD_TYPE_UNSPECIFIED && type < v1::POINT_FIELD_TYPE_FLOAT32;
+}
+
 // Returns "f32", "u16", ..., the names in a field spec; "none" if `type` is unknown.
 constexpr absl::string_view NameOf(PointFieldType type) {
   constexpr std::array<absl::string_view, v1::PointFieldType_ARRAYSIZE> kNames = {"none", "i8",  "u8",  "i16", "u16",

@@ -33,10 +33,6 @@ struct Converted {
   double shift = 0;
 };
 
-bool IsInteger(v1::PointFieldType type) {
-  return type == v1::POINT_FIELD_TYPE_INT32 || type == v1::POINT_FIELD_TYPE_UINT32;
-}
-
 // Returns the integers of an axis as they are, without their field's scale and shift; nullopt if their range is larger
 // than 16 bits.
 std::optional<Converted> ConvertWholeAxis(const PointField& field, const std::vector<double>& raw) {

@@ -32,10 +32,6 @@ std::vector<uint16_t> LowBits(absl::string_view bytes, size_t width, bool is_big
   return labels;
 }
 
-bool IsInteger(PointFieldType type) {
-  return type != v1::POINT_FIELD_TYPE_UNSPECIFIED && type < v1::POINT_FIELD_TYPE_FLOAT32;
-}
-
 absl::StatusOr<std::vector<uint16_t>> FromNpy(absl::string_view contents) {
   const absl::StatusOr<NpyHeader> header = ReadNpyHeader(contents);
   if (!header.ok()) return header.status();
