@@ -315,6 +315,63 @@ INSTANTIATE_TEST_SUITE_P(
     CaseName);
 
 INSTANTIATE_TEST_SUITE_P(
+    Ious, BrokenDetectionTest,
+    ::testing::Values(
+        BrokenModel{"OfDet3d",
+                    Center("has_velocity: true", "iou_powers: [0.5, 0.5]"),
+                    {"node \"boxes\": has iou_powers, which only CONVENTION_OPENPCDET has"}},
+        BrokenModel{"OnePower",
+                    Center("convention: CONVENTION_DET3D", "convention: CONVENTION_OPENPCDET iou_powers: [0.5]"),
+                    {"node \"boxes\": iou_powers has 1 values; it needs one for each of the 2 classes, or none",
+                     "node \"boxes\": has 6 inputs; with has_velocity and with iou_powers it needs 7"}},
+        BrokenModel{"PowersOfWrongSizes",
+                    Center("convention: CONVENTION_DET3D", "convention: CONVENTION_OPENPCDET iou_powers: [-0.5, nan]"),
+                    {"node \"boxes\": iou_powers[0] is -0.5; it must be 0 to 1",
+                     "node \"boxes\": iou_powers[1] is nan; it must be 0 to 1",
+                     "node \"boxes\": has 6 inputs; with has_velocity and with iou_powers it needs 7"}},
+        BrokenModel{"IouOfTwoChannels",
+                    [](TestModel& model) {
+                      Center("has_velocity: true", "iou_powers: [0.5, 1]")(model);
+                      model.Replace("CONVENTION_DET3D", "CONVENTION_OPENPCDET");
+                    },
+                    {"node \"boxes\": its iou \"two\" has 2 channels; it needs 1"}}),
+    CaseName);
+
+constexpr char kLimits[] = "iou_threshold: 0.2 max_boxes_in: 100 max_boxes_out: 5";
+
+INSTANTIATE_TEST_SUITE_P(
+    NmsClasses, BrokenDetectionTest,
+    ::testing::Values(
+        BrokenModel{"AndLimits",
+                    Center(kLimits, "iou_threshold: 0.2 classes { class_id: 2 max_boxes_out: 5 }"),
+                    {"node \"kept\": has classes, whose own iou_threshold, max_boxes_in and max_boxes_out count; leave "
+                     "these out"}},
+        BrokenModel{"ThresholdNan",
+                    Center(kLimits, "classes { class_id: 2 iou_threshold: nan max_boxes_out: 5 }"),
+                    {"node \"kept\": class 2: iou_threshold is nan; it must be 0 to 1"}},
+        BrokenModel{"NoneOut",
+                    Center(kLimits, "classes { class_id: 2 max_boxes_in: 4097 }"),
+                    {"node \"kept\": class 2: max_boxes_in is 4097; it must be 0 to 4096",
+                     "node \"kept\": class 2: max_boxes_out is 0; it must be 1 to 4096"}},
+        BrokenModel{
+            "Twice",
+            Center(kLimits, "classes { class_id: 2 max_boxes_out: 5 } classes { class_id: 2 max_boxes_out: 5 }"),
+            {"node \"kept\": class id 2 appears twice"}},
+        BrokenModel{"TooLarge",
+                    Center(kLimits, "classes { class_id: 4294967295 max_boxes_out: 5 }"),
+                    {absl::StrCat("node \"kept\": class id 4294967295 is too large; ids are below ", kMaxClasses)}},
+        BrokenModel{"TooMany",
+                    [](TestModel& model) {
+                      std::string classes;
+                      for (int k = 0; k < 17; ++k) {
+                        absl::StrAppend(&classes, " classes { class_id: ", k, " max_boxes_out: 5 }");
+                      }
+                      Center(kLimits, classes)(model);
+                    },
+                    {"node \"kept\": has 17 classes of 1 inputs; at most 16 pairs of these are possible"}}),
+    CaseName);
+
+INSTANTIATE_TEST_SUITE_P(
     Nms, BrokenDetectionTest,
     ::testing::Values(
         BrokenModel{"NoInput", Center("inputs: [\"boxes\"]", ""), {"node \"kept\": has 0 inputs; it needs 1 to 16"}},

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <tuple>
 #include <utility>
@@ -297,6 +298,68 @@ TEST_P(DetectionHeadTest, TheBestAreThoseOfAPlainSort) {
       }
     }
   }
+}
+
+// The chosen boxes are those without IoUs; only their scores and their order are others.
+TEST_P(DetectionHeadTest, IousRectifyScores) {
+  Random random(7);
+  const auto uniform = [&](double low, double high) {
+    return static_cast<float>(std::uniform_real_distribution<double>(low, high)(random.engine()));
+  };
+  constexpr int32_t kRows = 31, kColumns = 40, kCells = kRows * kColumns, kClasses = 3, kSamples = 2;
+  const std::vector<float> powers = {0.68f, 0, 1};
+  for (const int32_t max_boxes : {1, 500, kMaxBoxes}) {
+    std::vector<float> logits(static_cast<size_t>(kSamples * kCells * kClasses)), ious(kSamples * kCells);
+    for (float& logit : logits) logit = Rounded(dtype(), uniform(-6, 3));
+    for (float& iou : ious) iou = Rounded(dtype(), uniform(-0.2, 1.2));
+    DeviceImages images(device(), dtype());
+    CenterHead head = PlainHead(CenterHeadConvention::kOpenPcdet, kRows, kColumns, kClasses, logits, images);
+    head.max_boxes = max_boxes;
+    head.score_threshold = 0.1f;
+    head.iou = images.Add(ious, 1);
+    std::copy(powers.begin(), powers.end(), head.iou_powers.begin());
+    const std::vector<BoxRow> boxes = Decode(kSamples, {head})[0];
+    for (int32_t sample = 0; sample < kSamples; ++sample) {
+      std::vector<Place> best = BestPlaces(logits, int64_t{sample} * kCells * kClasses, kCells, kClasses, false,
+                                           std::nextafter(LowestLogit(0.1f, true), -kInfinity));
+      best.resize(std::min(best.size(), static_cast<size_t>(max_boxes)));
+      std::map<std::tuple<int32_t, int32_t>, double> expected;  // by class and cell
+      for (const Place& place : best) {
+        const double score = 1 / (1 + std::exp(-double{place.logit}));
+        const double iou = std::clamp(double{ious[static_cast<size_t>(sample * kCells + place.cell)]}, 0.0, 1.0);
+        const double power = powers[static_cast<size_t>(place.class_index)];
+        expected[{place.class_index, place.cell}] = std::pow(score, 1 - power) * std::pow(iou, power);
+      }
+      for (int32_t i = 0; i < max_boxes; ++i) {
+        const BoxRow& box = boxes[static_cast<size_t>(sample * max_boxes + i)];
+        ASSERT_EQ(IsBox(box), i < static_cast<int32_t>(best.size())) << i;
+        if (!IsBox(box)) continue;
+        const auto cell = static_cast<int32_t>(box[kBoxY]) * kColumns + static_cast<int32_t>(box[kBoxX]);
+        const auto place = expected.find({static_cast<int32_t>(box[kBoxClass]), cell});
+        ASSERT_NE(place, expected.end()) << i;
+        ASSERT_NEAR(box[kBoxScore], place->second, 1e-6) << i;
+        expected.erase(place);
+        if (i > 0) {
+          ASSERT_GE(boxes[static_cast<size_t>(sample * max_boxes + i - 1)][kBoxScore], box[kBoxScore]) << i;
+        }
+      }
+      EXPECT_TRUE(expected.empty());
+    }
+  }
+}
+
+TEST_P(DetectionHeadTest, IousThatAreNotFiniteMakeNoBox) {
+  DeviceImages images(device(), dtype());
+  CenterHead head = PlainHead(CenterHeadConvention::kOpenPcdet, 1, 4, 1, {1, 2, 3, 4}, images);
+  head.max_boxes = 3;
+  head.iou = images.Add({1, kNan, 0.5f, kInfinity}, 1);
+  head.iou_powers = {0.5f};
+  const std::vector<BoxRow> boxes = Decode(1, {head})[0];
+  EXPECT_EQ(num_not_finite_[0], 1u);
+  // Infinity counts as 1, as every IoU above it.
+  EXPECT_EQ(boxes[0][kBoxX], 3);
+  EXPECT_EQ(boxes[1][kBoxX], 2);
+  EXPECT_EQ(boxes[2], NoBoxRow());
 }
 
 // Decodes heads of different sizes, and several samples, in one launch. Each must give the same bytes as when it is
