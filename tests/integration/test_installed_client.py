@@ -95,6 +95,10 @@ def test_a_project_that_has_the_sources_as_a_part(server: Server, tmp_path: Path
         CONSUMER / "subproject", tmp_path, f"-DVOXSERVE_SOURCE={ROOT}", "-DCMAKE_UNITY_BUILD=ON", "-DCUDACXX=", *absent
     )
     run("cmake", "--build", tmp_path, seconds=1800)
+    read = run("ninja", "-C", tmp_path, "-t", "deps")  # headers may be found without find_package
+    for word in ("/nlohmann/", "/png.h", "/gtest/", "/benchmark/", "dnnl", "/prometheus/", "/cuda"):
+        assert word not in read
+    assert "/grpcpp/" in read
     check(ask(tmp_path / "consumer", server))
     assert "add_test" not in "".join(file.read_text() for file in tmp_path.rglob("CTestTestfile.cmake"))
 
