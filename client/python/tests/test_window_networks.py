@@ -110,6 +110,29 @@ def test_what_the_head_of_flatformer_is() -> None:
     assert list(nodes["decoded"].inputs) == ["score.logit", "reg", "height", "dim", "rot", "vel"]
 
 
+def test_rectified_scores_of_flatformer_have_finite_logits() -> None:
+    """Also where the IoU is below 0 or above 1, and where the score is 1; float16 holds the odds, too."""
+    heat = np.array([[-90, 90, 0], [-3, 2, 9], [20, 20, 20], [1, 2, 3], [0, 0, 0]], np.float32)
+    iou = np.array([0.5, 0.9, 1.2, -0.3, 0], np.float32)
+    network = Network("scores")
+    features = [PointFeature(f"f{i}", "1") for i in range(4)]
+    network.voxelize(
+        "voxels", (1.0,) * 3, features, rounding="FLOOR", origin="RANGE", range_min=(0, 0, 0), range_max=(5, 1, 1)
+    )
+    network.to_bev("image", "voxels")
+    for name, rows in (("heat", [0, 1, 2]), ("iou", [3])):
+        network.conv2d(name, "image", np.eye(4, dtype=np.float32)[rows][:, :, None, None])
+    layers = Layers(network, StateDict({}, "flatformer"), spconv_weight, SPARSE_EPSILON)
+    logits = flatformer._rectified(layers, flatformer.WAYMO, "heat", "iou")
+    sites = np.stack([np.zeros(5), np.arange(5), np.zeros(5), np.zeros(5)], axis=1).astype(np.int64)
+    results = Interpreter(parse(network), network.tensors, sites, np.c_[heat, iou].astype(np.float64)).run()
+    found = results[logits].values[0, :, 0].T
+    assert np.isfinite(found).all()
+    expected = 1 / (1 + np.exp(-heat.astype(np.float64))) * np.clip(iou, 0, 1)[:, None] ** 2
+    np.testing.assert_allclose(1 / (1 + np.exp(-found)), expected, atol=3e-5)
+    assert results["score.odds"].values.max() < np.finfo(np.float16).max
+
+
 @pytest.mark.parametrize("name", ["dsvt", "flatformer"])
 def test_weights_are_read_and_missing_ones_told(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with np.load(FOLDER / f"{name}.npz") as file:

@@ -35,7 +35,8 @@ from voxserve.export.networks.window_attention import Keys, WindowAttention
 _BRANCH_EPSILON = 1e-5  # of the batch norms in the branches of the head; the published class has torch's default
 _ORDERS = (("XYZ", False), ("XYZ", True), ("YXZ", False), ("YXZ", True))  # of a block's layers: axes, is shifted
 _HEATMAP_BIAS, _HEATMAP_GAIN, _BRANCH_GAIN = -2.19, 0.3, 0.1  # of random weights
-_LEAST_REST = 1e-7  # 1 - score where the score is 1, so that its logit is finite
+_LEAST_REST = 2e-5  # 1 - score where the score is 1, so that float16 holds the odds
+_ODDS = (1e-7, 6e4)  # limits of score / (1 - score): a logit that is not finite would count as a broken box
 CLASSES = (
     ClassEntry(0, "car", (255, 158, 0)),
     ClassEntry(1, "pedestrian", (0, 0, 230)),
@@ -220,4 +221,5 @@ def _rectified(layers: Layers, config: Config, heat: str, iou: str) -> str:
     rest = network.conv2d("score.rest", score, minus, np.ones(count, np.float32))
     rest = network.activation("score.rest.limited", rest, "CLAMP", minimum=_LEAST_REST, maximum=1.0)
     odds = network.elementwise("score.odds", score, rest, "DIVIDE")
+    odds = network.activation("score.odds.limited", odds, "CLAMP", minimum=_ODDS[0], maximum=_ODDS[1])
     return network.activation("score.logit", odds, "LOG")
