@@ -174,6 +174,13 @@ def test_the_anchor(server: MapServer) -> None:
         assert votes.anchor_of(xyz, client.model("coarse")) is None
 
 
+def test_origins_fit_coarse_voxels_of_any_size() -> None:
+    reach = Reach((2.0, 2.0, 1.0), "", (12, 1, 0))
+    assert [votes.snapped_voxels(reach, axis) for axis in range(3)] == [192, 64, 64]
+    assert votes.snapped_voxels(None, 0) == 64
+    assert votes.snapped_voxels(Reach((2.0,), "", (3**9,)), 0) == 64, "the origin would be kilometres away"
+
+
 def test_the_command_models_shows_limits(server: MapServer, capsys: pytest.CaptureFixture[str]) -> None:
     from voxserve.cli.main import main as voxserve_main
 

@@ -30,6 +30,7 @@ MAX_TURNS = 16  # so that the votes of 4 tiles in each of 2 passes fit uint32
 _TOO_LARGE = {"TOO_MANY_POINTS", "TOO_MANY_VOXELS", "MESSAGE_TOO_LARGE", "RESPONSE_TOO_LARGE"}
 _HEAD_BYTES = 1 << 16  # of a request or an answer beside its points
 _SNAPPED_VOXELS = 64  # origins are multiples of this many voxels, so that coarse voxels of a network fit together too
+_MOST_SNAPPED_VOXELS = 4096  # beyond it, coordinates from the origin would lose digits as float32
 _LOW_SHARE = 0.01  # of a tile's points lie below the height that counts as its ground
 
 Votes = npt.NDArray[np.uint32]  # [N, classes]
@@ -144,14 +145,14 @@ class Asker(NamedTuple):
 
     def _local(self, points: Points, rect: Rect) -> npt.NDArray[np.float64]:
         """Returns coordinates [N, 3] relative to the tile's origin: the middle of `rect`, at the height below which 1%
-        of its points lie, moved down by `height`. The origin is a multiple of 64 voxels.
+        of its points lie, moved down by `height`. The origin is a multiple of snapped_voxels().
         """
         middle = ((rect.x0 + rect.x1) / 2, (rect.y0 + rect.y1) / 2)
         ground = float(np.quantile(points["z"], _LOW_SHARE))
         sizes = [*self.model.voxel_size[:3]] or [1.0] * 3
         local = np.empty((len(points), 3))
         for axis, (name, value) in enumerate(zip("xyz", (*middle, ground), strict=True)):
-            step = sizes[min(axis, len(sizes) - 1)] * _SNAPPED_VOXELS
+            step = sizes[min(axis, len(sizes) - 1)] * snapped_voxels(self.model.reach, axis)
             local[:, axis] = points[name] - round(value / step) * step
         local[:, 2] += self.height
         return local
@@ -170,6 +171,13 @@ def bounded(reach: Reach | None) -> float:
     """Returns the reach in x and y in metres; 0 if it is unbounded, or an older server does not tell it."""
     horizontal = max(reach.distance[:2], default=0.0) if reach is not None else 0.0
     return horizontal if math.isfinite(horizontal) else 0.0
+
+
+def snapped_voxels(reach: Reach | None, axis: int) -> int:
+    """Returns how many voxels an origin is a multiple of: so many that the model's coarse voxels are, too."""
+    periods = reach.minimum_period if reach is not None else ()
+    voxels = math.lcm(_SNAPPED_VOXELS, periods[axis] or 1) if axis < len(periods) else _SNAPPED_VOXELS
+    return voxels if voxels <= _MOST_SNAPPED_VOXELS else _SNAPPED_VOXELS
 
 
 def anchor_of(xyz: npt.NDArray[np.float32], model: ModelVersion) -> npt.NDArray[np.float32] | None:
