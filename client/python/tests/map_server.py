@@ -65,10 +65,12 @@ class MapServer(FakeServer):
         self._lock = threading.Lock()
         super().__init__(port)
 
-    def tell(self, max_voxels: int = 0, max_message_bytes: int = 64 << 20, unbounded_by: str = "") -> None:
-        """Makes the server tell what servers older than these limits do not."""
+    def tell(
+        self, max_voxels: int = 0, max_message_bytes: int = 64 << 20, unbounded_by: str = "", period: int = BLOCK
+    ) -> None:
+        """Makes the server tell what servers older than these limits do not. period: the minimum's, of "coarse"."""
         self._told = {"max_voxels": max_voxels, "voxel_overflow": 1, "max_message_bytes": max_message_bytes}
-        self._unbounded_by = unbounded_by
+        self._unbounded_by, self._period = unbounded_by, period
 
     def _infer(self, request: Any, context: grpc.ServicerContext) -> Any:
         cloud = request.cloud
@@ -115,7 +117,7 @@ class MapServer(FakeServer):
             voxels = np.array([BLOCK] * 3 if name == "coarse" else [2, 2, 2])
             model.reach.distance.extend(voxels * VOXEL if not self._unbounded_by else [np.inf] * 3)
             model.reach.unbounded_by = self._unbounded_by
-            model.reach.minimum_period.extend([BLOCK] * 3 if name == "coarse" else [1] * 3)
+            model.reach.minimum_period.extend([self._period] * 3 if name == "coarse" else [1] * 3)
         if name == "coarse":  # reads no coordinates
             del model.features[0]
         if name == "strict":

@@ -156,6 +156,22 @@ def test_tiles_agree_on_coarse_voxels(
     assert (codes(tmp_path / "free.laz") != expected).mean() > 0.1
 
 
+@pytest.mark.parametrize(
+    ("period", "words", "text"),
+    [
+        (0, (), "but it reads where a cloud's smallest coordinates are, which differ from tile to tile"),
+        (BLOCK, ("--turns", 2), "but copies are turned about the middle of each tile"),
+    ],
+)
+def test_where_seams_may_show_with_the_whole_reach(
+    server: MapServer, run: Run, period: int, words: tuple[Any, ...], text: str
+) -> None:
+    server.tell(period=period)
+    status, err = run("a.laz", *words, model="coarse")
+    assert status == 0
+    assert f"tiles overlap by the reach of coarse, 2 m; {text}; seams may show" in err
+
+
 def test_the_anchor(server: MapServer) -> None:
     server.tell()
     with voxserve.Client(server.address) as client:

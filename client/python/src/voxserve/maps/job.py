@@ -129,7 +129,7 @@ def overlap_of(asked: float | None, tile: float, reach: float) -> float:
     return asked if asked is not None else min(reach or _UNKNOWN_REACH_OVERLAP, tile / 4)
 
 
-def _overlap_text(model: ModelVersion, reach: float, overlap: float) -> str:
+def _overlap_text(model: ModelVersion, reach: float, overlap: float, turns: int) -> str:
     """Tells people what the overlap means for the seams."""
     if model.reach is None:
         return f"the server does not tell the reach of {model.name}; tiles overlap by {overlap:g} m"
@@ -137,7 +137,13 @@ def _overlap_text(model: ModelVersion, reach: float, overlap: float) -> str:
         return f"the reach of {model.name} is unbounded ({model.reach.unbounded_by}); tiles overlap by {overlap:g} m"
     if reach <= overlap:
         read = [feature.name for feature in model.features if feature.name.lower() in ("x", "y", "z")]
-        but = "seams change nothing" if not read else f"but it reads {', '.join(read)}, which count from each tile"
+        but = "seams change nothing"
+        if turns > 1:
+            but = "but copies are turned about the middle of each tile; seams may show"
+        elif 0 in model.reach.minimum_period:
+            but = "but it reads where a cloud's smallest coordinates are, which differ from tile to tile; seams may show"
+        elif read:
+            but = f"but it reads {', '.join(read)}, which count from each tile"
         return f"tiles overlap by the reach of {model.name}, {reach:g} m; {but}"
     return f"the reach of {model.name} is {reach:g} m, more than the overlap of {overlap:g} m; seams may show"
 
@@ -156,7 +162,7 @@ class Runner:
         self._islands = Islands(options.islands, options.island_size) if options.islands else None
         self._reach = bounded(self._model.reach)
         self._overlap = overlap_of(options.overlap, options.tile, self._reach)
-        print(f"voxserve.maps: {_overlap_text(self._model, self._reach, self._overlap)}", file=sys.stderr)
+        print(f"voxserve.maps: {_overlap_text(self._model, self._reach, self._overlap, options.turns)}", file=sys.stderr)
 
     def is_done(self, job: MapJob) -> bool:
         """Returns whether the copy is there, and nothing of it is left to do."""
