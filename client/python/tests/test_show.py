@@ -19,7 +19,7 @@ from conftest import FakeServer
 
 import voxserve
 from voxserve import label_file
-from voxserve.protocol import KnownClasses
+from voxserve.known_classes import KnownClasses
 from voxserve.results import ClassInfo
 from voxserve.show import optional, picture
 from voxserve.source import Source

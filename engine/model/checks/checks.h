@@ -116,11 +116,17 @@ void CheckConstant(NodeContext& context);
 void CheckSelect(NodeContext& context);
 void CheckGather(NodeContext& context);
 
-// ---- box_checks.cc: heads that decode boxes, and non-maximum suppression
+// ---- box_checks.cc: heads that decode boxes
 
 void CheckCenterHeadDecode(NodeContext& context);
 void CheckAnchorHeadDecode(NodeContext& context);
 void CheckQueryDecode(NodeContext& context);
+
+// Makes the node's rows boxes of samples, up to max_boxes each.
+void SetBoxes(int32_t max_boxes, GraphNode& node);
+
+// ---- nms_checks.cc: non-maximum suppression
+
 void CheckNms(NodeContext& context);
 
 // ---- activation_parameters.cc

@@ -357,6 +357,10 @@ INSTANTIATE_TEST_SUITE_P(
             "Twice",
             Center(kLimits, "classes { class_id: 2 max_boxes_out: 5 } classes { class_id: 2 max_boxes_out: 5 }"),
             {"node \"kept\": class id 2 appears twice"}},
+        BrokenModel{
+            "OfNoInput",
+            Center(kLimits, "classes { class_id: 2 max_boxes_out: 5 } classes { class_id: 77 max_boxes_out: 5 }"),
+            {"node \"kept\": has class id 77, of which no input finds boxes"}},
         BrokenModel{"TooLarge",
                     Center(kLimits, "classes { class_id: 4294967295 max_boxes_out: 5 }"),
                     {absl::StrCat("node \"kept\": class id 4294967295 is too large; ids are below ", kMaxClasses)}},

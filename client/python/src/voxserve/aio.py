@@ -21,7 +21,8 @@ import grpc.aio
 from voxserve import client, errors, protocol
 from voxserve.aio_stream import Stream
 from voxserve.awaited import Parameters, awaited
-from voxserve.protocol import AnswerKind, Call, ClientBase, KnownClasses, Result
+from voxserve.known_classes import AnswerKind, KnownClasses, answers_of
+from voxserve.protocol import Call, ClientBase, Result
 from voxserve.results import Answer, ClassInfo, FrameResult, TunedPlan
 from voxserve.stream_state import StreamConfig
 
@@ -88,7 +89,7 @@ class Client(ClientBase[grpc.aio.Channel]):
             self._classes.add(key, classes)
 
     async def _learn_of(self, result: FrameResult) -> None:
-        await self._learn_classes(protocol.answers_of(result))
+        await self._learn_classes(answers_of(result))
 
     async def _run_search(self, call: Call[TunedPlan | None], timeout: float) -> TunedPlan:
         plan = None

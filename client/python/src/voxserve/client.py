@@ -20,8 +20,9 @@ import grpc
 from voxserve import answers, errors, protocol
 from voxserve.farthest_points import FarthestPoints
 from voxserve.inputs import PointsLike
+from voxserve.known_classes import AnswerKind, KnownClasses, answers_of
 from voxserve.point_cloud import Fields
-from voxserve.protocol import AnswerKind, Call, ClientBase, KnownClasses, Result
+from voxserve.protocol import Call, ClientBase, Result
 from voxserve.results import (
     Answer,
     ClassInfo,
@@ -382,7 +383,7 @@ class Client(ClientBase[grpc.Channel]):
 
     def _with_classes(self, result: FrameResult) -> FrameResult:
         """Returns a stream's result with the model's classes in its answers."""
-        self._learn_classes(protocol.answers_of(result))
+        self._learn_classes(answers_of(result))
         return self._classes.named_frame(result)
 
     def _run_search(self, call: Call[TunedPlan | None], timeout: float) -> TunedPlan:

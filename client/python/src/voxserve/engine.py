@@ -26,8 +26,9 @@ import numpy as np
 from voxserve import client, compiled, errors, local_models, wire
 from voxserve.encoding import CloudRequest
 from voxserve.inputs import PointsLike
+from voxserve.known_classes import KnownClasses
 from voxserve.local_models import ModelPath
-from voxserve.protocol import Call, KnownClasses, Options, Result
+from voxserve.protocol import Call, Options, Result
 
 _Parameters = ParamSpec("_Parameters")
 _Answer = TypeVar("_Answer")

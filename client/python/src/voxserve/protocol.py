@@ -10,9 +10,9 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 import grpc
@@ -23,14 +23,14 @@ from voxserve.compacting import compact_or_warn
 from voxserve.encoding import CloudRequest, request_in_parts
 from voxserve.farthest_points import FarthestPoints
 from voxserve.inputs import PointsLike
+from voxserve.known_classes import KnownClasses
 from voxserve.point_cloud import Fields, as_cloud
-from voxserve.results import Answer, ClassInfo, FrameResult, ModelVersion, TunedPlan, TuneProgress
+from voxserve.results import ClassInfo, ModelVersion, TunedPlan, TuneProgress
 from voxserve.service_config import MAX_ATTEMPTS, names_servers, service_config
 from voxserve.source import Source
 from voxserve.tensors import UNNAMED, Wanted
 
 Result = TypeVar("Result")
-AnswerKind = TypeVar("AnswerKind", bound=Answer)
 Channel = TypeVar("Channel")
 _ADMIN_SERVICE = "/voxserve.v1.AdminService/"
 _ADMIN_CHANNEL = -1  # the key of AdminService's channel in ClientBase._channels
@@ -450,53 +450,6 @@ def tune_plan(
     request = wire.TunePlanRequest(model=model, version=version, num_scans=num_scans, max_wait_seconds=max_wait)
     method = "/voxserve.v1.AdminService/TunePlan"
     return Call(method, request.SerializeToString(), wire.TunePlanUpdate, read, is_streamed=True)
-
-
-class KnownClasses:
-    """The classes of the models that have answered a client, which asks the server again after 30 s: a version's files
-    may be replaced. Thread-safe.
-    """
-
-    SECONDS = 30.0
-    TIMEOUT = 2.0  # seconds for the server to tell them, at most; the answer itself is there already
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, int], tuple[float, tuple[ClassInfo, ...]]] = {}
-
-    @classmethod
-    def timeout_within(cls, timeout: float | None) -> float:
-        """Returns the seconds to wait for them, for a call that had this timeout; None: it had none."""
-        return cls.TIMEOUT if timeout is None else min(cls.TIMEOUT, timeout)
-
-    def missing(self, answers: Iterable[Answer]) -> list[tuple[str, int]]:
-        """Returns the models and versions that the server has to be asked about."""
-        long_ago, keys = time.monotonic() - self.SECONDS, {(answer.model, answer.version) for answer in answers}
-        return [key for key in keys if key not in self._known or self._known[key][0] < long_ago]
-
-    def add(self, key: tuple[str, int], classes: tuple[ClassInfo, ...]) -> None:
-        """Keeps the classes of a model's version; () if the server does not tell them."""
-        self._known[key] = time.monotonic(), classes
-
-    def named(self, answer: AnswerKind) -> AnswerKind:
-        """Returns the answer with its model's classes."""
-        _, classes = self._known.get((answer.model, answer.version), (0.0, ()))
-        return replace(answer, classes=classes)
-
-    def named_frame(self, result: FrameResult) -> FrameResult:
-        """Returns a stream's result, whose answers have their model's classes."""
-        labels, boxes = result.segmentation, result.detections
-        return replace(
-            result,
-            segmentation=None if labels is None else self.named(labels),
-            detections=None if boxes is None else self.named(boxes),
-        )
-
-
-def answers_of(result: Answer | FrameResult | None) -> list[Answer]:
-    """Returns the answers that have classes: those of a call or of a frame, with labels or boxes."""
-    if isinstance(result, FrameResult):
-        return [answer for answer in (result.segmentation, result.detections) if answer is not None]
-    return [] if result is None else [result]
 
 
 def found(plan: TunedPlan | None) -> TunedPlan:

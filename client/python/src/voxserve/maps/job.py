@@ -141,7 +141,9 @@ def _overlap_text(model: ModelVersion, reach: float, overlap: float, turns: int)
         if turns > 1:
             but = "but copies are turned about the middle of each tile; seams may show"
         elif 0 in model.reach.minimum_period:
-            but = "but it reads where a cloud's smallest coordinates are, which differ from tile to tile; seams may show"
+            but = (
+                "but it reads where a cloud's smallest coordinates are, which differ from tile to tile; seams may show"
+            )
         elif read:
             but = f"but it reads {', '.join(read)}, which count from each tile"
         return f"tiles overlap by the reach of {model.name}, {reach:g} m; {but}"
@@ -162,7 +164,9 @@ class Runner:
         self._islands = Islands(options.islands, options.island_size) if options.islands else None
         self._reach = bounded(self._model.reach)
         self._overlap = overlap_of(options.overlap, options.tile, self._reach)
-        print(f"voxserve.maps: {_overlap_text(self._model, self._reach, self._overlap, options.turns)}", file=sys.stderr)
+        print(
+            f"voxserve.maps: {_overlap_text(self._model, self._reach, self._overlap, options.turns)}", file=sys.stderr
+        )
 
     def is_done(self, job: MapJob) -> bool:
         """Returns whether the copy is there, and nothing of it is left to do."""

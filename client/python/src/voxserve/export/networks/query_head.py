@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from voxserve.export.networks.center_head import take_rows
 from voxserve.export.networks.layers import Layers
 from voxserve.export.networks.tensors import Tensor
 
@@ -201,9 +202,9 @@ class _Head:
         gain, fill = (_HEATMAP_GAIN, _HEATMAP_BIAS) if name == "heatmap" else (_BRANCH_GAIN, None)
         self._pointwise(name, self._key(f"prediction_head.{name}.1"), y, channels, gain=gain, fill_bias=fill)
         if config.has_old_boxes and name == "dim":
-            self._take_rows(name, (1, 0, 2), 1)  # width, length, height -> length, width, height
+            take_rows(self._network, name, (1, 0, 2), 1)  # width, length, height -> length, width, height
         if config.has_old_boxes and name == "rot":
-            self._take_rows(name, (1, 0), -1)  # sin(-r - pi/2) = -cos(r), cos(-r - pi/2) = -sin(r)
+            take_rows(self._network, name, (1, 0), -1)  # sin(-r - pi/2) = -cos(r), cos(-r - pi/2) = -sin(r)
         return name
 
     # Positions
@@ -272,11 +273,6 @@ class _Head:
         values = self._tensors.take(f"{key}.bias", (out,), fill=fill_bias) if bias else None
         self._network.linear(name, x, np.ascontiguousarray(weight[:, :, 0]), values)
         return self._made(name, out)
-
-    def _take_rows(self, node: str, rows: Sequence[int], sign: int) -> None:
-        for part in ("weight", "bias"):
-            tensor = self._network.tensors[f"{node}.{part}"]
-            self._network.tensors[f"{node}.{part}"] = np.ascontiguousarray(sign * tensor[list(rows)])
 
     def _made(self, name: str, channels: int) -> str:
         self._layers.channels[name] = channels
