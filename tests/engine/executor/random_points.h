@@ -18,12 +18,8 @@ struct Points {
   size_t size() const { return values.size() / 4; }
 };
 
-// Returns one point per voxel; its x, y, z are the site. If dimension is 2, all z are 0.
-inline Points RandomPoints(uint32_t seed, int dimension = 3) {
-  std::mt19937 random(seed);
-  std::set<Site> sites = {{0, 0, 0}};  // the minimum is 0, so sites equal the points
-  std::uniform_int_distribution<int32_t> x(0, 6), y(0, 4), z(0, dimension == 3 ? 3 : 0);
-  for (int i = 0; i < 40; ++i) sites.insert({x(random), y(random), z(random)});
+// Returns a point at each site, with a random feature.
+inline Points PointsAt(const std::set<Site>& sites, std::mt19937& random) {
   Points points;
   std::uniform_real_distribution<float> f(-1, 1);
   for (const Site& site : sites) {
@@ -31,6 +27,29 @@ inline Points RandomPoints(uint32_t seed, int dimension = 3) {
     points.values.push_back(f(random));
   }
   return points;
+}
+
+// Returns one point per voxel; its x, y, z are the site. If dimension is 2, all z are 0.
+inline Points RandomPoints(uint32_t seed, int dimension = 3) {
+  std::mt19937 random(seed);
+  std::set<Site> sites = {{0, 0, 0}};  // the minimum is 0, so sites equal the points
+  std::uniform_int_distribution<int32_t> x(0, 6), y(0, 4), z(0, dimension == 3 ? 3 : 0);
+  for (int i = 0; i < 40; ++i) sites.insert({x(random), y(random), z(random)});
+  return PointsAt(sites, random);
+}
+
+// Returns one point in each of num_sites random sites of the shape.
+inline Points PointsOn(int num_sites, const kernels::Axes& shape, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::set<Site> sites;
+  while (sites.size() < static_cast<size_t>(num_sites)) {
+    Site site;
+    for (size_t axis = 0; axis < 3; ++axis) {
+      site[axis] = static_cast<int32_t>(random() % static_cast<uint32_t>(shape[axis]));
+    }
+    sites.insert(site);
+  }
+  return PointsAt(sites, random);
 }
 
 // Returns points anywhere in the voxels' range, several in a voxel. Some points have no voxel: a coordinate is NaN or

@@ -5,13 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <random>
-#include <set>
-#include <utility>
 #include <vector>
 
+#include "tests/engine/executor/company.h"
 #include "tests/engine/executor/program_comparison.h"
-#include "tests/engine/executor/same_bytes.h"
+#include "tests/engine/executor/random_points.h"
 
 namespace voxserve::windows_test {
 namespace {
@@ -26,26 +24,6 @@ const std::vector<SiteWindows> kWindows = {
     {.shape = {13, 13, 1, 1}, .shift = {6, 6, 0, 0}, .is_snake = true},
     {.shape = {5, 3, 2, 1}, .shift = {2, 0, 1, 0}, .axes = {2, 0, 1, 3}, .is_snake = true},
 };
-
-// Returns one point in each of num_sites random sites of the shape.
-Points PointsOn(int num_sites, const kernels::Axes& shape, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::set<Site> sites;
-  while (sites.size() < static_cast<size_t>(num_sites)) {
-    Site site;
-    for (size_t axis = 0; axis < 3; ++axis) {
-      site[axis] = static_cast<int32_t>(random() % static_cast<uint32_t>(shape[axis]));
-    }
-    sites.insert(site);
-  }
-  Points points;
-  std::uniform_real_distribution<float> f(-1, 1);
-  for (const Site& site : sites) {
-    for (const int32_t c : site) points.values.push_back(static_cast<float>(c));
-    points.values.push_back(f(random));
-  }
-  return points;
-}
 
 PointCloud CloudOf(const Points& points) {
   return *PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
@@ -150,36 +128,7 @@ TEST_P(WindowsNetworkTest, ASampleIsInCompanyWhatItIsAlone) {
   for (const int num_sites : {0, 1, 15, 16, 17, 31, 32, 33, 1500}) {
     clouds.push_back(CloudOf(PointsOn(num_sites, kFlatShape, static_cast<uint32_t>(num_sites))));
   }
-  const bool on_cuda = GetParam() == support::Device::kCuda;
-  const Variant variant{.device = GetParam(),
-                        .precision = on_cuda ? ModelConfig::Precision::kFloat16 : ModelConfig::Precision::kFloat32,
-                        .plan = on_cuda ? kDefaultCudaConvPlan : ConvPlan{},
-                        .is_deterministic = true};
-  std::vector<BatchReport> first_run;
-  for (int run = 0; run < 2; ++run) {
-    SCOPED_TRACE(run);
-    const auto runner = DeviceRunner::Create({.device = GetParam()});
-    ASSERT_TRUE(runner.ok()) << runner.status();
-    const auto program = (*runner)->Compile(graph, variant);
-    ASSERT_TRUE(program.ok()) << program.status();
-    std::vector<BatchReport> alone;
-    for (const PointCloud& cloud : clouds) alone.push_back((*runner)->Run(*program, {&cloud}, true));
-    for (const std::vector<size_t>& batch : {std::vector<size_t>{8, 0, 3, 8, 5}, {1, 8}, {0, 7, 6, 5, 4, 3, 2, 1, 0}}) {
-      std::vector<const PointCloud*> together;
-      for (const size_t cloud : batch) together.push_back(&clouds[cloud]);
-      const BatchReport output = (*runner)->Run(*program, together, true);
-      ASSERT_TRUE(output.status.ok()) << output.status;
-      for (size_t i = 0; i < batch.size(); ++i) {
-        const InferResult &sample = output.samples[i], &expected = alone[batch[i]].samples[0];
-        ASSERT_EQ(sample.outputs.size(), expected.outputs.size());
-        for (size_t j = 0; j < expected.outputs.size(); ++j) {
-          ASSERT_TRUE(sample.outputs[j].bytes == expected.outputs[j].bytes) << batch[i] << ": " << i;
-        }
-      }
-    }
-    for (size_t i = 0; i < first_run.size(); ++i) ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(alone[i], first_run[i]));
-    if (run == 0) first_run = std::move(alone);
-  }
+  ExpectSameInCompany(GetParam(), graph, clouds, {{8, 0, 3, 8, 5}, {1, 8}, {0, 7, 6, 5, 4, 3, 2, 1, 0}});
 }
 
 TEST(WindowsOnCudaTest, OrdersOfTheCpuAreThoseOfTheGpu) {

@@ -16,6 +16,7 @@ from voxserve.export.detector_configs.openpcdet_layers import (
     must_be_name,
     read_backbone_3d,
     read_bev,
+    read_branches,
     read_vfe,
     read_voxels,
 )
@@ -190,26 +191,14 @@ def _head(dense: Settings, default_width: int | None = None) -> Head:
     if not isinstance(tasks, list) or not all(isinstance(task, list) for task in tasks):
         dense.problem("CLASS_NAMES_EACH_HEAD", "is not a list of lists of names")
         tasks = []
-    separate = dense.section("SEPARATE_HEAD_CFG")
-    order, branches = separate.names("HEAD_ORDER"), separate.section("HEAD_DICT")
-    for name, channels in _BRANCHES.items():
-        if name == "vel" and name not in branches:
-            continue
-        branch = branches.section(name)
-        branch.must_be("out_channels", channels, "the branch is served with these channels")
-        branch.must_be("num_conv", 2, "branches of two convolutions are served")
-        branch.finish()
-    branches.finish()
-    separate.finish()
-    if set(order) != {name for name in _BRANCHES if name in branches}:
-        separate.problem("HEAD_ORDER", f"is {list(order)}, but HEAD_DICT has other branches")
+    branches = read_branches(dense, _BRANCHES)
     target = dense.section("TARGET_ASSIGNER_CONFIG")
     width = (
         dense.count("SHARED_CONV_CHANNEL")
         if default_width is None
         else dense.count("SHARED_CONV_CHANNEL", default_width)
     )
-    return Head(tuple(tuple(task) for task in tasks), width, "vel" in order, target.count("FEATURE_MAP_STRIDE"))
+    return Head(tuple(tuple(task) for task in tasks), width, "vel" in branches, target.count("FEATURE_MAP_STRIDE"))
 
 
 def _post_processing(dense: Settings) -> dict[str, Any]:

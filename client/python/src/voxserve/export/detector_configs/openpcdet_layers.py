@@ -5,6 +5,8 @@ Read in OpenPCDet at 8caccce (v0.6.0): pcdet/models/{backbones_3d,backbones_2d},
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from voxserve.export.detector_configs import common
 from voxserve.export.detector_configs.settings import Settings
 from voxserve.export.model_folder import PointFeature
@@ -182,3 +184,23 @@ def read_bev(model: Settings) -> tuple[Bev, Settings]:
     )
     settings.finish()
     return bev, settings
+
+
+def read_branches(dense: Settings, channels_of: Mapping[str, int]) -> set[str]:
+    """Returns the names of a head's branches. channels_of: the channels of each branch that is served. All branches but
+    "vel" are needed.
+    """
+    separate = dense.section("SEPARATE_HEAD_CFG")
+    order, branches = separate.names("HEAD_ORDER"), separate.section("HEAD_DICT")
+    for name, channels in channels_of.items():
+        if name == "vel" and name not in branches:
+            continue
+        branch = branches.section(name)
+        branch.must_be("out_channels", channels, "the branch is served with these channels")
+        branch.must_be("num_conv", 2, "branches of two convolutions are served")
+        branch.finish()
+    branches.finish()
+    separate.finish()
+    if set(order) != {name for name in channels_of if name in branches}:
+        separate.problem("HEAD_ORDER", f"is {list(order)}, but HEAD_DICT has other branches")
+    return set(order)

@@ -12,6 +12,7 @@ from voxserve.export.detector_configs.openpcdet_layers import (
     must_be_name,
     read_backbone_3d,
     read_bev,
+    read_branches,
     read_vfe,
     read_voxels,
 )
@@ -31,19 +32,7 @@ def _head(dense: Settings, names: Any) -> QueryHead:
     dense.skip("USE_BIAS_BEFORE_NORM", "DROPOUT", "BN_MOMENTUM", "PREDICT_BOXES_WHEN_TRAINING")
     loss = dense.section("LOSS_CONFIG")
     loss.section("LOSS_CLS").must_be("use_sigmoid", True, "scores are sigmoids", default=False)
-    separate = dense.section("SEPARATE_HEAD_CFG")
-    order, branches = separate.names("HEAD_ORDER"), separate.section("HEAD_DICT")
-    for name, channels in _BRANCHES.items():
-        if name == "vel" and name not in branches:
-            continue
-        branch = branches.section(name)
-        branch.must_be("out_channels", channels, "the branch is served with these channels")
-        branch.must_be("num_conv", 2, "branches of two convolutions are served")
-        branch.finish()
-    branches.finish()
-    separate.finish()
-    if set(order) != {name for name in _BRANCHES if name in branches}:
-        separate.problem("HEAD_ORDER", f"is {list(order)}, but HEAD_DICT has other branches")
+    branches = read_branches(dense, _BRANCHES)
     target, post = dense.section("TARGET_ASSIGNER_CONFIG"), dense.section("POST_PROCESSING")
     post.refuse("NMS_CONFIG", "the library's head has no NMS", harmless=(None,))
     limits = post.numbers("POST_CENTER_RANGE", 6)
