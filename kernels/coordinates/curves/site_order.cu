@@ -299,7 +299,13 @@ cudaError_t ListSpreadGroups(std::span<const SiteOrder> orders, int32_t num_samp
 cudaError_t RunSort(std::span<const SiteOrder> orders, int32_t num_samples, int32_t* row_of_place, void* workspace,
                     cudaStream_t stream) {
   Sort sort(orders, num_samples, row_of_place, workspace);
-  if (sort.num_sites == 0) return cudaSuccess;
+  if (sort.num_sites == 0) {
+    for (const SiteOrder& order : orders) {
+      if (order.spread_size == 0) continue;
+      VOXSERVE_RETURN_IF_CUDA(Clear(order.num_spread_groups, sizeof(int32_t), stream));
+    }
+    return cudaSuccess;
+  }
   sort.Fill(orders);
   if (sort.num_depth_levels > 0) {
     const auto largest_bytes = static_cast<size_t>(sort.largest_end - reinterpret_cast<char*>(sort.depths.largest));

@@ -217,7 +217,10 @@ def _make_of_windows(options: argparse.Namespace, state: _State) -> _Made:
         return _Made(
             module.random_network(config, **common, **_of_random(options)), len(config.classes), config.classes
         )
-    assumed = f"assumed of the published network, since weights do not say it: {detector_command.describe(config)}"
+    assumed = (
+        f"assumed of the published network, since weights do not say it: {detector_command.describe(config)}; the "
+        "windows, the groups' size, the thresholds and the suppression of boxes too"
+    )
     network = module.build(state, config, **common)
     return _Made(network, len(config.classes), config.classes, messages=(assumed,))
 
