@@ -151,7 +151,7 @@ def test_a_feature_has_the_range_of_its_training_data() -> None:
     features = (PointFeature("x", "m"), PointFeature("ring", "1", 0.25, range=(0, 63.5)))
     assert ranges(build(make_state(inputs=2), features=features)) == [None, ("ring", 0, 63.5)]
     published = [
-        *center_point._NUSCENES_FEATURES, *center_point._WAYMO_FEATURES, *center_point._PANDASET_FEATURES,
+        *center_point._NUSCENES_FEATURES, *center_point.WAYMO_FEATURES, *center_point._PANDASET_FEATURES,
         *second.KITTI_VOXELS.features, *minkunet.LIDAR_FEATURES, *minkowski_unet.LIDAR_FEATURES,
     ]  # fmt: skip
     assert {feature.range for feature in published if feature.name == "intensity"} == {(0, 1)}

@@ -140,7 +140,7 @@ def test_wrong_flags_are_refused_by_the_server(with_server: dict[str, str]) -> N
     done = run(["serve", str(MODELS), "--no_such_flag"], with_server)
     assert done.returncode == 2
     assert "no_such_flag" in done.stderr
-    assert "--model_repository" in run(["serve", "--help-server"], with_server).stdout
+    assert "--model_repository" in run(["serve", "--help_server"], with_server).stdout
 
 
 def test_models_stand_before_the_flags(environment: dict[str, str]) -> None:

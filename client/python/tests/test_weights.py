@@ -218,7 +218,7 @@ def test_where_no_shape_decides_it_is_said_and_a_flag_decides() -> None:
     (converted, guessed) = order.warnings()
     assert "1 weights of spconv are stored as RSCK" in converted
     assert "fit several orders" in guessed
-    assert "--spconv-order" in guessed
+    assert "--spconv_order" in guessed
     chosen = spconv_order.SpconvOrder("RSKC")
     assert chosen.find("b", (3, 3, 3, 6, 6), cube, 6, 6) == "RSKC"
     assert chosen.find("c", (6, 3, 3, 3, 6), cube, 6, 6) == "KRSC"  # whose shape says so

@@ -319,7 +319,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         BrokenModel{"OfDet3d",
                     Center("has_velocity: true", "iou_powers: [0.5, 0.5]"),
-                    {"node \"boxes\": has iou_powers, which only CONVENTION_OPENPCDET has"}},
+                    {"node \"boxes\": has iou_powers, which only CONVENTION_OPENPCDET has",
+                     "node \"boxes\": its iou \"two\" has 2 channels; it needs 1"}},
         BrokenModel{"OnePower",
                     Center("convention: CONVENTION_DET3D", "convention: CONVENTION_OPENPCDET iou_powers: [0.5]"),
                     {"node \"boxes\": iou_powers has 1 values; it needs one for each of the 2 classes, or none",

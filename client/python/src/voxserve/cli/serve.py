@@ -22,7 +22,7 @@ after it has answered the requests that it has accepted. It listens on ports 850
 
   MODEL   a model's folder (deploy/models/minkunet), a folder of models (deploy/models), or the name of a model of the
           package voxserve-models. Without one: all models of that package. Nothing is downloaded.
-  --FLAG  flags of the server, after the models; `voxserve serve --help-server` lists them
+  --FLAG  flags of the server, after the models; `voxserve serve --help_server` lists them
 
 examples:
   voxserve serve
@@ -36,7 +36,7 @@ def run(words: Sequence[str]) -> int:
     if "--help" in words or "-h" in words:
         print(HELP, end="")
         return 0
-    if "--help-server" in words:
+    if any(word.replace("-", "_") == "__help_server" for word in words):
         become(["--help"])
     flags = [word.startswith("-") for word in words]
     split = flags.index(True) if True in flags else len(words)
