@@ -105,6 +105,20 @@ def test_what_is_installed_has_no_path_of_the_build(installed: Path, build: Path
     assert program.name in told.stdout
 
 
+def test_the_images_components_have_the_programs_alone(build: Path, tmp_path: Path) -> None:
+    for component in ("server", "command"):  # those of the Dockerfile
+        subprocess.run(
+            ["cmake", "--install", build, "--prefix", tmp_path, "--component", component],
+            check=True, capture_output=True, timeout=120,
+        )  # fmt: skip
+    files = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()}
+    assert files == {f"bin/{Path(name).name}" for name in PROGRAMS}
+
+
 def test_nothing_else_is_installed(installed: Path) -> None:
     files = {str(file.relative_to(installed)) for file in installed.rglob("*") if file.is_file()}
-    assert files == {f"bin/{Path(name).name}" for name in PROGRAMS}
+    own = re.compile(
+        r"bin/voxserve(-client|-tune)?|include/voxserve/\w+\.h|share/(doc/)?voxserve[\w-]*/.*"
+        r"|lib/([\w-]+/)?(libvoxserve_client\.so[\d.]*|cmake/voxserve/voxserve\w+(-\w+)?\.cmake|pkgconfig/voxserve\.pc)"
+    )
+    assert {file for file in files if not own.fullmatch(file)} == set()

@@ -30,16 +30,19 @@ void* operator new(size_t size) {
   return block;
 }
 
+void* operator new(size_t size, const std::nothrow_t& /*tag*/) noexcept {
+  return Fails() ? nullptr : std::malloc(std::max<size_t>(size, 1));
+}
+
 void operator delete(void* block) noexcept { std::free(block); }
 
 void operator delete(void* block, size_t /*size*/) noexcept { std::free(block); }
 
-// The standard library's operators of arrays call the functions above. Those of the sanitizers' libraries do not.
+// The standard library's operators of arrays, and those that throw nothing, call the functions above. Those of the
+// sanitizers' libraries do not.
 void* operator new[](size_t size) { return operator new(size); }
 
-void* operator new[](size_t size, const std::nothrow_t& /*tag*/) noexcept {
-  return Fails() ? nullptr : std::malloc(std::max<size_t>(size, 1));
-}
+void* operator new[](size_t size, const std::nothrow_t& /*tag*/) noexcept { return operator new(size, std::nothrow); }
 
 void operator delete[](void* block) noexcept { std::free(block); }
 
