@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import window_golden
 from graph_shapes import parse
 from transformer_golden import FOLDER, values
 
@@ -19,7 +21,7 @@ from voxserve.export.__main__ import main
 from voxserve.export.networks import dsvt, flatformer
 from voxserve.export.networks.layers import Layers, spconv_weight
 from voxserve.export.networks.spconv_backbone import SPARSE_EPSILON
-from voxserve.export.networks.tensors import ExportError, StateDict
+from voxserve.export.networks.tensors import ExportError, RandomTensors, StateDict, Tensor
 from voxserve.verify.interpreter import Interpreter
 
 Values = np.ndarray[Any, Any]
@@ -133,15 +135,65 @@ def test_rectified_scores_of_flatformer_have_finite_logits() -> None:
     assert results["score.odds"].values.max() < np.finfo(np.float16).max
 
 
+def state_of_the_library(name: str) -> dict[str, Values]:
+    """Returns all that the library's state dict of the published network has, by window_networks.py."""
+    state = window_golden.Golden.read(name).state
+    counts = [key.removesuffix("running_var") + "num_batches_tracked" for key in state if key.endswith("running_var")]
+    assert len(counts) > 20
+    state |= dict.fromkeys(counts, np.ones((), np.int64))
+    return state | ({"global_step": np.ones(1, np.int64)} if name == "dsvt" else {})
+
+
 @pytest.mark.parametrize("name", ["dsvt", "flatformer"])
-def test_weights_are_read_and_missing_ones_told(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with np.load(FOLDER / f"{name}.npz") as file:
-        shapes, seed = json.loads(str(file["shapes"])), int(file["seed"])
+def test_the_state_dict_of_the_library_is_read(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, output = tmp_path / "weights.safetensors", tmp_path / "out"
+    state = state_of_the_library(name)
+    safetensors_file.write(path, state)
+    assert main([name, str(path), "--output", str(output)]) == 0
+    assert "range x -74.88 to 74.88" in capsys.readouterr().out
+    written = safetensors_file.read(output / "1" / "weights.safetensors")
+    key, node = {
+        "dsvt": ("dense_head.heads_list.0.hm.1", "task0.heatmap"),
+        "flatformer": ("bbox_head.task_heads.0.heatmap.1", "heatmap"),
+    }[name]
+    for part in ("weight", "bias"):
+        np.testing.assert_array_equal(written[f"{node}.{part}"], state[f"{key}.{part}"])
+
+
+@pytest.mark.parametrize("name", ["dsvt", "flatformer"])
+def test_random_networks_have_the_tensors_of_the_library(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, tuple[int, ...]] = {}
+    take = RandomTensors.take
+
+    def recorded(self: RandomTensors, key: str, shape: Sequence[int], **options: Any) -> Tensor:
+        asked[key] = tuple(shape)
+        return take(self, key, shape, **options)
+
+    monkeypatch.setattr(RandomTensors, "take", recorded)
+    module: Any = {"dsvt": dsvt, "flatformer": flatformer}[name]
+    module.random_network(module.WAYMO, name=name)
+    # A random DSVT has biases before the norms of its head, which a state dict may lack (USE_BIAS_BEFORE_NORM).
+    shapes = {key: tensor.shape for key, tensor in window_golden.Golden.read(name).state.items()}
+    assert {key: asked.get(key) for key in shapes} == shapes
+    assert all(key.startswith("dense_head.") and key.endswith(".0.bias") for key in asked.keys() - shapes.keys())
+
+
+@pytest.mark.parametrize("name", ["dsvt", "flatformer"])
+def test_missing_weights_are_told(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state = state_of_the_library(name)
+    missing = [key for key in state if not key.endswith(("num_batches_tracked", "global_step"))][::19]
+    wrong = next(key for key in state if key.endswith("in_proj_weight") and key not in missing)
+    for key in missing:
+        del state[key]
+    state[wrong] = state[wrong][:, 1:]
     path = tmp_path / "weights.safetensors"
-    safetensors_file.write(path, {key: values(key, tuple(shape), seed) for key, shape in shapes.items()})
+    safetensors_file.write(path, state)
     assert main([name, str(path), "--output", str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err
-    assert "is missing" in error
+    for key in missing:
+        assert f"tensor '{key}' " in error, key
+    assert error.count("is missing") == len(missing)
+    assert f"tensor '{wrong}' is [" in error
     assert not (tmp_path / "out").exists()
 
 
