@@ -8,7 +8,7 @@ the same shifted, windows in rows along y, the same shifted.
 
 - A cloud of fewer pillars than a group has one group of them. (The published code reads other rows there.)
 - A pillar's position is embedded by sines and cosines of its coordinates. Coordinates are whole numbers, so the
-  embedding is a table for each axis.
+  embedding is a table for each axis. A server refuses bfloat16, which has not every whole number above 256.
 - A cell's score is sigmoid(heatmap) * min(max(iou, 0), 1)^2 before cells are chosen, so its logit is computed here.
 - Boxes of mmdetection3d below 1.0: width before length, and -yaw - pi / 2.
 
