@@ -18,11 +18,12 @@ absl::Status EmbeddingStep::Run(const StepContext& context) const {
 absl::Status EmbeddingStep::Upload(WeightUploader& uploader) {
   const int64_t limit = MaxEmbeddings(options_.index_dtype);
   if (options_.num_embeddings > limit) {
-    return WithReason(
-        absl::InvalidArgumentError(absl::StrCat("the embedding has ", options_.num_embeddings, " rows; numbers above ",
-                                                limit, " are not exact in ", kernels::NameOf(options_.index_dtype),
-                                                "; set the model's precision to FLOAT32")),
-        error_reason::kBadModel);
+    const bool fits_float16 = options_.num_embeddings <= MaxEmbeddings(DType::kFloat16);
+    return WithReason(absl::InvalidArgumentError(
+                          absl::StrCat("the embedding has ", options_.num_embeddings, " rows; numbers above ", limit,
+                                       " are not exact in ", kernels::NameOf(options_.index_dtype),
+                                       "; set the model's precision to FLOAT32", fits_float16 ? " or FLOAT16" : "")),
+                      error_reason::kBadModel);
   }
   return uploader.Upload(options_.table, options_.out_dtype);
 }

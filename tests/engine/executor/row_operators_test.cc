@@ -1,13 +1,17 @@
 // Tests operators that compute each row on its own, in networks: products, row norms, PReLU, embeddings, generalised
 // means, activations, and layers that share their weights.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "engine/base/error_reason.h"
 #include "engine/compiler/compiler.h"
+#include "engine/ops/rows/embedding.h"
 #include "engine/ops/rows/linear.h"
 #include "engine/ops/rows/row_norm.h"
 #include "tests/engine/executor/expected_scores.h"
@@ -20,6 +24,7 @@ namespace {
 
 using kernels::ActivationFunction;
 using kernels::RowNorm;
+using ::testing::HasSubstr;
 
 class RowOperatorsTest : public ::testing::TestWithParam<support::Device> {
  protected:
@@ -168,6 +173,36 @@ TEST_P(RowOperatorsTest, EmbeddingsOfWholeNumbers) {
   Points cloud = RandomPoints(70, 3);
   for (size_t i = 0; i < cloud.size(); ++i) cloud.values[4 * i + 3] = static_cast<float>(i % 3);
   ExpectEqual(GetParam(), graph, cloud);
+}
+
+// FlatFormer's tables of places have 468 rows: 256 and more are not exact in bfloat16.
+TEST(EmbeddingTables, OfMoreRowsThanATypeCountsAreRefused) {
+  struct Case {
+    DType dtype;
+    int64_t rows;
+    const char* reason;
+  };
+  for (const auto& [dtype, rows, reason] :
+       {Case{DType::kBfloat16, 468,
+             "468 rows; numbers above 256 are not exact in bfloat16; set the model's precision "
+             "to FLOAT32 or FLOAT16"},
+        Case{DType::kBfloat16, 257, "or FLOAT16"},
+        Case{DType::kFloat16, 2049,
+             "numbers above 2048 are not exact in float16; set the model's precision to FLOAT32"},
+        Case{DType::kBfloat16, 2049, "set the model's precision to FLOAT32"}}) {
+    EmbeddingStep step({.index = {},
+                        .out = {},
+                        .table = std::vector<float>(static_cast<size_t>(rows)),
+                        .num_embeddings = rows,
+                        .index_dtype = dtype,
+                        .out_dtype = dtype});
+    WeightUploader uploader(nullptr, StreamView());  // which a refused table does not reach
+    const absl::Status status = step.Upload(uploader);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(ReasonOf(status), error_reason::kBadModel);
+    EXPECT_THAT(status.message(), HasSubstr(reason));
+    EXPECT_EQ(absl::StrContains(status.message(), "or FLOAT16"), rows <= 2048);
+  }
 }
 
 TEST_P(RowOperatorsTest, EveryActivationOfASite) {
