@@ -75,7 +75,7 @@ struct GridPlace {
   bool operator==(const GridPlace&) const = default;
 };
 
-// What is known of a node's rows. `place` is set for cells that lie somewhere; learned rows lie nowhere.
+// RowsKnown says which voxels can change a node's rows, and where its cells lie. Learned rows have no place.
 struct RowsKnown {
   Extent extent;
   std::optional<GridPlace> place = std::nullopt;

@@ -43,7 +43,7 @@ struct RotatedNmsParams {
   int32_t num_samples = 0;
   int32_t num_inputs = 0;
   std::array<NmsInput, kMaxNmsInputs> inputs = {};
-  // Of each input and sample, without classes:
+  // The next three fields are limits of each input and sample. They count if num_classes is 0.
   float iou_threshold = 0;
   int32_t max_boxes_in = 0;   // only the first boxes are read; 0: all
   int32_t max_boxes_out = 0;  // at most this many boxes are kept

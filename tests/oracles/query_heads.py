@@ -22,7 +22,6 @@ import importlib.util
 import json
 import sys
 import types
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +63,28 @@ def stub(name, **names):
     vars(module).update(names)
     sys.modules[name] = module
     return module
+
+
+class Config(dict):
+    """A dict whose values are attributes too, as OpenPCDet reads its configurations."""
+
+    def __getattr__(self, name):
+        if name not in self:
+            raise AttributeError(name)
+        return self[name]
+
+    @staticmethod
+    def of(value):
+        if isinstance(value, list):
+            return [Config.of(one) for one in value]
+        return Config({k: Config.of(v) for k, v in value.items()}) if isinstance(value, dict) else value
+
+
+def read_config(path):
+    """Returns the Config of a yaml file."""
+    import yaml
+
+    return Config.of(yaml.safe_load(path.read_text()))
 
 
 def file_module(name, path):
@@ -125,19 +146,7 @@ def openpcdet(clone, points):
     torch.Tensor.cuda = lambda self: self
     np.int = int  # which NumPy no longer has
     load = importlib.import_module
-    import yaml
-
-    class Config(dict):
-        def __getattr__(self, name):
-            if name not in self:
-                raise AttributeError(name)
-            return self[name]
-
-    def attributes(value):
-        return Config({k: attributes(v) for k, v in value.items()}) if isinstance(value, dict) else value
-
-    with (clone / "tools/cfgs/nuscenes_models/transfusion_lidar.yaml").open() as file:
-        config = attributes(yaml.safe_load(file))
+    config = read_config(clone / "tools/cfgs/nuscenes_models/transfusion_lidar.yaml")
     model = config.MODEL
     model.DENSE_HEAD.POST_PROCESSING |= {"SCORE_THRESH": THRESHOLD, "POST_CENTER_RANGE": [-24.0, -24.0, -9, 24, 24, 9.0]}
     backbone = load("pcdet.models.backbones_3d.spconv_backbone").VoxelResBackBone8x(
@@ -215,7 +224,7 @@ def bevfusion(clone, points):
     import mmdet.models
     import spconv.pytorch
 
-    # What version 0.x has, among the modules of 1.4.
+    # mmdetection3d 0.x imports these names, which 1.4 has in other modules.
     import mmcv.cnn
     import mmengine.model
 

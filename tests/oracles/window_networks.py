@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 from detection_heads import iou
-from query_heads import file_module, rows_of, stub
+from query_heads import file_module, read_config, rows_of, stub
 
 SEED = 5
 CELLS_OVER = 250  # of each class whose scores are above the threshold, before an IoU rectifies them
@@ -114,7 +114,6 @@ def biased(last, heat, threshold):
 
 def dsvt(clone, points):
     import torch
-    import yaml
     from window_golden import CENTER_MAX, CENTER_MIN, GRID, RANGE, SIZE
 
     packages(clone / "pcdet", "pcdet", "models", "models.backbones_3d", "models.backbones_3d.vfe",
@@ -142,19 +141,7 @@ def dsvt(clone, points):
                   IOULossCenterNet=unused)  # fmt: skip
     sys.modules["pcdet.utils"].loss_utils = losses
 
-    class Config(dict):
-        def __getattr__(self, name):
-            if name not in self:
-                raise AttributeError(name)
-            return self[name]
-
-    def attributes(value):
-        if isinstance(value, list):
-            return [attributes(one) for one in value]
-        return Config({k: attributes(v) for k, v in value.items()}) if isinstance(value, dict) else value
-
-    with (clone / "tools/cfgs/waymo_models/dsvt_pillar.yaml").open() as file:
-        config = attributes(yaml.safe_load(file))
+    config = read_config(clone / "tools/cfgs/waymo_models/dsvt_pillar.yaml")
     model, low_high, grid = config.MODEL, np.float32(RANGE), np.array(GRID)
     model.BACKBONE_3D["USE_CHECKPOINT"] = False
     model.BACKBONE_3D["output_shape"] = [GRID[1], GRID[0]]

@@ -138,7 +138,7 @@ std::unique_ptr<LocalEngine> MakeEngine(const std::string& repository, const std
   options.deterministic = deterministic;
   options.plan_dir = plan_dir;
   options.engine_version = VOXSERVE_VERSION;
-  // Nobody else waits in this process: a request may take as long as its caller lets it.
+  // A request may take as long as its caller lets it, since no other client waits for the device.
   options.max_request_time = absl::InfiniteDuration();
   options.stuck_batch_time = absl::InfiniteDuration();
   return ValueOrRaise(WithoutGil([&] { return LocalEngine::Create(options); }));

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,13 @@ def _gain(name: str, shape: tuple[int, ...]) -> float:
     return 1.0
 
 
+def state_of(file: Any, rule: Callable[[str, tuple[int, ...], int], Values], stored: str) -> dict[str, Values]:
+    """Returns the state dict of a golden: by the rule, with the values that the file stores as `stored`."""
+    shapes, seed = json.loads(str(file["shapes"])), int(file["seed"])
+    state = {key: rule(key, tuple(shape), seed) for key, shape in shapes.items()}
+    return state | {key: np.float32(one) for key, one in json.loads(str(file[stored])).items()}
+
+
 @dataclass(frozen=True)
 class Golden:
     """A network and its answer."""
@@ -67,10 +75,7 @@ class Golden:
     @staticmethod
     def read(case: str) -> Golden:
         with np.load(FOLDER / f"{case}.npz") as file:
-            shapes, seed = json.loads(str(file["shapes"])), int(file["seed"])
-            state = {key: values(key, tuple(shape), seed) for key, shape in shapes.items()}
-            state |= {key: np.float32(one) for key, one in json.loads(str(file["buffers"])).items()}
-            return Golden(points(case), file["boxes"], file["labels"], state)
+            return Golden(points(case), file["boxes"], file["labels"], state_of(file, values, "buffers"))
 
     def write(self, folder: Path) -> Path:
         path = folder / "weights.safetensors"

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import serving
-from window_golden import CENTER_MAX, CENTER_MIN, RANGE, Golden
+from query_golden import Golden
+from window_golden import CENTER_MAX, CENTER_MIN, RANGE, read
 
 import voxserve
 from voxserve.export import model_folder
@@ -45,7 +46,7 @@ def differences(found: voxserve.Detections, golden: np.ndarray[Any, Any]) -> np.
 @pytest.mark.integration
 @pytest.mark.parametrize("case", MODULES)
 def test_the_server_has_the_boxes_of_the_library(tmp_path: Path, case: str) -> None:
-    golden = Golden.read(case)
+    golden = read(case)
     export(tmp_path / "models", case, golden)
     with serving(tmp_path / "models", tmp_path / "log") as address, voxserve.Client(address, timeout=300) as client:
         clouds = (voxserve.PointCloud.from_array(part, fields=FIELDS) for part in (golden.points, golden.points[:0]))

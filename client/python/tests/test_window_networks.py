@@ -137,7 +137,7 @@ def test_rectified_scores_of_flatformer_have_finite_logits() -> None:
 
 def state_of_the_library(name: str) -> dict[str, Values]:
     """Returns all that the library's state dict of the published network has, by window_networks.py."""
-    state = window_golden.Golden.read(name).state
+    state = window_golden.read(name).state
     counts = [key.removesuffix("running_var") + "num_batches_tracked" for key in state if key.endswith("running_var")]
     assert len(counts) >= 20
     state |= dict.fromkeys(counts, np.ones((), np.int64))
@@ -173,7 +173,7 @@ def test_random_networks_have_the_tensors_of_the_library(name: str, monkeypatch:
     module: Any = {"dsvt": dsvt, "flatformer": flatformer}[name]
     module.random_network(module.WAYMO, name=name)
     # A random DSVT has biases before the norms of its head, which a state dict may lack (USE_BIAS_BEFORE_NORM).
-    shapes = {key: tensor.shape for key, tensor in window_golden.Golden.read(name).state.items()}
+    shapes = {key: tensor.shape for key, tensor in window_golden.read(name).state.items()}
     assert {key: asked.get(key) for key in shapes} == shapes
     assert all(key.startswith("dense_head.") and key.endswith(".0.bias") for key in asked.keys() - shapes.keys())
 

@@ -12,6 +12,15 @@
 
 namespace voxserve {
 
+// Says how queries, keys and values follow from a row. On the CPU the bits of a linear layer depend on the batch's
+// number of rows, those of a convolution do not.
+enum class Products { kLinear, kConvolutions };
+
+// Adds such a product, of 8 channels.
+inline int Product(GraphBuilder& b, int input, bool has_bias, Products products) {
+  return products == Products::kLinear ? b.Linear(input, 8, has_bias) : b.Submanifold(input, 8, has_bias);
+}
+
 // Runs each cloud alone, then the batches, which name clouds by index, and all of it again by another context. Expects
 // of each sample the bytes that it had alone in the first run. On a GPU the network runs in float16.
 inline void ExpectSameInCompany(support::Device device, const Graph& graph, const std::vector<PointCloud>& clouds,

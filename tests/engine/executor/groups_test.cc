@@ -21,19 +21,9 @@ constexpr Curve kCurves[] = {Curve::kZ, Curve::kZTransposed, Curve::kHilbert, Cu
 constexpr int kOwnLevel = -1;  // as halvings
 constexpr kernels::Axes kWideShape = {40, 30, 20, 1};
 
-PointCloud CloudOf(const Points& points) {
-  return *PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
-}
-
-// How queries, keys and values follow from a row. On the CPU the bits of a linear layer depend on the batch's number of
-// rows, those of a convolution do not.
-enum class Products { kLinear, kConvolutions };
-
 // Adds attention within groups with queries, keys and values of `input`, as a transformer's block has them.
 int Block(GraphBuilder& b, int input, int groups, int num_heads, Products products = Products::kLinear) {
-  const auto product = [&](int of, bool bias) {
-    return products == Products::kLinear ? b.Linear(of, 8, bias) : b.Submanifold(of, 8, bias);
-  };
+  const auto product = [&](int of, bool bias) { return Product(b, of, bias, products); };
   const int normed = b.RowNorm(input, kernels::RowNorm::kLayerNorm, 1e-5f);
   const int attention =
       b.GroupAttention(product(normed, true), product(normed, false), product(normed, true), groups, num_heads, 0.7f);

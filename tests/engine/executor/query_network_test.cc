@@ -152,10 +152,6 @@ std::vector<float> ExpectedBoxes(const Detector& detector, const Points& points)
   return boxes;
 }
 
-PointCloud CloudOf(const Points& points) {
-  return *PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
-}
-
 TEST_P(QueryNetworkTest, BoxesOfQueries) {
   const auto runner = DeviceRunner::Create({.device = GetParam()});
   ASSERT_TRUE(runner.ok()) << runner.status();

@@ -18,6 +18,10 @@ struct Points {
   size_t size() const { return values.size() / 4; }
 };
 
+inline PointCloud CloudOf(const Points& points) {
+  return *PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
+}
+
 // Returns a point at each site, with a random feature.
 inline Points PointsAt(const std::set<Site>& sites, std::mt19937& random) {
   Points points;

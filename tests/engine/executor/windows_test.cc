@@ -25,19 +25,9 @@ const std::vector<SiteWindows> kWindows = {
     {.shape = {5, 3, 2, 1}, .shift = {2, 0, 1, 0}, .axes = {2, 0, 1, 3}, .is_snake = true},
 };
 
-PointCloud CloudOf(const Points& points) {
-  return *PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
-}
-
-// How queries, keys and values follow from a row. On the CPU the bits of a linear layer depend on the batch's number of
-// rows, those of a convolution do not.
-enum class Products { kLinear, kConvolutions };
-
 // Adds attention within groups, and a norm behind the sum, as DSVT has them.
 int Block(GraphBuilder& b, int input, int groups, int num_heads, Products products = Products::kLinear) {
-  const auto product = [&](int of, bool bias) {
-    return products == Products::kLinear ? b.Linear(of, 8, bias) : b.Submanifold(of, 8, bias);
-  };
+  const auto product = [&](int of, bool bias) { return Product(b, of, bias, products); };
   const int attention =
       b.GroupAttention(product(input, true), product(input, false), product(input, true), groups, num_heads, 0.7f);
   return b.RowNorm(b.Sum(product(attention, true), input), kernels::RowNorm::kLayerNorm, 1e-5f);

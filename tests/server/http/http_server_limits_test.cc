@@ -36,7 +36,7 @@ using testing::StartsWith;
 
 constexpr char kProbe[] = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
 constexpr char kOk[] = "HTTP/1.1 200 OK\r\n";
-// Of resident memory. A sanitizer's heap keeps freed blocks.
+// Resident memory may grow by this much. A sanitizer's heap keeps freed blocks.
 constexpr int64_t kMaxGrowth = int64_t{support::kIsSanitized ? 64 : 8} << 20;
 // A connection's thread takes 1 to 3 ms to start under a sanitizer.
 constexpr absl::Duration kProbeLimit = absl::Seconds(support::kIsSanitized ? 10 : 2);

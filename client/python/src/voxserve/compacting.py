@@ -35,6 +35,7 @@ COARSEST_STEP = 0.02  # metres; a cloud that would need coarser steps (1.3 km) i
 _STEPS = 65_534  # from -32,767 to 32,767
 _AXES = ("x", "y", "z")
 _SHARES = ("intensity", "reflectivity")
+_COMPACT_ALREADY = "no value has more than 16 bits"
 
 
 class CompactWarning(UserWarning):
@@ -93,7 +94,7 @@ def compact(points: PointsLike, fields: Fields = None) -> Compacted:
         sent = made[1].astype(np.float64) * made[0].scale + made[0].shift
         errors[own.name] = float(np.abs(sent - values).max(initial=0))
     if not converted:
-        return Compacted(cloud, given, reason="no value has more than 16 bits")
+        return Compacted(cloud, given, reason=_COMPACT_ALREADY)
     return Compacted(_packed(cloud, converted), given, errors)
 
 
@@ -102,7 +103,7 @@ def compact_or_warn(cloud: PointCloud) -> PointCloud:
     16 bits.
     """
     made = compact(cloud)
-    if made.reason and any(f.value_bytes > 2 for f in map(cloud.field, (*_AXES, *_SHARES)) if f is not None):
+    if made.reason not in ("", _COMPACT_ALREADY):
         warnings.warn(f"the cloud is sent with all its bits: {made.reason}", CompactWarning, stacklevel=3)
     return made.cloud
 

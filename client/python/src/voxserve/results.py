@@ -112,7 +112,33 @@ class Tensors(Answer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Segmentation(Answer):
+class DrawnAnswer(Answer):
+    """An answer that can be drawn into the cloud: a Segmentation or Detections, which `self` is."""
+
+    def picture(self: Any, points: PointsLike | None = None, size: int = 400) -> Picture:
+        """Returns a picture from above, which notebooks show. points: the request's points, if the caller has not kept
+        them. size: the pixels of its longer side. ValueError without points, or if their number is another.
+        """
+        from voxserve.show import drawing
+
+        return drawing.picture_of(self, points, size)
+
+    def plot(self: Any, points: PointsLike | None = None, ax: Any = None) -> Any:
+        """Draws the picture with axes and a legend, and returns matplotlib's Axes. points: as in picture(). ax: the
+        Axes to draw into; None: those of a new figure. ImportError without matplotlib.
+        """
+        from voxserve.show import drawing
+
+        return drawing.plot(self, points, ax)
+
+    def _repr_html_(self: Any) -> str:
+        from voxserve.show import drawing
+
+        return drawing.html_of(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segmentation(DrawnAnswer):
     """One label per point, in the order of the points."""
 
     labels: Labels  # [N]
@@ -136,22 +162,6 @@ class Segmentation(Answer):
                 counts[name] = counts.get(name, 0) + number
         return counts
 
-    def picture(self, points: PointsLike | None = None, size: int = 400) -> Picture:
-        """Returns a picture from above, which notebooks show. points: the request's points, if the caller has not kept
-        them. size: the pixels of its longer side. ValueError without points, or if their number is another.
-        """
-        from voxserve.show import drawing
-
-        return drawing.picture_of(self, points, size)
-
-    def plot(self, points: PointsLike | None = None, ax: Any = None) -> Any:
-        """Draws the picture with axes and a legend, and returns matplotlib's Axes. points: as in picture(). ax: the
-        Axes to draw into; None: those of a new figure. ImportError without matplotlib.
-        """
-        from voxserve.show import drawing
-
-        return drawing.plot(self, points, ax)
-
     def to_pandas(self, points: PointsLike | None = None) -> Any:
         """Returns a pandas.DataFrame with a row per point: the columns of the points (values as the network gets
         them), label, and class_name (categorical; none for points without a class). points: as in picture().
@@ -161,17 +171,12 @@ class Segmentation(Answer):
 
         return tables.of_segmentation(self, points)
 
-    def _repr_html_(self) -> str:
-        from voxserve.show import drawing
-
-        return drawing.html_of(self)
-
     def __repr__(self) -> str:
         return texts.of_segmentation(self)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Detections(Answer):
+class Detections(DrawnAnswer):
     """N boxes in the cloud's coordinates. They are grouped by the network's detection heads; within a head, the boxes
     are in descending order of their scores. All numbers are finite.
     """
@@ -198,22 +203,6 @@ class Detections(Answer):
         counts = {name: names.count(name) for name in dict.fromkeys(names)}
         return dict(sorted(counts.items(), key=lambda pair: -pair[1]))
 
-    def picture(self, points: PointsLike | None = None, size: int = 400) -> Picture:
-        """Returns a picture from above, which notebooks show. points: the request's points, if the caller has not kept
-        them. size: the pixels of its longer side. ValueError without points, or if their number is another.
-        """
-        from voxserve.show import drawing
-
-        return drawing.picture_of(self, points, size)
-
-    def plot(self, points: PointsLike | None = None, ax: Any = None) -> Any:
-        """Draws the picture with axes and a legend, and returns matplotlib's Axes. points: as in picture(). ax: the
-        Axes to draw into; None: those of a new figure. ImportError without matplotlib.
-        """
-        from voxserve.show import drawing
-
-        return drawing.plot(self, points, ax)
-
     def to_pandas(self) -> Any:
         """Returns a pandas.DataFrame with a row per box: class_id, class_name and the numbers of structured().
         ImportError without pandas.
@@ -221,11 +210,6 @@ class Detections(Answer):
         from voxserve.show import tables
 
         return tables.of_detections(self)
-
-    def _repr_html_(self) -> str:
-        from voxserve.show import drawing
-
-        return drawing.html_of(self)
 
     def __repr__(self) -> str:
         return texts.of_detections(self)
@@ -327,7 +311,7 @@ class ModelVersion:
     has_boxes: bool = False  # Client.detect can be used
     has_velocities: bool = False  # boxes have velocities
     tensors: tuple[TensorInfo, ...] = ()  # the tensors that outputs=[...] may name
-    # What one request may hold, beside max_points. Older servers do not tell.
+    # These fields say what one request may hold, beside max_points. Older servers leave them out.
     max_voxels: int | None = None  # 0: no limit; None: not known
     voxel_overflow: VoxelOverflow = VoxelOverflow.UNKNOWN  # what happens to a request with more voxels
     max_message_bytes: int | None = None  # of a request, and of an answer; None: not known
