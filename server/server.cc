@@ -72,6 +72,9 @@ constexpr double kBytesAToken = 64 << 10;
 // The tokens for a connection that is closed because gRPC's memory runs short. After the first one the client may
 // connect again, since more than half of its tokens are left (CallRate::HasTokens); after a second one it has to wait.
 constexpr double kLargeUploadTokens = 400;
+// gRPC takes so many bytes of a call that nobody reads yet: its flow control's window (TransportFlowControl) while memory
+// is plenty. A stream that is cancelled may leave them, whatever the size of its messages.
+constexpr int64_t kWindowBytes = 16 << 20;
 // So many stray bytes (StrayGuard) are no mistake. A client that sends headers that gRPC refuses leaves fewer.
 constexpr int64_t kFloodBytes = 1 << 20;
 // The administration port needs few connections, since there are few operators.
@@ -328,7 +331,7 @@ void Server::StartGuards() {
                           .on_flood = [this](const std::string& peer) { CloseFlooding(peer); }});
   const int64_t max_upload_bytes = options_.grpc_memory_bytes / 3 * 2;  // gRPC slows every upload down from 80% on
   stray_guard_ = std::make_unique<StrayGuard>(
-      StrayGuard::Options{.max_message_bytes = options_.max_message_bytes + kMaxReadBytes,
+      StrayGuard::Options{.max_call_bytes = std::max(options_.max_message_bytes, kWindowBytes) + kMaxReadBytes,
                           .max_upload_bytes = max_upload_bytes,
                           // gRPC takes three bytes of memory for a byte of headers, so a client gets half.
                           .max_client_bytes = max_upload_bytes / 2,

@@ -89,21 +89,21 @@ double StrayGuard::Update(const std::string& peer, const SocketTraffic& traffic,
   if (fresh > 0 || news.calls > 0 || connection.stray > kConnectionBytes) connection.allowed = Allowed(peer);
   connection.forgivable =
       connection.stray > 0 ? std::max(connection.forgivable, connection.allowed) : connection.allowed;
-  connection.forgivable += static_cast<double>(news.calls * options_.max_message_bytes);
+  connection.forgivable += static_cast<double>(news.calls * options_.max_call_bytes);
   return fresh + sent;
 }
 
 double StrayGuard::Allowed(const std::string& peer) const {
   const Reading reading = options_.reading(peer);
   return static_cast<double>(kConnectionBytes + reading.small * kSmallMessageBytes +
-                             std::min(reading.uploads * options_.max_message_bytes, options_.max_upload_bytes));
+                             std::min(reading.uploads * options_.max_call_bytes, options_.max_upload_bytes));
 }
 
 void StrayGuard::Judge(const std::string& peer, Connection& connection) {
   const double recent = std::accumulate(connection.recent.begin(), connection.recent.end(), 0.0);
   connection.old = connection.stray - recent;
   const bool is_old = connection.old > connection.allowed;
-  const bool is_much = connection.stray > connection.allowed + static_cast<double>(options_.max_message_bytes);
+  const bool is_much = connection.stray > connection.allowed + static_cast<double>(options_.max_call_bytes);
   if (connection.is_reported || (!is_old && !is_much)) return;
   const double unforgivable = std::max(0.0, connection.stray - connection.forgivable);
   double& used = used_[options_.client_of(peer)];

@@ -15,12 +15,12 @@
 //
 // Constraints on stray bytes:
 // - A connection may have kConnectionBytes, and kSmallMessageBytes for each call of kind kInfo that still reads its
-//   message. For each other call that still reads (an upload), it may have max_message_bytes more, up to
-//   max_upload_bytes in all.
+//   message. For each other call that still reads (an upload), it may have max_call_bytes more, up to max_upload_bytes
+//   in all: a message, or several small ones that a stream's client has sent ahead.
 // - gRPC may read a whole upload before it tells of the call. So only bytes count that gRPC had read kLooksToWait looks
-//   ago. Beyond max_message_bytes more than the connection may have, the guard does not wait.
+//   ago. Beyond max_call_bytes more than the connection may have, the guard does not wait.
 // - A call can end before its message is complete. Its bytes then stay stray for ever, though the client did nothing
-//   wrong. The guard forgives them, up to max_message_bytes a call. Forgiven bytes take from an allowance of the
+//   wrong. The guard forgives them, up to max_call_bytes a call. Forgiven bytes take from an allowance of the
 //   client: max_client_bytes, refilled by kRefillBytesPerSecond, and by the bytes of messages that arrive.
 // - The stray bytes of a connection that its client closes take from the same allowance. Who then has little of it left
 //   is reported, so that nobody gains by many short connections.
@@ -71,11 +71,11 @@ class StrayGuard {
 
   // Calls of a peer that still read their message.
   struct Reading {
-    int64_t uploads = 0;  // those whose message may have max_message_bytes
+    int64_t uploads = 0;  // those whose message may have max_call_bytes
     int64_t small = 0;    // those of kind kInfo
   };
   struct Options {
-    int64_t max_message_bytes = int64_t{64} << 20;
+    int64_t max_call_bytes = int64_t{64} << 20;  // that gRPC takes of one call before it tells of them
     int64_t max_upload_bytes = int64_t{1024} << 20;
     int64_t max_client_bytes = int64_t{1024} << 20;
     // Returns the client for which the peer's bytes count.

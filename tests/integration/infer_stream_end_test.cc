@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <string>
 #include <thread>
 #include <utility>
@@ -210,17 +211,20 @@ TEST_F(InferStreamTest, WhatAGoneClientDidNotReadIsLetGo) {
   Options options;
   options.max_message_bytes = 1 << 20;
   options.grpc_memory_bytes = 16 << 20;
-  Start({.max_queue_requests = 100, .scores_per_point = 10}, options);
+  Start({.max_queue_requests = 100, .scores_per_point = 40}, options);
   v1::StreamConfig config = StreamConfigOf("fake");
   config.set_return_scores(true);
-  v1::InferRequest request = RequestOf("fake", 20'000);  // The answer has 800 kB.
+  // The answer has 800 kB. The request has a tenth of that: with so little memory a client may leave only 5 MB of frames
+  // behind that the server had not read (StrayGuard).
+  constexpr int64_t kNumPoints = 5'000;
+  v1::InferRequest request = RequestOf("fake", kNumPoints);
   request.set_return_scores(true);
   for (int round = 0; round < 10; ++round) {
     {
       Vehicle vehicle(client_.get());
       vehicle.Send(config);
       for (uint64_t frame = 1; frame <= 4; ++frame) {
-        vehicle.Send(frame, 20'000);
+        vehicle.Send(frame, kNumPoints);
         EXPECT_TRUE(engine_->AwaitStarted(1));
       }
       vehicle.Cancel();
@@ -230,6 +234,32 @@ TEST_F(InferStreamTest, WhatAGoneClientDidNotReadIsLetGo) {
     const grpc::Status status = client_->Infer(request, &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
   }
+}
+
+TEST_F(InferStreamTest, FramesThatAStreamSentAheadAreNotStray) {
+  Options options;
+  options.max_message_bytes = 1 << 20;
+  Start({.max_queue_requests = 100, .scores_per_point = 10}, options);
+  v1::StreamConfig config = StreamConfigOf("fake", v1::STREAM_POLICY_QUEUE);
+  config.set_return_scores(true);
+  Vehicle vehicle(client_.get());
+  ASSERT_TRUE(vehicle.Send(config));
+  // The client does not read, so the server soon reads no more frames. gRPC takes some more, larger than a message
+  // together, and the guard that looks every 50 ms must not take them for stray bytes.
+  std::atomic<int64_t> num_sent = 0;
+  std::thread sender([&] {
+    for (uint64_t frame = 1; frame <= 1'000 && vehicle.Send(frame, 20'000); ++frame) ++num_sent;
+  });
+  for (int64_t num_before = -1; num_sent != num_before;) {
+    num_before = num_sent;
+    absl::SleepFor(absl::Seconds(1));
+  }
+  ExpectServerLives();
+  vehicle.Cancel();
+  sender.join();
+  ASSERT_TRUE(AwaitNoStreams());
+  absl::SleepFor(absl::Seconds(1));
+  ExpectServerLives();
 }
 
 TEST_F(InferStreamTest, VehiclesThatVanishLeaveNothingBehind) {

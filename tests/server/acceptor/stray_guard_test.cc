@@ -34,7 +34,7 @@ constexpr char kOther[] = "ipv4:10.0.0.2:1000";
 class StrayGuardTest : public testing::Test {
  protected:
   StrayGuardTest()
-      : guard_({.max_message_bytes = kMessage,
+      : guard_({.max_call_bytes = kMessage,
                 .max_upload_bytes = 16 * kMessage,
                 .max_client_bytes = 16 * kMessage,
                 .reading =
