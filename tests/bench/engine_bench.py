@@ -11,31 +11,15 @@ first cloud is a scan far outside the model's range, whose network has nothing t
 from __future__ import annotations
 
 import argparse
-import re
-import subprocess
-import threading
 import time
 from pathlib import Path
 
 import numpy as np
+from started_server import started
 
 import voxserve
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def start(binary: str, models: Path) -> tuple[subprocess.Popen[str], str]:
-    """Starts a server, and returns it with its address when the models are loaded."""
-    command = [binary, f"--model_repository={models}", "--port=0", "--http_port=0", "--admin_port=0"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    port = ""
-    for line in process.stderr:
-        port = (re.search(r" grpc_port=(\d+)", line) or [0, port])[1]
-        if "models loaded" in line:
-            threading.Thread(target=process.stderr.read, daemon=True).start()
-            return process, f"localhost:{port}"
-    raise SystemExit("the server ended")
 
 
 def main() -> None:
@@ -48,8 +32,7 @@ def main() -> None:
     models = ROOT / "deploy" / "models"
     scan = np.fromfile(ROOT / "deploy" / "scans" / "pandaset_070.bin", np.float32).reshape(-1, 4)
     far = scan + np.float32([1e6, 1e6, 0, 0])
-    process, address = start(options.server, models)
-    try:
+    with started(options.server, models) as (_, address):
         asked = {"engine": voxserve.Engine(models, options.device), "server": voxserve.Client(address, timeout=600)}
         print("| points | engine, ms | server, ms | engine beside stages | server beside stages |")
         print("|---|--:|--:|--:|--:|")
@@ -69,9 +52,6 @@ def main() -> None:
             medians = {kind: np.median(np.array(rows), axis=0) * 1e3 for kind, rows in times.items()}
             (engine, beside), (server, beside_of_server) = medians["engine"], medians["server"]
             print(f"| {name} | {engine:.2f} | {server:.2f} | {beside:.2f} | {beside_of_server:.2f} |", flush=True)
-    finally:
-        process.terminate()
-        process.wait(60)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Sends many moved copies of a scan as one request, and compares the labels with those of each copy alone.
+
+    PYTHONPATH=client/python/src build/venv/bin/python tests/bench/big_cloud_bench.py build/dev/server/voxserve \
+        deploy/models/minkunet SCAN.bin --points 1 10 --limit 60
+
+SCAN.bin: float32 x, y, z, intensity. --points and --limit are in millions; the server accepts --limit. Copies lie 256 m
+apart in a square, and each alone has the same coordinates as in the large cloud, so every label must be equal. Starts a
+server on the CPU, and stops it. Prints Markdown: the time from the call to the answer, the largest memory of the server
+so far, and what it answers to one copy more than its limits allow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from started_server import started
+
+import voxserve
+
+APART_M = 256.0
+MILLION = 1_000_000
+
+
+def peak_gb(process: subprocess.Popen[str]) -> float:
+    """Returns the largest resident memory of the process so far."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1e6  # type: ignore[index]
+
+
+def copies_of(scan: np.ndarray, count: int) -> np.ndarray:
+    """Returns [count, points, 4]: the scan, moved to the places of a square."""
+    side = math.isqrt(count - 1) + 1
+    places = np.array([(i // side, i % side) for i in range(count)], np.float32)
+    copies = np.repeat(scan[None], count, axis=0)
+    copies[:, :, :2] += (places - np.float32(side // 2))[:, None] * np.float32(APART_M)
+    return copies
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("server", help="the server's program")
+    parser.add_argument("model", type=Path, help="a model folder")
+    parser.add_argument("scan", type=Path)
+    parser.add_argument("--points", type=float, nargs="+", default=[1, 10], metavar="MILLIONS")
+    parser.add_argument("--limit", type=float, default=20, metavar="MILLIONS")
+    options = parser.parse_args()
+    scan = np.fromfile(options.scan, np.float32).reshape(-1, 4)
+    limit = int(options.limit * MILLION)
+    message = min(2**31 - 1, limit * 16 + 2**20)
+    with tempfile.TemporaryDirectory() as folder:
+        copied = Path(folder) / options.model.name
+        shutil.copytree(options.model, copied)
+        with (copied / "config.textproto").open("a") as config:
+            config.write(f"max_points: {limit}\nmax_voxels: {limit}\n")
+        flags = ["--devices=cpu", f"--max_message_bytes={message}", "--request_timeout=1h"]
+        with (
+            started(options.server, Path(folder), *flags) as (process, address),
+            voxserve.Client(address, timeout=3600, max_message_bytes=2**31 - 1) as client,
+        ):
+            print("| copies | points | voxels | s | server, GB | labels unlike those of a copy alone |")
+            print("|--:|--:|--:|--:|--:|--:|", flush=True)
+            for millions in options.points:
+                copies = copies_of(scan, max(1, int(millions * MILLION) // len(scan)))
+                begin = time.perf_counter()
+                whole = client.infer(copied.name, copies.reshape(-1, 4))
+                seconds = time.perf_counter() - begin
+                memory = peak_gb(process)
+                labels = whole.labels.reshape(len(copies), -1)
+                alone = [client.infer(copied.name, copy).labels for copy in copies]
+                differ = sum(int((a != b).sum()) for a, b in zip(labels, alone, strict=True))
+                print(
+                    f"| {len(copies)} | {labels.size:,} | {whole.voxels:,} | {seconds:.1f} | {memory:.1f} | {differ} |",
+                    flush=True,
+                )
+            beyond = copies_of(scan, limit // len(scan) + 1).reshape(-1, 4)
+            try:
+                client.infer(copied.name, beyond)
+                print("\nnothing is refused")
+            except voxserve.InferenceError as error:
+                print(f"\n{len(beyond):,} points: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Times PTv3-base on this machine's CPU: voxserve.Engine beside Pointcept's own PyTorch code, in turns, in one run.
+
+    export PYTHONPATH=client/python/src:build/dev/client/python/native:POINTCEPT
+    python tests/bench/ptv3_cpu_bench.py SCAN.bin
+
+SCAN.bin: float32 x, y, z, intensity. Needs an installed Pointcept with spconv (its CPU build will do) and torch. Both
+have the same random weights and voxels of 5 cm, each with the features of its first point; orders are not shuffled. The
+peer's time is that of the network, from voxels; ours includes the voxels and the labels of all points. The peer's
+attention is timed in two ways: as Pointcept computes it without flash attention, and by torch's
+scaled_dot_product_attention. Prints Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from ptv3_peer import GROUP, NUM_CLASSES, ORDERS, WIDTH
+
+import voxserve
+from voxserve.export import safetensors_file
+from voxserve.export.__main__ import main as export
+
+VOXEL_M = 0.05
+CONFIG = f"""
+model = dict(
+    type="DefaultSegmentorV2", num_classes={NUM_CLASSES}, backbone_out_channels={WIDTH},
+    backbone=dict(type="PT-v3m1", in_channels=4, order={ORDERS}, enc_patch_size={(GROUP,) * 5},
+                  dec_patch_size={(GROUP,) * 4}, shuffle_orders=False),
+)
+data = dict(
+    num_classes={NUM_CLASSES}, names={[f"class {i}" for i in range(NUM_CLASSES)]},
+    val=dict(type="SemanticKITTIDataset", transform=[
+        dict(type="GridSample", grid_size={VOXEL_M}, hash_type="fnv", mode="train", return_grid_coord=True),
+        dict(type="ToTensor"),
+        dict(type="Collect", keys=("coord", "grid_coord", "segment"), feat_keys=("coord", "strength")),
+    ]),
+)
+"""
+
+
+def attend(attention: Any, point: Any) -> Any:
+    """Computes Pointcept's SerializedAttention by torch's scaled_dot_product_attention."""
+    attention.patch_size = min(int(point.offset[0]), attention.patch_size_max)
+    pad, unpad, _ = attention.get_padding_and_inverse(point)
+    order = point.serialized_order[attention.order_index][pad]
+    inverse = unpad[point.serialized_inverse[attention.order_index]]
+    rows = attention.qkv(point.feat)[order]
+    heads = attention.num_heads
+    q, k, v = rows.reshape(-1, attention.patch_size, 3, heads, attention.channels // heads).permute(2, 0, 3, 1, 4)
+    mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=attention.scale)
+    point.feat = attention.proj(mixed.transpose(1, 2).reshape(-1, attention.channels)[inverse])
+    return point
+
+
+def pointcept_network() -> Any:
+    """Makes the network with random weights."""
+    from pointcept.models.point_transformer_v3.point_transformer_v3m1_base import PointTransformerV3
+
+    torch.manual_seed(1)
+    sizes = (GROUP,) * 5
+    backbone = PointTransformerV3(
+        4, ORDERS, enc_patch_size=sizes, dec_patch_size=sizes[:4], shuffle_orders=False, drop_path=0.0,
+        enable_flash=False, upcast_attention=False, upcast_softmax=False,
+    )  # fmt: skip
+    for part in backbone.modules():
+        if hasattr(part, "shuffle_orders"):
+            part.shuffle_orders = False
+    return torch.nn.ModuleDict({"backbone": backbone, "seg_head": torch.nn.Linear(WIDTH, NUM_CLASSES)}).eval()
+
+
+def exported(network: Any, folder: Path) -> Path:
+    """Writes the network's model folder by the exporter."""
+    weights = folder / "weights.safetensors"
+    safetensors_file.write(weights, {name: tensor.numpy() for name, tensor in network.state_dict().items()})
+    (folder / "config.py").write_text(CONFIG)
+    command = ["pointcept-ptv3", str(weights), "--config", str(folder / "config.py"), "--output", str(folder / "ptv3")]
+    if export(command) != 0:
+        raise SystemExit("the network was not exported")
+    return folder / "ptv3"
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scan", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    points = np.fromfile(options.scan, np.float32).reshape(-1, 4)
+    # The server rounds down from the smallest coordinate, as Pointcept's GridSample does.
+    places = np.floor((points[:, :3] - points[:, :3].min(axis=0)) / np.float32(VOXEL_M)).astype(np.int32)
+    places, first = np.unique(places, axis=0, return_index=True)
+    cloud = points[first]
+    grid, rows = torch.from_numpy(places), torch.from_numpy(cloud)
+    network = pointcept_network()
+
+    def peer() -> Any:
+        data = {"coord": rows[:, :3], "grid_coord": grid, "feat": rows, "offset": torch.tensor([len(rows)])}
+        return network["seg_head"](network["backbone"](data).feat)
+
+    def by_torch() -> Any:
+        changed = [part for part in network.modules() if type(part).__name__ == "SerializedAttention"]
+        for part in changed:
+            part.forward = attend.__get__(part)
+        try:
+            return peer()
+        finally:
+            for part in changed:
+                del part.forward
+
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        ours = voxserve.load(exported(network, Path(folder)), device="cpu")
+        runs: dict[str, Callable[[], Any]] = {
+            "voxserve.Engine, points to labels": lambda: ours.infer(cloud, return_scores=True),
+            "Pointcept, scaled_dot_product_attention": by_torch,
+            "Pointcept, its attention without flash": peer,
+        }
+        answers, times = {}, {name: [] for name in runs}
+        for i in range(options.rounds + 1):
+            for name, run in runs.items():
+                begin = time.perf_counter()
+                answers[name] = run()
+                if i > 0:  # the first run warms up
+                    times[name].append(time.perf_counter() - begin)
+    mine, theirs = (answers[name] for name in list(runs)[:2])
+    expected = theirs.numpy()
+    scores = np.asarray(mine.scores)
+    print(
+        f"torch {torch.__version__}, {torch.get_num_threads()} threads; {len(points):,} points, {len(cloud):,} voxels"
+    )
+    print(
+        f"largest deviation of a score, of the largest: {np.abs(scores - expected).max() / np.abs(expected).max():.1e}"
+    )
+    print(f"labels that differ: {(scores.argmax(axis=1) != expected.argmax(axis=1)).sum():,}\n")
+    print("| | seconds, least of the rounds | all rounds |\n|---|--:|---|")
+    for name, seconds in times.items():
+        print(f"| {name} | {min(seconds):.2f} | {', '.join(f'{s:.2f}' for s in seconds)} |")
+
+
+if __name__ == "__main__":
+    main()
