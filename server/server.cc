@@ -72,8 +72,8 @@ constexpr double kBytesAToken = 64 << 10;
 // The tokens for a connection that is closed because gRPC's memory runs short. After the first one the client may
 // connect again, since more than half of its tokens are left (CallRate::HasTokens); after a second one it has to wait.
 constexpr double kLargeUploadTokens = 400;
-// gRPC takes so many bytes of a call that nobody reads yet: its flow control's window (TransportFlowControl) while memory
-// is plenty. A stream that is cancelled may leave them, whatever the size of its messages.
+// gRPC takes so many bytes of a call that nobody reads yet: its flow control's window (TransportFlowControl) while
+// memory is plenty. A stream that is cancelled may leave them, whatever the size of its messages.
 constexpr int64_t kWindowBytes = 16 << 20;
 // So many stray bytes (StrayGuard) are no mistake. A client that sends headers that gRPC refuses leaves fewer.
 constexpr int64_t kFloodBytes = 1 << 20;

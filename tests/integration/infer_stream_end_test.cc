@@ -214,8 +214,8 @@ TEST_F(InferStreamTest, WhatAGoneClientDidNotReadIsLetGo) {
   Start({.max_queue_requests = 100, .scores_per_point = 40}, options);
   v1::StreamConfig config = StreamConfigOf("fake");
   config.set_return_scores(true);
-  // The answer has 800 kB. The request has a tenth of that: with so little memory a client may leave only 5 MB of frames
-  // behind that the server had not read (StrayGuard).
+  // The answer has 800 kB. The request has a tenth of that: with so little memory a client may leave only 5 MB of
+  // frames behind that the server had not read (StrayGuard).
   constexpr int64_t kNumPoints = 5'000;
   v1::InferRequest request = RequestOf("fake", kNumPoints);
   request.set_return_scores(true);
