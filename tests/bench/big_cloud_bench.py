@@ -79,7 +79,7 @@ def main() -> None:
                 alone = [client.infer(copied.name, copy).labels for copy in copies]
                 differ = sum(int((a != b).sum()) for a, b in zip(labels, alone, strict=True))
                 print(
-                    f"| {len(copies)} | {labels.size:,} | {whole.voxels:,} | {seconds:.1f} | {memory:.1f} | {differ} |",
+                    f"| {len(copies)} | {labels.size:,} | {whole.counts.voxels:,} | {seconds:.1f} | {memory:.1f} | {differ} |",
                     flush=True,
                 )
             beyond = copies_of(scan, limit // len(scan) + 1).reshape(-1, 4)

@@ -29,10 +29,13 @@ from voxserve.export import safetensors_file
 from voxserve.export.__main__ import main as export
 
 VOXEL_M = 0.05
+# The sizes are the defaults of Pointcept's class.
 CONFIG = f"""
 model = dict(
     type="DefaultSegmentorV2", num_classes={NUM_CLASSES}, backbone_out_channels={WIDTH},
-    backbone=dict(type="PT-v3m1", in_channels=4, order={ORDERS}, enc_patch_size={(GROUP,) * 5},
+    backbone=dict(type="PT-v3m1", in_channels=4, order={ORDERS}, stride=(2, 2, 2, 2), enc_depths=(2, 2, 2, 6, 2),
+                  enc_channels=(32, 64, 128, 256, 512), enc_num_head=(2, 4, 8, 16, 32), enc_patch_size={(GROUP,) * 5},
+                  dec_depths=(2, 2, 2, 2), dec_channels=(64, 64, 128, 256), dec_num_head=(4, 4, 8, 16),
                   dec_patch_size={(GROUP,) * 4}, shuffle_orders=False),
 )
 data = dict(
@@ -76,6 +79,14 @@ def pointcept_network() -> Any:
     return torch.nn.ModuleDict({"backbone": backbone, "seg_head": torch.nn.Linear(WIDTH, NUM_CLASSES)}).eval()
 
 
+def add_biases_apart(network: Any) -> None:
+    """Takes the biases out of spconv's convolutions, whose CPU build refuses them, and adds them to their results."""
+    for layer in network.modules():
+        if type(layer).__name__ == "SubMConv3d" and layer.bias is not None:
+            bias, layer.bias = layer.bias, None
+            layer.register_forward_hook(lambda _, __, x, bias=bias: x.replace_feature(x.features + bias))
+
+
 def exported(network: Any, folder: Path) -> Path:
     """Writes the network's model folder by the exporter."""
     weights = folder / "weights.safetensors"
@@ -94,8 +105,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     points = np.fromfile(options.scan, np.float32).reshape(-1, 4)
-    # The server rounds down from the smallest coordinate, as Pointcept's GridSample does.
-    places = np.floor((points[:, :3] - points[:, :3].min(axis=0)) / np.float32(VOXEL_M)).astype(np.int32)
+    # As Pointcept's GridSample makes voxels, and the server.
+    places = np.floor(points[:, :3].astype(np.float64) / VOXEL_M).astype(np.int32)
+    places -= places.min(axis=0)
     places, first = np.unique(places, axis=0, return_index=True)
     cloud = points[first]
     grid, rows = torch.from_numpy(places), torch.from_numpy(cloud)
@@ -117,8 +129,9 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         ours = voxserve.load(exported(network, Path(folder)), device="cpu")
+        add_biases_apart(network)
         runs: dict[str, Callable[[], Any]] = {
-            "voxserve.Engine, points to labels": lambda: ours.infer(cloud, return_scores=True),
+            "voxserve.Engine, points to labels": lambda: ours.infer(cloud, scores=True),
             "Pointcept, scaled_dot_product_attention": by_torch,
             "Pointcept, its attention without flash": peer,
         }
