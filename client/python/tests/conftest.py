@@ -77,7 +77,7 @@ class FakeServer:
         self.pushback_ms = 0  # the delay before a retry that a refusal asks for; 0: it asks for none
         self.authorizations: list[str | None] = []  # of every call
         self.serving = True
-        self.unnamed = 0  # calls of GetModel that asked for the model "unnamed", which the server refuses
+        self.asked_models: list[str] = []  # of every call of GetModel
         self.classes = [("road", 0x804080), ("car", 0x285AFF)]
         limit = [
             ("grpc.max_receive_message_length", -1),
@@ -232,8 +232,10 @@ class FakeServer:
     def _get_model(self, request: Any, context: grpc.ServicerContext) -> Any:
         if request.model == "unknown":
             fail(context, grpc.StatusCode.NOT_FOUND, "no model 'unknown'; there is minkunet", "MODEL_NOT_FOUND")
+        self.asked_models.append(request.model)
+        if request.model == "names-late":
+            self._released.wait()
         if request.model == "unnamed":
-            self.unnamed += 1
             context.abort(grpc.StatusCode.UNIMPLEMENTED, "an older server")
         state = NOT_READY.get(request.model, wire.MODEL_STATE_READY)
         return wire.GetModelResponse(model=self._model(request.model, request.version or 3, state))

@@ -5,8 +5,10 @@ They run without a build. test_engine.py has the compiled engine.
 
 from __future__ import annotations
 
+import gc
 import sys
 import types
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,17 @@ def test_classes_are_asked_for_once(engine: voxserve.Engine) -> None:
     for _ in range(3):
         engine.infer("labels", POINTS)
     assert engine._native.num_descriptions == 1
+
+
+def test_names_outlive_the_engine_and_do_not_keep_it(module: Any) -> None:
+    made = voxserve.Engine(MODELS)
+    results: list[Any] = [made.infer("labels", POINTS), made.detect("boxes", POINTS)]
+    freed = weakref.ref(made)
+    made.close()
+    del made
+    gc.collect()
+    assert freed() is None
+    assert [result.class_names for result in results] == [{0: "road", 1: "car"}] * 2
 
 
 def test_load_runs_what_the_model_answers(module: Any) -> None:

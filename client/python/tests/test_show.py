@@ -8,7 +8,9 @@ import gc
 import json
 import pickle
 import struct
+import weakref
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from conftest import FakeServer
 
 import voxserve
 from voxserve import label_file
-from voxserve.known_classes import KnownClasses
+from voxserve.known_classes import ClassLookup, KnownClasses
 from voxserve.results import ClassInfo
 from voxserve.show import optional, picture
 from voxserve.source import Source
@@ -30,7 +32,7 @@ CLASSES = (ClassInfo(0, "road", (128, 64, 128)), ClassInfo(1, "car", (40, 90, 25
 
 def common(points: Any = None, **others: Any) -> dict[str, Any]:
     return {"counts": COUNTS, "stages": (), "model": "m", "version": 3, "device": "cpu", "request_id": "",
-            "round_trip": 0.0123, "classes": CLASSES, "source": Source(points), **others}  # fmt: skip
+            "round_trip": 0.0123, "class_lookup": ClassLookup(CLASSES), "source": Source(points), **others}  # fmt: skip
 
 
 def segmentation(labels: Any, points: Any = None, **others: Any) -> voxserve.Segmentation:
@@ -95,7 +97,7 @@ def test_text_of_labels_names_the_classes() -> None:
 def test_counts_by_class() -> None:
     assert segmentation([1, 0, 1, 9, 255]).count_by_class() == {"car": 2, "road": 1, "class 9": 1}
     same = (ClassInfo(0, "car", (1, 1, 1)), ClassInfo(1, "car", (1, 1, 1)))
-    assert segmentation([1, 0, 1], classes=same).count_by_class() == {"car": 3}
+    assert segmentation([1, 0, 1], class_lookup=ClassLookup(same)).count_by_class() == {"car": 3}
     assert detections(np.ones((3, 7)), ("car", "", "car")).count_by_class() == {"car": 2, "class 7": 1}
 
 
@@ -278,40 +280,90 @@ def test_save(tmp_path: Path) -> None:
 
 # ---- names of classes
 
+NAMES = {0: "road", 1: "car"}
 
-def test_answers_name_the_classes(server: FakeServer, points: npt.NDArray[np.float32]) -> None:
+
+def all_answers(server: FakeServer, points: npt.NDArray[np.float32], read: Callable[[Any], object]) -> list[Any]:
+    """Returns answers of the calls and streams of both clients, which are closed. read: called with each of them before
+    its client is closed.
+    """
+    results: list[Any] = []
+
+    def keep(result: Any) -> None:
+        read(result)
+        results.append(result)
+
     with voxserve.Client(server.address) as client:
-        results = [client.infer("minkunet", points), client.detect("detector", points)]
+        both = client.infer("both", points)
+        for result in (client.infer("minkunet", points), client.detect("detector", points), both, both.detections):
+            keep(result)
         with client.stream("minkunet", policy="queue") as stream:
             stream.send(1, points)
             stream.close_sends()
-            results += [result.segmentation for result in stream]
+            for frame in stream:
+                keep(frame.segmentation)
 
     async def ask() -> None:
         async with voxserve.aio.Client(server.address) as client:
-            results.append(await client.infer("minkunet", points))
+            keep(await client.infer("minkunet", points))
             async with client.stream("minkunet", policy="queue") as stream:
                 await stream.send(1, points)
                 stream.close_sends()
-                results.extend([result.segmentation async for result in stream])
+                async for frame in stream:
+                    keep(frame.segmentation)
 
     asyncio.run(ask())
-    for result in results:
-        assert result.class_names == {0: "road", 1: "car"}
+    assert len(results) == 7
+    return results
+
+
+def test_answers_name_the_classes(server: FakeServer, points: npt.NDArray[np.float32]) -> None:
+    for result in all_answers(server, points, lambda result: result.classes):
+        assert result.class_names == NAMES
         assert result.classes[0].color == (0x80, 0x40, 0x80)
+        assert pickle.loads(pickle.dumps(result)).class_names == NAMES
         assert result.picture().pixels.size, "the test still has the points"
-    assert len(results) == 5
+    assert server.asked_models == ["minkunet", "detector", "both", "minkunet"], "once by each client"
 
 
-def test_classes_are_asked_for_once_a_while(
+def test_classes_that_nobody_reads_are_not_asked_for(server: FakeServer, points: npt.NDArray[np.float32]) -> None:
+    """Their names fall back to the ids once the client is closed."""
+    for result in all_answers(server, points, lambda result: (result.counts, result.tensors, result.round_trip)):
+        assert (result.classes, result.class_names) == ((), {})
+        assert result.picture().pixels.size
+        assert pickle.loads(pickle.dumps(result)).classes == ()
+        if isinstance(result, voxserve.Segmentation):
+            assert set(result.count_by_class()) <= {"class 0", "class 1"}
+            assert repr(result).startswith("<Segmentation by")
+    assert server.asked_models == []
+
+
+def test_a_client_is_freed_once_its_classes_are_read(server: FakeServer, points: npt.NDArray[np.float32]) -> None:
+    client = voxserve.Client(server.address)
+    result, freed = client.infer("minkunet", points), weakref.ref(client)
+    del client
+    assert result.class_names == NAMES, "the answer keeps the client that it asks"
+    gc.collect()
+    assert freed() is None
+    assert result.class_names == NAMES
+
+
+def test_classes_that_were_told_before_stay(
     server: FakeServer, points: npt.NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with voxserve.Client(server.address) as client:
-        client.infer("minkunet", points)
+        first = client.infer("minkunet", points)
+        assert first.class_names == NAMES
         server.classes = [("renamed", 0)]
-        assert client.infer("minkunet", points).class_names == {0: "road", 1: "car"}
+        assert client.infer("minkunet", points).class_names == NAMES
         monkeypatch.setattr(KnownClasses, "SECONDS", -1.0)
-        assert client.infer("minkunet", points).class_names == {0: "renamed"}
+        renamed = client.infer("minkunet", points)
+        assert renamed.class_names == {0: "renamed"}
+        last, lost = client.infer("minkunet", points), client.infer("minkunet", points)
+        assert first.class_names == NAMES, "one answer's names do not change"
+        server.stop()
+        assert last.class_names == {0: "renamed"}
+    assert lost.class_names == {0: "renamed"}
 
 
 def test_a_server_that_does_not_name_classes(server: FakeServer, points: npt.NDArray[np.float32]) -> None:
@@ -319,56 +371,43 @@ def test_a_server_that_does_not_name_classes(server: FakeServer, points: npt.NDA
         server.classes = []
         assert client.infer("minkunet", points).classes == ()
         result = client.infer("unnamed", points)
-        assert (result.classes, server.unnamed) == ((), 1)
+        assert (result.classes, result.classes) == ((), ())
+        assert server.asked_models == ["minkunet", "unnamed"]
         assert result.count_by_class() == {"class 0": 5, "class 1": 5}
 
 
-def test_a_cancelled_reader_loses_no_result(server: FakeServer, points: npt.NDArray[np.float32]) -> None:
-    """Also one that is cancelled while the client asks for the classes."""
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_server_that_does_not_answer_holds_up_names_alone(
+    server: FakeServer, points: npt.NDArray[np.float32], monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    monkeypatch.setattr(KnownClasses, "TIMEOUT", 0.05)
 
-    async def run() -> list[int]:
-        async with voxserve.aio.Client(server.address) as client, client.stream("minkunet", policy="queue") as stream:
-            await stream.send(1, points)
-            stream.close_sends()
-            asked = asyncio.Event()
+    async def ask() -> Any:
+        async with voxserve.aio.Client(server.address, timeout=None) as client:
+            result = await client.infer("names-late", points)
+            assert server.asked_models == []
+            assert result.class_names == {}
+            return result
 
-            async def never(result: voxserve.FrameResult) -> None:
-                asked.set()
-                await asyncio.sleep(60)
-
-            stream._learn, learn = never, stream._learn
-            reader = asyncio.ensure_future(stream.__anext__())
-            await asked.wait()
-            reader.cancel()
-            await asyncio.gather(reader, return_exceptions=True)
-            stream._learn = learn
-            return [result.frame_id async for result in stream]
-
-    assert asyncio.run(run()) == [1]
+    if is_async:
+        result = asyncio.run(ask())
+    else:
+        with voxserve.Client(server.address, timeout=None) as client:
+            result = client.infer("names-late", points)
+            assert server.asked_models == []
+            assert result.class_names == {}
+    assert result.count_by_class() == {"class 0": 5, "class 1": 5}
+    assert server.asked_models == ["names-late"], "asked once in 30 s"
 
 
 def test_the_clients_own_calls_are_in_no_trace(server: FakeServer, points: npt.NDArray[np.float32]) -> None:
-    traces = iter(["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"])
+    traces = iter(["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"] * 2)
+
+    async def ask() -> None:
+        async with voxserve.aio.Client(server.address, traceparent=lambda: next(traces)) as client:
+            assert (await client.infer("minkunet", points)).class_names == NAMES
+
     with voxserve.Client(server.address, traceparent=lambda: next(traces)) as client:
-        assert client.infer("minkunet", points).class_names == {0: "road", 1: "car"}
-
-
-@pytest.mark.parametrize(
-    ("own", "default", "limits"),
-    [(300.0, 900.0, [300.0, 100.0]), (40.0, 900.0, [40.0, 40.0]), (None, 60.0, [None, 60.0])],
-)
-def test_names_take_no_longer_than_the_call_may(
-    server: FakeServer, monkeypatch: pytest.MonkeyPatch, own: float | None, default: float, limits: list[float | None]
-) -> None:
-    monkeypatch.setattr(KnownClasses, "TIMEOUT", 100.0)
-    asked: list[float | None] = []
-    with voxserve.Client(server.address, timeout=default) as client:
-        run = client._run
-
-        def noted(call: Any, timeout: float | None) -> Any:
-            asked.append(timeout)
-            return run(call, timeout)
-
-        monkeypatch.setattr(client, "_run", noted)
-        assert client.infer("minkunet", np.zeros((2, 4), np.float32), timeout=own).classes
-    assert asked == limits
+        assert client.infer("minkunet", points).class_names == NAMES
+    asyncio.run(ask())
+    assert next(traces, None) is None

@@ -4,12 +4,14 @@
         labels = await client.segment("minkunet", points)
 
 A client serves one event loop at a time: a later loop, such as that of a second asyncio.run(), gets new connections.
+
+The names of classes are read without await. Reading them may ask the server, at most once in 30 s, and blocks the event
+loop meanwhile, for 2 s if the server does not answer. `await asyncio.to_thread(lambda: result.classes)` does not block.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 from collections.abc import Callable
 from types import TracebackType
@@ -18,12 +20,11 @@ from typing import Any, ClassVar, Concatenate
 import grpc
 import grpc.aio
 
-from voxserve import client, errors, protocol
+from voxserve import client, protocol
 from voxserve.aio_stream import Stream
 from voxserve.awaited import Parameters, awaited
-from voxserve.known_classes import AnswerKind, KnownClasses, answers_of
 from voxserve.protocol import Call, ClientBase, Result
-from voxserve.results import Answer, ClassInfo, FrameResult, TunedPlan
+from voxserve.results import ClassInfo, TunedPlan
 from voxserve.stream_state import StreamConfig
 
 
@@ -76,20 +77,10 @@ class Client(ClientBase[grpc.aio.Channel]):
         with self._begun(call, timeout) as response:
             return call.read(await response)
 
-    async def _run_named(self, call: Call[AnswerKind], timeout: float | None) -> AnswerKind:
-        answer = await self._run(call, timeout)
-        await self._learn_classes([answer], self._options.timeout_of(timeout))
-        return self._classes.named(answer)
-
-    async def _learn_classes(self, answers: list[Answer], timeout: float | None = None) -> None:
-        for key in self._classes.missing(answers):
-            classes: tuple[ClassInfo, ...] = ()
-            with contextlib.suppress(errors.InferenceError):
-                classes = await self._run(protocol.get_classes(*key), KnownClasses.timeout_within(timeout))
-            self._classes.add(key, classes)
-
-    async def _learn_of(self, result: FrameResult) -> None:
-        await self._learn_classes(answers_of(result))
+    def _ask_classes(self, model: str, version: int) -> tuple[ClassInfo, ...]:
+        """Asks on a connection of its own: names are read without await."""
+        with client.Client(**vars(self._options)) as asker:
+            return asker._ask_classes(model, version)
 
     async def _run_search(self, call: Call[TunedPlan | None], timeout: float) -> TunedPlan:
         plan = None
@@ -122,4 +113,4 @@ class Client(ClientBase[grpc.aio.Channel]):
         self._loop = loop
 
     def _open(self, config: StreamConfig, timeout: float | None) -> Stream:
-        return Stream(self._next_channel(), config, self._options, timeout, self._learn_of, self._classes.named_frame)
+        return Stream(self._next_channel(), config, self._options, timeout, self._classes_of)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Any
 
@@ -19,6 +19,7 @@ import grpc.aio
 
 from voxserve import errors, stream
 from voxserve.awaited import awaited
+from voxserve.known_classes import Teller
 from voxserve.protocol import Options, Result
 from voxserve.results import FrameResult
 from voxserve.stream import StreamBase
@@ -39,14 +40,10 @@ class Stream(StreamBase):
         config: StreamConfig,
         options: Options,
         timeout: float | None,
-        learn: Callable[[FrameResult], Awaitable[None]] | None = None,
-        finish: Callable[[FrameResult], FrameResult] | None = None,
+        tell: Teller | None = None,
     ) -> None:
-        """Called by aio.Client.stream. learn: asks the server for the classes of a result's model. finish: returns the
-        result with them. None leaves results as they are.
-        """
-        super().__init__(channel, config, options, timeout)
-        self._learn, self._finish = learn, finish
+        """Called by aio.Client.stream."""
+        super().__init__(channel, config, options, timeout, tell)
         self._changed = asyncio.Event()  # replaced by a new one after each change
         self._writer: asyncio.Task[None]
         self._open()
@@ -58,14 +55,10 @@ class Stream(StreamBase):
         return self
 
     async def __anext__(self) -> FrameResult:
-        await self._until(lambda: self._state.can_pop)
-        # The result stays in the stream meanwhile: the task may be cancelled.
-        if self._learn is not None and (first := self._state.first) is not None:
-            await self._learn(first)
         result = await self._when(lambda: self._state.can_pop, self._state.pop)
         if result is None:
             raise StopAsyncIteration
-        return result if self._finish is None else self._finish(result)
+        return result
 
     async def __aenter__(self) -> Stream:
         return self

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from voxserve import errors, feature_warning, wire
 from voxserve.farthest_points import FarthestPoints
 from voxserve.feature_warning import FeatureWarning
+from voxserve.known_classes import ClassLookup, Teller
 from voxserve.results import (
     ClassInfo,
     Detections,
@@ -45,6 +46,7 @@ class Asked:
     sample: FarthestPoints | None = None
     tensors: Wanted = UNNAMED
     source: Source = field(default_factory=Source)  # the request's points, for pictures of the answer
+    tell: Teller | None = None  # tells the classes of the answer's model
 
 
 def read_segmentation(response: wire.InferResponse, asked: Asked) -> Segmentation:
@@ -62,13 +64,14 @@ def read_segmentation(response: wire.InferResponse, asked: Asked) -> Segmentatio
     shape = (num_points, answer.num_classes)
     if len(answer.scores) != (4 * shape[0] * shape[1] if wants_scores else 0):
         raise malformed(f"{len(answer.scores)} bytes of scores for {shape[0]} points of {shape[1]} classes")
+    common = _read_common(response, asked)
     return Segmentation(
-        **_read_common(response, asked),
+        **common,
         labels=np.frombuffer(answer.labels, "u1" if width == 1 else "<u2").copy(),
         scores=np.frombuffer(answer.scores, "<f4").reshape(shape).copy() if wants_scores else None,
         ignore_label=answer.ignore_label,
         num_classes=answer.num_classes,
-        detections=read_detections(response, asked) if response.HasField("detections") else None,
+        detections=_read_boxes(response, common) if response.HasField("detections") else None,
     )
 
 
@@ -83,6 +86,10 @@ def read_detections(response: wire.InferResponse, asked: Asked) -> Detections:
     """
     if not response.HasField("detections"):
         raise _other_output(response, "segmentation", "labels", "boxes", "infer or segment")
+    return _read_boxes(response, _read_common(response, asked))
+
+
+def _read_boxes(response: wire.InferResponse, common: dict[str, Any]) -> Detections:
     boxes = response.detections.boxes
     numbers = np.array(
         [(b.x, b.y, b.z, b.length, b.width, b.height, b.yaw, b.velocity_x, b.velocity_y, b.score) for b in boxes],
@@ -92,7 +99,7 @@ def read_detections(response: wire.InferResponse, asked: Asked) -> Detections:
     if not finite.all():
         raise malformed(f"box {finite.argmin()} is not finite")
     return Detections(
-        **_read_common(response, asked),
+        **common,
         boxes=numbers[:, :7].copy(),
         velocities=numbers[:, 7:9].copy(),
         scores=numbers[:, 9].copy(),
@@ -165,6 +172,7 @@ def _read_common(response: wire.InferResponse, asked: Asked) -> dict[str, Any]:
         "sampled_points": None if asked.sample is None else sampled,
         "tensors": _read_tensors(response, asked),
         "source": asked.source,
+        "class_lookup": ClassLookup(None, asked.tell, response.model, response.version),
     }
 
 

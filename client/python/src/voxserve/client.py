@@ -9,7 +9,6 @@ Thread-safe: one client serves a whole process. It connects at the first call.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -17,17 +16,15 @@ from typing import Any, ClassVar
 
 import grpc
 
-from voxserve import answers, errors, protocol
+from voxserve import answers, protocol
 from voxserve.farthest_points import FarthestPoints
 from voxserve.inputs import PointsLike
-from voxserve.known_classes import AnswerKind, KnownClasses, answers_of
+from voxserve.known_classes import KnownClasses
 from voxserve.point_cloud import Fields
 from voxserve.protocol import Call, ClientBase, Result
 from voxserve.results import (
-    Answer,
     ClassInfo,
     Detections,
-    FrameResult,
     Labels,
     ModelVersion,
     Segmentation,
@@ -67,7 +64,7 @@ class Client(ClientBase[grpc.Channel]):
 
     _grpc: ClassVar[Any] = grpc
 
-    # voxserve.aio.Client takes these methods from here (awaited.py). So each of them ends with _run, _run_named,
+    # voxserve.aio.Client takes these methods from here (awaited.py). So each of them ends with _run,
     # _run_search or _open, which that class has too: all but the last as coroutines.
 
     def segment(
@@ -88,6 +85,7 @@ class Client(ClientBase[grpc.Channel]):
         """
         call = protocol.infer(
             self._options,
+            self._classes_of,
             answers.read_labels,
             model,
             points,
@@ -142,6 +140,7 @@ class Client(ClientBase[grpc.Channel]):
         """
         call = protocol.infer(
             self._options,
+            self._classes_of,
             answers.read_segmentation,
             model,
             points,
@@ -155,7 +154,7 @@ class Client(ClientBase[grpc.Channel]):
             tensors=Wanted(outputs, tensor_type),
             request_id=request_id,
         )
-        return self._run_named(call, timeout)
+        return self._run(call, timeout)
 
     def detect(
         self,
@@ -178,6 +177,7 @@ class Client(ClientBase[grpc.Channel]):
         """
         call = protocol.infer(
             self._options,
+            self._classes_of,
             answers.read_detections,
             model,
             points,
@@ -190,7 +190,7 @@ class Client(ClientBase[grpc.Channel]):
             tensors=Wanted(outputs, tensor_type),
             request_id=request_id,
         )
-        return self._run_named(call, timeout)
+        return self._run(call, timeout)
 
     def tensors(
         self,
@@ -219,6 +219,7 @@ class Client(ClientBase[grpc.Channel]):
         """
         call = protocol.infer(
             self._options,
+            self._classes_of,
             answers.read_tensors,
             model,
             points,
@@ -231,7 +232,7 @@ class Client(ClientBase[grpc.Channel]):
             tensors=Wanted(outputs, tensor_type),
             request_id=request_id,
         )
-        return self._run_named(call, timeout)
+        return self._run(call, timeout)
 
     def stream(
         self,
@@ -365,26 +366,8 @@ class Client(ClientBase[grpc.Channel]):
         with self._begun(call, timeout) as response:
             return call.read(response)
 
-    def _run_named(self, call: Call[AnswerKind], timeout: float | None) -> AnswerKind:
-        """Runs a call, and adds the model's classes to its answer."""
-        answer = self._run(call, timeout)
-        self._learn_classes([answer], self._options.timeout_of(timeout))
-        return self._classes.named(answer)
-
-    def _learn_classes(self, answers: list[Answer], timeout: float | None = None) -> None:
-        """Asks the server for the classes of the models that it has not told yet. A server that does not tell them
-        leaves the answers without. timeout: that of the call which was answered; None: it had none.
-        """
-        for key in self._classes.missing(answers):
-            classes: tuple[ClassInfo, ...] = ()
-            with contextlib.suppress(errors.InferenceError):
-                classes = self._run(protocol.get_classes(*key), KnownClasses.timeout_within(timeout))
-            self._classes.add(key, classes)
-
-    def _with_classes(self, result: FrameResult) -> FrameResult:
-        """Returns a stream's result with the model's classes in its answers."""
-        self._learn_classes(answers_of(result))
-        return self._classes.named_frame(result)
+    def _ask_classes(self, model: str, version: int) -> tuple[ClassInfo, ...]:
+        return self._run(protocol.get_classes(model, version), KnownClasses.TIMEOUT)
 
     def _run_search(self, call: Call[TunedPlan | None], timeout: float) -> TunedPlan:
         plan = None
@@ -397,4 +380,4 @@ class Client(ClientBase[grpc.Channel]):
         return protocol.found(plan)
 
     def _open(self, config: StreamConfig, timeout: float | None) -> Stream:
-        return Stream(self._next_channel(), config, self._options, timeout, self._with_classes)
+        return Stream(self._next_channel(), config, self._options, timeout, self._classes_of)

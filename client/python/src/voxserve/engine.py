@@ -29,6 +29,7 @@ from voxserve.inputs import PointsLike
 from voxserve.known_classes import KnownClasses
 from voxserve.local_models import ModelPath
 from voxserve.protocol import Call, Options, Result
+from voxserve.results import Answer, ClassInfo
 
 _Parameters = ParamSpec("_Parameters")
 _Answer = TypeVar("_Answer")
@@ -39,7 +40,7 @@ _CUDA_DEVICES = (2, 13)  # DLPack's kDLCUDA and kDLCUDAManaged
 def _inferring(
     method: Callable[Concatenate[Any, str, PointsLike, _Parameters], _Answer],
 ) -> Callable[Concatenate[Any, str, PointsLike, _Parameters], _Answer]:
-    """Returns a method of voxserve.Client that works on an Engine; it ends with _run or _run_named."""
+    """Returns a method of voxserve.Client that works on an Engine; it ends with _run."""
 
     @functools.wraps(method)
     def call(
@@ -91,9 +92,7 @@ class Engine:
     tensors = _inferring(client.Client.tensors)
     models = _asking(client.Client.models)
     model = _asking(client.Client.model)
-    # These name the classes in answers; they work on _run and self._classes.
-    _run_named = _asking(client.Client._run_named)
-    _learn_classes = _asking(client.Client._learn_classes)
+    _ask_classes = _asking(client.Client._ask_classes)
 
     def __init__(
         self,
@@ -150,13 +149,21 @@ class Engine:
         if isinstance(request, CloudRequest):
             limit = self._options.timeout_of(timeout)
             seconds = math.inf if limit is None else limit
-            answer = self._called(lambda: self._native.infer(request.head, request.cloud, request.data, seconds))
-        elif call.method.endswith("/ListModels"):
+            data = self._called(lambda: self._native.infer(request.head, request.cloud, request.data, seconds))
+            answer = call.read(data)
+            if isinstance(answer, Answer):
+                answer.class_lookup.read()  # now: the answer may outlive the engine, and must not keep it alive
+            return answer
+        if call.method.endswith("/ListModels"):
             answer = self._called(self._native.list_models)
         else:
             asked = wire.GetModelRequest.FromString(request)
             answer = self._called(lambda: self._native.get_model(asked.model, asked.version))
         return call.read(answer)
+
+    def _classes_of(self, model: str, version: int) -> tuple[ClassInfo, ...] | None:
+        """Tells the classes of the model's version, a known_classes.Teller."""
+        return self._classes.of(model, version, self._ask_classes)
 
     def _called(self, function: Callable[[], Any]) -> Any:
         try:

@@ -3,57 +3,68 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from dataclasses import replace
-from typing import TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from voxserve.results import Answer, ClassInfo, FrameResult
+from voxserve.errors import InferenceError
 
-AnswerKind = TypeVar("AnswerKind", bound=Answer)
+if TYPE_CHECKING:
+    from voxserve.results import ClassInfo
+
+# Returns the classes of a model's version: () if it has none, None if the server does not tell them now.
+Teller = Callable[[str, int], "tuple[ClassInfo, ...] | None"]
+
+
+class ClassLookup:
+    """The classes of the model that gave an answer. It asks for them when they are first read, and keeps them then.
+    Thread-safe. A pickle has the classes.
+    """
+
+    def __init__(
+        self,
+        classes: tuple[ClassInfo, ...] | None = (),
+        tell: Teller | None = None,
+        model: str = "",
+        version: int = 0,
+    ) -> None:
+        """classes: the classes, or None to ask `tell` for those of the model's version."""
+        self._classes = classes
+        self._tell, self._key = tell, (model, version)
+
+    def read(self) -> tuple[ClassInfo, ...]:
+        """Returns the classes; () while the server does not tell them."""
+        tell = self._tell
+        if self._classes is None and tell is not None:
+            self._classes = tell(*self._key)
+            if self._classes is not None:
+                self._tell = None  # frees the client, which the answer needs no more
+        return self._classes or ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ClassLookup, (self.read(),)
 
 
 class KnownClasses:
-    """The classes of the models that have answered a client, which asks the server again after 30 s: a version's files
-    may be replaced. Thread-safe.
+    """The classes that a server has told a client, which asks again after 30 s: a version's files may be replaced.
+    Thread-safe.
     """
 
     SECONDS = 30.0
-    TIMEOUT = 2.0  # seconds for the server to tell them, at most; the answer itself is there already
+    TIMEOUT = 2.0  # seconds for the server to tell them, at most
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int], tuple[float, tuple[ClassInfo, ...]]] = {}
+        self._known: dict[tuple[str, int], tuple[float, tuple[ClassInfo, ...] | None]] = {}
 
-    @classmethod
-    def timeout_within(cls, timeout: float | None) -> float:
-        """Returns the seconds to wait for them, for a call that had this timeout; None: it had none."""
-        return cls.TIMEOUT if timeout is None else min(cls.TIMEOUT, timeout)
-
-    def missing(self, answers: Iterable[Answer]) -> list[tuple[str, int]]:
-        """Returns the models and versions that the server has to be asked about."""
-        long_ago, keys = time.monotonic() - self.SECONDS, {(answer.model, answer.version) for answer in answers}
-        return [key for key in keys if key not in self._known or self._known[key][0] < long_ago]
-
-    def add(self, key: tuple[str, int], classes: tuple[ClassInfo, ...]) -> None:
-        """Keeps the classes of a model's version; () if the server does not tell them."""
-        self._known[key] = time.monotonic(), classes
-
-    def named(self, answer: AnswerKind) -> AnswerKind:
-        """Returns the answer with its model's classes."""
-        _, classes = self._known.get((answer.model, answer.version), (0.0, ()))
-        return replace(answer, classes=classes)
-
-    def named_frame(self, result: FrameResult) -> FrameResult:
-        """Returns a stream's result, whose answers have their model's classes."""
-        labels, boxes = result.segmentation, result.detections
-        return replace(
-            result,
-            segmentation=None if labels is None else self.named(labels),
-            detections=None if boxes is None else self.named(boxes),
-        )
-
-
-def answers_of(result: Answer | FrameResult | None) -> list[Answer]:
-    """Returns the answers that have classes: those of a call or of a frame, with labels or boxes."""
-    if isinstance(result, FrameResult):
-        return [answer for answer in (result.segmentation, result.detections) if answer is not None]
-    return [] if result is None else [result]
+    def of(self, model: str, version: int, ask: Teller | None) -> tuple[ClassInfo, ...] | None:
+        """Returns what a Teller returns. ask: asks the server; None if the client is closed. If that fails, the classes
+        that the server told before stay.
+        """
+        when, classes = self._known.get((model, version), (float("-inf"), None))
+        now = time.monotonic()
+        if ask is not None and when < now - self.SECONDS:
+            try:
+                classes = ask(model, version)
+            except (InferenceError, ValueError):  # ValueError: another thread has closed the client
+                now = time.monotonic()
+            self._known[model, version] = now, classes
+        return classes

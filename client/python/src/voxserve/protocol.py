@@ -23,7 +23,7 @@ from voxserve.compacting import compact_or_warn
 from voxserve.encoding import CloudRequest, request_in_parts
 from voxserve.farthest_points import FarthestPoints
 from voxserve.inputs import PointsLike
-from voxserve.known_classes import KnownClasses
+from voxserve.known_classes import KnownClasses, Teller
 from voxserve.point_cloud import Fields, as_cloud
 from voxserve.results import ClassInfo, ModelVersion, TunedPlan, TuneProgress
 from voxserve.service_config import MAX_ATTEMPTS, names_servers, service_config
@@ -262,6 +262,14 @@ class ClientBase(Generic[Channel]):
         except grpc.RpcError as error:
             raise errors.from_rpc(error, self._options.address_of(call.method), limit, self._options.has_tls) from None
 
+    def _classes_of(self, model: str, version: int) -> tuple[ClassInfo, ...] | None:
+        """Tells the classes of the model's version, a known_classes.Teller. A closed client does not ask for them."""
+        return self._classes.of(model, version, self._ask_classes if self._channels else None)
+
+    def _ask_classes(self, model: str, version: int) -> tuple[ClassInfo, ...]:
+        """Asks the server. Raises InferenceError if it does not tell them within KnownClasses.TIMEOUT."""
+        raise NotImplementedError
+
     def _connect(self, address: str, index: int) -> Channel:
         """Returns a new channel, which gets the key `index`."""
         arguments = self._options.channel_arguments(address, index)
@@ -329,6 +337,7 @@ def priority_of(priority: int) -> int:
 
 def infer(
     options: Options,
+    tell: Teller,
     read: Callable[[wire.InferResponse, Asked], Result],
     model: str,
     points: PointsLike,
@@ -343,9 +352,9 @@ def infer(
     tensors: Wanted = UNNAMED,
     request_id: str = "",
 ) -> Call[Result]:
-    """Makes the Infer call for one cloud; Client.infer documents the arguments. read: answers.read_labels,
-    read_segmentation, read_detections or read_tensors. Raises ValueError for arguments that are not valid,
-    ResourceExhaustedError (MESSAGE_TOO_LARGE) if the points do not fit a message.
+    """Makes the Infer call for one cloud; Client.infer documents the arguments. tell: tells the classes of the answer's
+    model. read: answers.read_labels, read_segmentation, read_detections or read_tensors. Raises ValueError for
+    arguments that are not valid, ResourceExhaustedError (MESSAGE_TOO_LARGE) if the points do not fit a message.
     """
     start = time.perf_counter()
     check_model(model)
@@ -365,7 +374,7 @@ def infer(
         tensor_type=tensors.number,
     )
     request = request_in_parts(head, cloud, options.max_message_bytes)
-    asked = Asked(cloud.num_points, start, scores, sample, tensors, Source(points, fields, scales))
+    asked = Asked(cloud.num_points, start, scores, sample, tensors, Source(points, fields, scales), tell)
     return Call(
         "/voxserve.v1.InferenceService/Infer", request, wire.InferResponse, lambda response: read(response, asked)
     )

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from voxserve.errors import InferenceError
 from voxserve.feature_warning import FeatureWarning
 from voxserve.inputs import PointsLike
+from voxserve.known_classes import ClassLookup
 from voxserve.show import texts
 from voxserve.source import Source
 from voxserve.tensors import Tensor, TensorInfo
@@ -74,11 +75,18 @@ class Answer:
     sampled_points: npt.NDArray[np.uint32] | None = None
     tensors: Mapping[str, Tensor] = field(default_factory=dict)  # the requested tensors, by name
     warnings: tuple[FeatureWarning, ...] = ()  # features whose values are not those that the model was trained on
-    # The model's classes; empty if the model has none, or if the server did not tell them.
-    classes: tuple[ClassInfo, ...] = ()
+    class_lookup: ClassLookup = field(default_factory=ClassLookup, repr=False, compare=False)  # asks for `classes`
     source: Source = field(
         default_factory=Source, repr=False, compare=False
     )  # a weak reference to the request's points
+
+    @property
+    def classes(self) -> tuple[ClassInfo, ...]:
+        """The model's classes; empty if the model has none, or if the server does not tell them. They are asked for
+        when they, or names that need them, are first read, which takes a call of at most 2 s; after the client is
+        closed they are not asked for.
+        """
+        return self.class_lookup.read()
 
     @property
     def class_names(self) -> dict[int, str]:

@@ -17,6 +17,7 @@ import grpc
 
 from voxserve import errors
 from voxserve.inputs import PointsLike
+from voxserve.known_classes import Teller
 from voxserve.pose import PoseLike
 from voxserve.protocol import Options, Result
 from voxserve.results import FrameResult
@@ -26,13 +27,15 @@ from voxserve.stream_state import METHOD, StreamConfig, StreamState
 class StreamBase:
     """The base class of Stream, which documents the behaviour, and aio_stream.Stream."""
 
-    def __init__(self, channel: Any, config: StreamConfig, options: Options, timeout: float | None) -> None:
-        """Called by the client's method stream()."""
+    def __init__(
+        self, channel: Any, config: StreamConfig, options: Options, timeout: float | None, tell: Teller | None
+    ) -> None:
+        """Called by the client's method stream(). tell: tells the classes of the results' models, if any."""
         self._options, self._timeout = options, timeout
         self._channel = channel  # keeps the channel alive: the RPC would end with it
         self._config = config.request()
         self._metadata = options.metadata()  # computed here, so that the reader does not call traceparent
-        self._state = StreamState(config, options, timeout)
+        self._state = StreamState(config, options, timeout, tell)
         self._call: Any  # the current RPC
 
     def _change(self, change: Callable[[], None]) -> None:
@@ -86,11 +89,10 @@ class Stream(StreamBase):
         config: StreamConfig,
         options: Options,
         timeout: float | None,
-        finish: Callable[[FrameResult], FrameResult] | None = None,
+        tell: Teller | None = None,
     ) -> None:
-        """Called by Client.stream. finish: returns a result with its model's classes; None leaves it as it is."""
-        super().__init__(channel, config, options, timeout)
-        self._finish = finish
+        """Called by Client.stream."""
+        super().__init__(channel, config, options, timeout, tell)
         self._changed = threading.Condition()  # guards _state and announces its changes
         self._call = self._open()
         self._reader = threading.Thread(target=self._read, name="voxserve-stream", daemon=True)
@@ -135,7 +137,7 @@ class Stream(StreamBase):
         result = self._when(lambda: self._state.can_pop, self._state.pop)
         if result is None:
             raise StopIteration
-        return result if self._finish is None else self._finish(result)
+        return result
 
     def __enter__(self) -> Stream:
         return self

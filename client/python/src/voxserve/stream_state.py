@@ -27,6 +27,7 @@ from voxserve.compacting import compact_or_warn
 from voxserve.encoding import encode_frame
 from voxserve.farthest_points import FarthestPoints
 from voxserve.inputs import PointsLike
+from voxserve.known_classes import Teller
 from voxserve.point_cloud import Fields, as_cloud
 from voxserve.pose import PoseLike, as_pose
 from voxserve.protocol import Options
@@ -144,9 +145,11 @@ class StreamState:
     receive() or pop(), the owner waits until can_add, can_take, can_receive or can_pop is true.
     """
 
-    def __init__(self, config: StreamConfig, options: Options, timeout: float | None) -> None:
+    def __init__(
+        self, config: StreamConfig, options: Options, timeout: float | None, tell: Teller | None = None
+    ) -> None:
         self.config = config
-        self._options, self._timeout = options, timeout
+        self._options, self._timeout, self._tell = options, timeout, tell
         self._deadline = math.inf if timeout is None else time.monotonic() + timeout
         self.is_going_away = False
         self.is_cancelled = False
@@ -287,7 +290,13 @@ class StreamState:
                     raise answers.malformed(f"neither status nor response of frame {frame.frame_id}")
                 config = self.config
                 asked = answers.Asked(
-                    frame.num_points, frame.start, config.scores, config.sample, config.tensors, frame.source
+                    frame.num_points,
+                    frame.start,
+                    config.scores,
+                    config.sample,
+                    config.tensors,
+                    frame.source,
+                    self._tell,
                 )
                 segmentation, detections, tensors = answers.read_outputs(answer.response, asked)
             except errors.InferenceError as malformed:
@@ -353,11 +362,6 @@ class StreamState:
     def can_pop(self) -> bool:
         """Whether pop() can be called now."""
         return bool(self._results) or self._has_ended
-
-    @property
-    def first(self) -> FrameResult | None:
-        """The oldest unread result, which pop() returns next; None if there is none."""
-        return self._results[0][0] if self._results else None
 
     def pop(self) -> FrameResult | None:
         """Returns the oldest unread result. After the last result it returns None, or raises the error with which the
