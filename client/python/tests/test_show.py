@@ -22,6 +22,7 @@ from conftest import FakeServer
 import voxserve
 from voxserve import label_file
 from voxserve.known_classes import ClassLookup, KnownClasses
+from voxserve.point_cloud import as_cloud
 from voxserve.results import ClassInfo
 from voxserve.show import optional, picture
 from voxserve.source import Source
@@ -31,8 +32,9 @@ CLASSES = (ClassInfo(0, "road", (128, 64, 128)), ClassInfo(1, "car", (40, 90, 25
 
 
 def common(points: Any = None, **others: Any) -> dict[str, Any]:
+    source = Source(points, None if points is None else as_cloud(points))
     return {"counts": COUNTS, "stages": (), "model": "m", "version": 3, "device": "cpu", "request_id": "",
-            "round_trip": 0.0123, "class_lookup": ClassLookup(CLASSES), "source": Source(points), **others}  # fmt: skip
+            "round_trip": 0.0123, "class_lookup": ClassLookup(CLASSES), "source": source, **others}  # fmt: skip
 
 
 def segmentation(labels: Any, points: Any = None, **others: Any) -> voxserve.Segmentation:
@@ -190,6 +192,66 @@ def test_an_answer_does_not_keep_the_points_in_memory() -> None:
         assert gone.picture(np.zeros((4, 4), np.float32)).pixels.size
         with pytest.raises(ValueError, match="4 labels, but 5 points"):
             gone.picture(np.zeros((5, 4), np.float32))
+
+
+def refuses_to_draw(result: Any, points: Any) -> None:
+    """Fails unless the answer refuses other points in the memory of its own, and draws its own if it gets them."""
+    text = "the memory of the request's points has other values now; pass the request's points here"
+    with pytest.raises(ValueError, match=text):
+        result.picture()
+    assert "base64" not in result._repr_html_()
+    assert "has other values now" in result._repr_html_()
+    assert result.picture(points).pixels.size
+
+
+def test_other_points_in_the_same_memory_are_not_drawn(server: FakeServer) -> None:
+    """As of a driver that reads every scan into one buffer."""
+    scans = np.random.default_rng(5).normal(scale=20, size=(2, 10, 4)).astype(np.float32)
+    buffer = scans[0].copy()
+    with voxserve.Client(server.address) as client:
+        results: list[Any] = [client.infer("minkunet", buffer), client.detect("detector", buffer)]
+        with client.stream("minkunet", policy="queue") as stream:
+            stream.send(1, buffer)
+            results.append(next(stream).segmentation)
+            for result in results:
+                assert result.picture().pixels.size
+            buffer[:] = scans[1]
+            stream.send(2, buffer)
+            newest = next(stream).segmentation
+    for result in results:
+        refuses_to_draw(result, scans[0])
+    assert newest is not None
+    assert newest.picture().pixels.size
+    buffer[:] = scans[0]
+    assert results[0].picture().pixels.size, "the values count, and no time"
+
+
+def test_points_that_were_changed_in_place_are_not_drawn() -> None:
+    points = np.random.default_rng(6).uniform(0, 255, size=(120_000, 4)).astype(np.float32)
+    before = points.copy()
+    result = segmentation(np.arange(120_000) % 2, points)
+    assert result.picture().pixels.size
+    points[:, 3] /= 255  # the intensities alone
+    refuses_to_draw(result, before)
+    rows = voxserve.PointCloud.from_array(before)
+    rows = dataclasses.replace(rows, data=bytearray(rows.data))
+    result = segmentation(np.arange(120_000) % 2, rows)
+    assert result.picture().pixels.size
+    rows.data[::16] = bytes(120_000)  # type: ignore[index]
+    refuses_to_draw(result, before)
+
+
+def test_tables_of_changed_points_and_of_none() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(np.random.default_rng(7).normal(size=(5, 4)), columns=["x", "y", "z", "intensity"])
+    result = segmentation([0, 1, 0, 1, 0], table)
+    assert list(result.to_pandas()) == ["x", "y", "z", "intensity", "label", "class_name"]
+    table["x"] += 1
+    with pytest.raises(ValueError, match="has other values now"):
+        result.to_pandas()
+    del table
+    gc.collect()
+    assert list(result.to_pandas()) == ["label", "class_name"]
 
 
 @pytest.mark.parametrize("size", [15, 4097])

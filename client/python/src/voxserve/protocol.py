@@ -359,6 +359,7 @@ def infer(
     start = time.perf_counter()
     check_model(model)
     cloud = as_cloud(points, fields)
+    source = Source(points, cloud, fields, scales)
     if scales:
         cloud = cloud.scaled(scales)
     if compact:
@@ -374,7 +375,7 @@ def infer(
         tensor_type=tensors.number,
     )
     request = request_in_parts(head, cloud, options.max_message_bytes)
-    asked = Asked(cloud.num_points, start, scores, sample, tensors, Source(points, fields, scales), tell)
+    asked = Asked(cloud.num_points, start, scores, sample, tensors, source, tell)
     return Call(
         "/voxserve.v1.InferenceService/Infer", request, wire.InferResponse, lambda response: read(response, asked)
     )

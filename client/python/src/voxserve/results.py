@@ -61,7 +61,7 @@ class ClassInfo:
 class Answer:
     """The fields and methods that Segmentation, Detections and Tensors have in common.
 
-    Pictures and tables show the request's points while the caller still has them; otherwise pass them again.
+    Pictures and tables show the request's points while the caller still has them, unchanged; otherwise pass them again.
     """
 
     counts: PointCounts

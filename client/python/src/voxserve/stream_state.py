@@ -175,6 +175,7 @@ class StreamState:
         if not 0 <= frame_id < 1 << 64:
             raise ValueError(f"frame_id is {frame_id}, must be 0 to 2^64 - 1")
         cloud = as_cloud(points, self.config.fields)
+        source = Source(points, cloud, self.config.fields, self.config.scales)
         if self.config.scales:
             cloud = cloud.scaled(self.config.scales)
         if self.config.compact:
@@ -193,7 +194,6 @@ class StreamState:
             qw, qx, qy, qz = pose.rotation
             head.pose.CopyFrom(wire.Pose(x=x, y=y, z=z, qw=qw, qx=qx, qy=qy, qz=qz))
         request = encode_frame(head, cloud, self._options.max_message_bytes)
-        source = Source(points, self.config.fields, self.config.scales)
         return Frame(frame_id, cloud.num_points, request, reset_sweeps, start, source)
 
     @property

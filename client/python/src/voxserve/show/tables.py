@@ -11,6 +11,7 @@ from voxserve.inputs import PointsLike
 from voxserve.point_cloud import PointCloud
 from voxserve.results import BOX_DTYPE, Detections, Segmentation
 from voxserve.show.optional import library
+from voxserve.source import PointsGoneError
 from voxserve.tensors import Tensor
 
 
@@ -25,9 +26,7 @@ def of_segmentation(result: Segmentation, points: PointsLike | None) -> Any:
     pandas = library("pandas", "to_pandas()")
     try:
         table = of_cloud(result.source.cloud(points))
-    except ValueError:
-        if points is not None:
-            raise
+    except PointsGoneError:
         table = pandas.DataFrame(index=range(len(result.labels)))
     if len(table) != len(result.labels):
         raise ValueError(f"{len(result.labels)} labels, but {len(table)} points")
