@@ -25,8 +25,6 @@ from voxserve.export.input_files import narrow, read_classes
 from voxserve.export.model_folder import ClassEntry, Network, PointFeature
 from voxserve.export.networks import (
     center_point,
-    dsvt,
-    flatformer,
     minkowski_unet,
     minkunet,
     minkunet_keys,
@@ -210,21 +208,6 @@ def _make_transformer(options: argparse.Namespace, state: _State) -> _Made:
     return _Made(made.network, count, classes, warnings=made.warnings, messages=made.messages)
 
 
-def _make_of_windows(options: argparse.Namespace, state: _State) -> _Made:
-    module: Any = {"dsvt": dsvt, "flatformer": flatformer}[options.network]
-    config, common = module.WAYMO, {name: getattr(options, name) for name in ("name", "description")}
-    if state is None:
-        return _Made(
-            module.random_network(config, **common, **_of_random(options)), len(config.classes), config.classes
-        )
-    assumed = (
-        f"assumed of the published network, since weights do not say it: {detector_command.describe(config)}; the "
-        "windows, the groups' size, the thresholds and the suppression of boxes too"
-    )
-    network = module.build(state, config, **common)
-    return _Made(network, len(config.classes), config.classes, messages=(assumed,))
-
-
 def _make_svtnet(options: argparse.Namespace, state: _State) -> _Made:
     common = {name: getattr(options, name) for name in ("name", "description", "voxel_size")}
     if state is not None:
@@ -286,10 +269,10 @@ def _parser() -> argparse.ArgumentParser:
         ("second", "SECOND of OpenPCDet or mmdetection3d (default: OpenPCDet's on KITTI)"),
         ("pointpillars", "PointPillars of OpenPCDet or mmdetection3d (default: OpenPCDet's on KITTI)"),
         ("bevfusion-l", "BEVFusion without cameras, of AWML or mmdetection3d (default: AWML's, which Autoware runs)"),
+        ("dsvt", "DSVT on pillars, of OpenPCDet or Haiyang-W/DSVT (default: OpenPCDet's dsvt_pillar.yaml, on Waymo)"),
+        ("flatformer", "FlatFormer of mit-han-lab/flatformer (default: flatformer_waymo_D1_2x_3class.py)"),
     ):
         detector_command.add_arguments(_add(networks, name, _make_detector, text))
-    _add(networks, "dsvt", _make_of_windows, "DSVT on pillars, of OpenPCDet (dsvt_pillar.yaml, on Waymo)")
-    _add(networks, "flatformer", _make_of_windows, "FlatFormer of mit-han-lab/flatformer (on Waymo)")
     text = "TransFusion-L of OpenPCDet or AWML, and the LiDAR branch of mit-han-lab/bevfusion"
     detector = _add(networks, "transfusion-l", _make_detector, text)
     detector_command.add_arguments(detector, trans_fusion.CONFIGS_OF, network="transfusion-l")

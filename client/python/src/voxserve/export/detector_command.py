@@ -13,6 +13,8 @@ from voxserve.export.detector_configs import Config
 from voxserve.export.model_folder import Network, PointFeature
 from voxserve.export.networks import (
     center_point,
+    dsvt,
+    flatformer,
     mmdetection3d_names,
     second,
     spconv_backbone,
@@ -29,7 +31,10 @@ _MODULES: dict[str, Any] = {
     "pointpillars": second,
     "transfusion-l": trans_fusion,
     "bevfusion-l": trans_fusion,
+    "dsvt": dsvt,
+    "flatformer": flatformer,
 }
+_OF_ONE_LIBRARY = (voxelnext, dsvt, flatformer)  # modules whose networks have one library's names
 _LIBRARIES = {"centerpoint": spconv_backbone.LIBRARIES, "transfusion-l": trans_fusion.LIBRARIES}
 _CONFIG_HELP = (
     "the configuration of the training, with range, voxels, classes and boxes: OpenPCDet's or bevfusion's yaml, or "
@@ -96,12 +101,13 @@ def make(options: argparse.Namespace, state: Mapping[str, Tensor] | None) -> Mad
         messages = (f"{_assumed(options)}: {describe(config)}",) if state is not None else ()
     common: dict[str, Any] = {"name": options.name, "description": options.description}
     module = _MODULES[options.network]
-    if module is not voxelnext:
+    if module not in _OF_ONE_LIBRARY:
         common["library"] = library
     if state is None:
         seed = {} if options.seed is None else {"seed": options.seed}
         return Made(module.random_network(config, **common, **seed), config, messages, warnings)
-    _check_library(options, library, state)
+    if module not in (dsvt, flatformer):
+        _check_library(options, library, state)
     if options.config and library == "openpcdet":
         config = _with_widths_of(config, state)
     try:
@@ -115,7 +121,7 @@ def _with_widths_of(config: Config, state: Mapping[str, Tensor]) -> Config:
     """Returns the configuration with the widths of the tensors' sparse backbone, which OpenPCDet's files do not state,
     since people change them in its code.
     """
-    if isinstance(config, voxelnext.Config) or config.pillar_widths:
+    if not isinstance(config, center_point.Config | second.Config | trans_fusion.Config) or config.pillar_widths:
         return config
     norms = ["conv_input.1", "conv2.0.1", "conv3.0.1", "conv4.0.1", "conv_out.1"]
     tensors = [state.get(f"backbone_3d.{norm}.weight") for norm in norms]
@@ -155,6 +161,9 @@ def _published(options: argparse.Namespace, library: str) -> Config:
         return voxelnext.NUSCENES
     if options.network == "bevfusion-l":
         return trans_fusion.AUTOWARE
+    if options.network in ("dsvt", "flatformer"):
+        config: Config = _MODULES[options.network].WAYMO
+        return config
     if options.network == "transfusion-l":
         return trans_fusion.config_of(options.dataset, library)
     return second.Config() if options.network == "second" else second.POINT_PILLARS

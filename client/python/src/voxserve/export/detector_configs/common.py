@@ -8,7 +8,16 @@ from typing import Any
 
 from voxserve.export.detector_configs.settings import Settings
 from voxserve.export.model_folder import ClassEntry, PointFeature
-from voxserve.export.networks import center_point, query_head, second, spconv_backbone, trans_fusion, voxelnext
+from voxserve.export.networks import (
+    center_point,
+    dsvt,
+    flatformer,
+    query_head,
+    second,
+    spconv_backbone,
+    trans_fusion,
+    voxelnext,
+)
 from voxserve.export.networks.center_head import HeadConfig
 from voxserve.export.networks.spconv_backbone import Bev, Voxels
 
@@ -20,6 +29,7 @@ AGE = PointFeature("age", "s", 0)
 VIEW_NOTE = "the training had only the points in the camera's view: send only those"
 INTENSITY_NOTE = "the intensity reaches the network as it is sent: send it as the training's files had it"
 TANH_NOTE = "the training took tanh of the intensity: send that value, since no scale expresses it"
+TANH_ELONGATION_NOTE = "the training took tanh of the elongation: send that value, since no scale expresses it"
 _KNOWN = (*second.KITTI_CLASSES, *center_point.WAYMO_CLASSES, *center_point.NUSCENES_CLASSES)
 _COLORS = {entry.name: entry.color for entry in (*center_point.PANDASET_CLASSES, *_KNOWN)}
 _OTHER_COLORS = ((0, 200, 255), (255, 255, 0), (255, 0, 120), (120, 255, 0), (160, 90, 255), (255, 180, 200))
@@ -29,7 +39,7 @@ _MOST_CLASSES = 32
 _MOST_ANCHORS = 32  # of a cell, rotations counted
 _MOST_DIRECTION_BINS = 16
 
-Config = center_point.Config | second.Config | voxelnext.Config | trans_fusion.Config
+Config = center_point.Config | second.Config | voxelnext.Config | trans_fusion.Config | dsvt.Config | flatformer.Config
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 """Reads mmdetection3d's configurations (version 1.1 and later) of CenterPoint, SECOND and PointPillars.
-mmdetection3d_queries.py reads those of heads with queries.
+mmdetection3d_queries.py reads those of heads with queries, mmdetection3d_flatformer.py those of FlatFormer.
 
 Read in mmdetection3d at fe25f7a51 (v1.4.0), mmdet3d/models: dense_heads, task_modules/{anchor,coders},
 layers/box3d_nms.py. mmdetection3d_layers.py reads the layers before the heads.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from voxserve.export.detector_configs import common, mmdetection3d_queries
+from voxserve.export.detector_configs import common, mmdetection3d_flatformer, mmdetection3d_queries
 from voxserve.export.detector_configs.common import Detector, Head
 from voxserve.export.detector_configs.mmdetection3d_layers import must_be_type, read_layers, same
 from voxserve.export.detector_configs.settings import Report, Settings
@@ -43,14 +43,17 @@ def read(values: dict[str, Any], report: Report, features: tuple[PointFeature, .
     kind = model.type()
     if kind in ("TransFusion", "BEVFusion"):
         return _queries(kind, file, model, features)
+    if kind == "DynamicCenterPoint":  # of a fork of 0.15, whose boxes the builder knows
+        _begin(file, model)
+        return _ended(report, model, mmdetection3d_flatformer.read(file, model, features, _metainfo(file)))
     if kind == "CenterPoint":
         prefix, make = "pts_", _center_point
     elif kind in ("VoxelNet", "MVXFasterRCNN"):
         prefix, make = "" if kind == "VoxelNet" else "pts_", _anchors
     else:
         if kind:
-            known = "CenterPoint, VoxelNet or MVXFasterRCNN (SECOND, PointPillars), TransFusion or BEVFusion"
-            model.problem("type", f"is '{kind}', not {known}")
+            known = "CenterPoint, VoxelNet or MVXFasterRCNN (SECOND, PointPillars), TransFusion, BEVFusion"
+            model.problem("type", f"is '{kind}', not {known} or DynamicCenterPoint (FlatFormer)")
         return None
     for old in ("pts_voxel_layer", "voxel_layer"):
         if old in model:

@@ -19,6 +19,8 @@ from voxserve.export.networks.trans_fusion import Waves
 _EPSILON = "the library's default, 1e-3, is served"
 # Steps of a test pipeline that change no point, or that are read elsewhere here.
 _HARMLESS_STEPS = (
+    "DefaultFormatBundle3D",
+    "Collect3D",
     "LoadPointsFromFile",
     "LoadPointsFromMultiSweeps",
     "LoadAnnotations3D",
@@ -27,6 +29,7 @@ _HARMLESS_STEPS = (
     "Pack3DDetInputs",
 )
 _MOST_WAVES = 16  # whose highest frequency is 2^15; a rotary node has more room
+_MARGIN = 0.01  # metres that a filter may leave out at a border of the range, as FlatFormer's does
 _MOST_COLUMNS = 100  # that a file of points has
 _CONV = {"type": "Conv2d", "bias": False}
 _DECONV = {"type": "deconv", "bias": False}
@@ -66,7 +69,7 @@ def read_layers(
         is_plain, sparse, out, waves = _middle(model, prefix, widths, voxels, is_bev_fusion)
     else:
         model.skip(f"{prefix}middle_encoder")
-    bev, neck = _bev(model, prefix)
+    bev, neck = read_bev(model, prefix)
     if is_known:
         common.check_voxels(voxels, model, "data_preprocessor", is_pillar=bool(widths), is_sparse=True)
     return Layers(voxels, widths, is_legacy, is_plain, sparse, out, bev, neck, waves)
@@ -97,7 +100,7 @@ def _encoder(
     layer.finish()
     encoder = model.section(f"{prefix}voxel_encoder")
     kind = encoder.type()
-    columns = _columns(file, given, bounds)
+    columns = read_columns(file, given, bounds)
     widths: tuple[int, ...] = ()
     is_legacy = False
     if kind == "HardSimpleVFE":
@@ -111,7 +114,7 @@ def _encoder(
         is_legacy = encoder.flag("legacy", True)
         same(encoder, "voxel_size", size, (0.2, 0.2, 4.0), "that of the voxel_layer")
         same(encoder, "point_cloud_range", bounds, (0.0, -40.0, -3.0, 70.4, 40.0, 1.0), "that of the voxel_layer")
-        _norm(encoder)
+        check_norm(encoder)
         if any(width % 2 for width in widths[:-1]):
             encoder.problem("feat_channels", f"is {widths}: widths before the last must be even")
     else:
@@ -128,12 +131,14 @@ def _encoder(
     return voxels, widths, is_legacy, True
 
 
-def _columns(file: Settings, given: tuple[PointFeature, ...], bounds: tuple[float, ...]) -> tuple[PointFeature, ...]:
+def read_columns(
+    file: Settings, given: tuple[PointFeature, ...], bounds: tuple[float, ...]
+) -> tuple[PointFeature, ...]:
     """Returns the names of the points' columns, as the test pipeline loads them. bounds: the voxels' range."""
     notes, report = file.report.notes, file.report
     loader = file.optional_section("test_dataloader")
     data = loader.optional_section("dataset")
-    data_set = data.type(default=file.text("dataset_type", ""))
+    data_set = data.type(default=file.text("dataset_type", "")).removeprefix("MultiSweeps")  # FlatFormer's of Waymo
     pipeline = data.raw("pipeline") or file.raw("test_pipeline") or []
     steps = [
         Settings(step, f"test_pipeline[{i}]", report)
@@ -162,13 +167,19 @@ def _columns(file: Settings, given: tuple[PointFeature, ...], bounds: tuple[floa
             names[columns[4] if len(columns) > 4 else 4] = common.AGE  # its column 4 becomes the time
             chosen = _dimensions(step, (0, 1, 2, 4))
             columns = tuple(columns[i] for i in chosen if i < len(columns))
-    has_tanh, has_tanh_elongation = load.flag("norm_intensity", False), load.flag("norm_elongation", False)
+        elif step.type() == "LoadPointsFromMultiSweepsWaymo":
+            names[step.count("time_dim", 4, low=0)] = None  # minus the number of frames that have passed
+    tanh = load.counts("tanh_dim", ())  # FlatFormer's
+    has_tanh = load.flag("norm_intensity", False) or 3 in tanh
+    has_tanh_elongation = load.flag("norm_elongation", False) or 4 in tanh
+    if not set(tanh) <= {3, 4}:
+        load.problem("tanh_dim", f"is {list(tanh)}: those of intensity and elongation, 3 and 4, are served")
     if 3 in columns and has_tanh:
         notes.append(common.TANH_NOTE)
     elif 3 in columns and data_set not in ("NuScenesDataset", "T4Dataset", "KittiDataset"):
         notes.append(common.INTENSITY_NOTE)
-    if 4 in columns and has_tanh_elongation:
-        notes.append("the training took tanh of the elongation: send that value, since no scale expresses it")
+    if 4 in columns and has_tanh_elongation and names[4] is fifth:
+        notes.append(common.TANH_ELONGATION_NOTE)
     if data_set == "KittiDataset":
         notes.append(common.VIEW_NOTE)
     if given:
@@ -191,13 +202,23 @@ def _check_steps(steps: Sequence[Settings], bounds: tuple[float, ...]) -> None:
             step.refuse("flip", "a test on flipped copies is not served")
             _check_steps(step.sections("transforms") if "transforms" in step else (), bounds)
         elif kind == "PointsRangeFilter":
-            same(step, "point_cloud_range", bounds, None, "that of the voxel_layer")
+            _check_filter(step, bounds)
         elif kind == "GlobalRotScaleTrans":
             step.must_be("rot_range", [0, 0], "a test on turned copies is not served", default=[0, 0])
             step.must_be("scale_ratio_range", [1, 1], "a test on scaled copies is not served", default=[1, 1])
             step.must_be("translation_std", [0, 0, 0], "a test on moved copies is not served", default=[0, 0, 0])
         elif kind and kind not in _HARMLESS_STEPS:
             step.report.notes.append(f"the test pipeline has {kind}, which is not known here: do it before you send")
+
+
+def _check_filter(step: Settings, bounds: tuple[float, ...]) -> None:
+    """Refuses a filter with another range than the voxels', unless it leaves out a little more of it."""
+    found = step.numbers("point_cloud_range", 6)
+    cut = [b - a if axis < 3 else a - b for axis, (a, b) in enumerate(zip(bounds, found, strict=True))]
+    if found != bounds and not all(0 <= one <= _MARGIN for one in cut):
+        step.problem("point_cloud_range", f"is {list(found)}, not {list(bounds)}, that of the voxel_layer")
+    elif found != bounds:
+        step.report.notes.append(f"the test pipeline leaves out points outside {list(found)}: the server keeps them")
 
 
 def _dimensions(step: Settings, default: Sequence[int] = (0, 1, 2)) -> tuple[int, ...]:
@@ -230,7 +251,7 @@ def _middle(
     waves = _waves(middle, voxels) if is_bev_fusion else None
     middle.must_be("order", ["conv", "norm", "act"], "no other order is served", default=["conv", "norm", "act"])
     middle.refuse("return_middle_feats", "one result is served")
-    _norm(middle)
+    check_norm(middle)
     kind = middle.text("block_type", "conv_module")
     channels = _nested(middle.items("encoder_channels", ((16,), (32, 32, 32), (64, 64, 64), (64, 64, 64))))
     paddings = _nested(middle.items("encoder_paddings", ((1,), (1, 1, 1), (1, 1, 1), ((0, 1, 1), 1, 1))))
@@ -281,12 +302,16 @@ def _waves(middle: Settings, voxels: Voxels) -> Waves | None:
     return Waves(count, low, high)
 
 
-def _bev(model: Settings, prefix: str) -> tuple[Bev, Settings]:
+def read_bev(model: Settings, prefix: str, *, has_sums: bool = False) -> tuple[Bev, Settings]:
+    """Returns the 2-D network, and its neck's settings for problems. has_sums: its layers must add their input, as
+    FlatFormer's do.
+    """
     backbone, neck = model.section(f"{prefix}backbone"), model.section(f"{prefix}neck")
     must_be_type(backbone, "SECOND")
     must_be_type(neck, "SECONDFPN")
+    backbone.must_be("residual", has_sums, "layers that add their input are FlatFormer's alone", default=False)
     for section in (backbone, neck):
-        _norm(section)
+        check_norm(section)
         section.must_be("conv_cfg", _CONV, "no other convolution is served", default=_CONV)
         section.skip("in_channels", "init_cfg", "pretrained")
     neck.must_be("upsample_cfg", _DECONV, "no other is served", default=_DECONV)
@@ -311,7 +336,8 @@ def must_be_type(settings: Settings, served: str) -> None:
         settings.drop()
 
 
-def _norm(settings: Settings) -> None:
+def check_norm(settings: Settings) -> None:
+    """Refuses another norm than a batch norm with the epsilon 1e-3."""
     norm = settings.optional_section("norm_cfg")
     norm.skip("type", "momentum", "requires_grad")  # SyncBN and naiveSyncBN compute the same in evaluation
     if "type" in norm and "BN" not in norm.text("type") and "BatchNorm" not in norm.text("type"):

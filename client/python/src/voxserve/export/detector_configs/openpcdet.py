@@ -1,5 +1,5 @@
 """Reads OpenPCDet's configurations (tools/cfgs/*_models/*.yaml) of CenterPoint, SECOND, PointPillars and VoxelNeXt.
-openpcdet_queries.py reads TransFusion's head, openpcdet_layers.py the layers before the heads.
+openpcdet_queries.py reads TransFusion's head, openpcdet_dsvt.py DSVT, openpcdet_layers.py the layers before the heads.
 
 Read in OpenPCDet at 8caccce (v0.6.0): pcdet/models/{backbones_3d,backbones_2d,dense_heads,detectors},
 pcdet/datasets/processor.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from voxserve.export.detector_configs import common, openpcdet_queries
+from voxserve.export.detector_configs import common, openpcdet_dsvt, openpcdet_queries
 from voxserve.export.detector_configs.common import Detector, Head
 from voxserve.export.detector_configs.openpcdet_layers import (
     FIXED,
@@ -53,7 +53,8 @@ def read(values: dict[str, Any], report: Report, features: tuple[PointFeature, .
             model.problem("NAME", f"is '{kind}', not one of {', '.join(known)}")
         return None
     model.refuse("ROI_HEAD", "a second stage is not served", harmless=(None,))
-    made = known[kind](model, data, names, features)
+    make = openpcdet_dsvt.read if kind == "CenterPoint" and openpcdet_dsvt.is_dsvt(model) else known[kind]
+    made = make(model, data, names, features)
     for section in (model, data):
         section.finish()
     return None if report.problems or made is None else Detector(*made, notes=tuple(report.notes))

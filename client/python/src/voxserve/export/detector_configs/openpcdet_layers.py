@@ -69,7 +69,12 @@ def read_vfe(model: Settings) -> tuple[tuple[int, ...], bool]:
     return widths, name in _PILLAR_VFES[1:]
 
 
-def read_voxels(data: Settings, given: tuple[PointFeature, ...], *, is_dynamic: bool) -> Voxels:
+def read_voxels(
+    data: Settings, given: tuple[PointFeature, ...], *, is_dynamic: bool, tanh_columns: tuple[int, ...] = (3,)
+) -> Voxels:
+    """Returns the voxels. tanh_columns: the columns of Waymo's files whose tanh the library's code takes, if the file
+    does not say.
+    """
     bounds = data.numbers("POINT_CLOUD_RANGE", 6)
     size: tuple[float, ...] = ()
     points, most = 0, 0
@@ -99,12 +104,14 @@ def read_voxels(data: Settings, given: tuple[PointFeature, ...], *, is_dynamic: 
     if not size:
         data.problem("DATA_PROCESSOR", "has no transform_points_to_voxels")
         size = (1.0, 1.0, 1.0)
-    features = _features(data, given)
+    features = _features(data, given, tanh_columns)
     data.skip(*_DATA_SKIPPED)
     return Voxels(bounds[:3], bounds[3:], (size[0], size[1], size[2]), points, most, features)  # type: ignore[arg-type]
 
 
-def _features(data: Settings, given: tuple[PointFeature, ...]) -> tuple[PointFeature, ...]:
+def _features(
+    data: Settings, given: tuple[PointFeature, ...], tanh_columns: tuple[int, ...]
+) -> tuple[PointFeature, ...]:
     """Returns the input's columns, and notes what the clouds must be like."""
     notes = data.report.notes
     data_set = data.text("DATASET", "")
@@ -119,7 +126,12 @@ def _features(data: Settings, given: tuple[PointFeature, ...]) -> tuple[PointFea
         encoding.problem("used_feature_list", f"is {list(names)}: it must have x, y, z and every name once")
     names = ("x", "y", "z", *(name for name in names if name not in ("x", "y", "z")))
     data.refuse("SHIFT_COOR", "the training moved the points: move the range and the boxes by as much instead")
-    data.refuse("POINTS_TANH_DIM", "a tanh of columns is not served")
+    if data_set == "WaymoDataset":
+        tanh_columns = data.counts("POINTS_TANH_DIM", tanh_columns)
+        if not set(tanh_columns) <= {3, 4}:
+            data.problem("POINTS_TANH_DIM", f"is {list(tanh_columns)}: those of intensity and elongation, 3 and 4, are")
+    else:
+        data.refuse("POINTS_TANH_DIM", "a tanh of columns is not served")
     data.must_be("DISABLE_NLZ_FLAG_ON_POINTS", True, "points in no-label zones were left out", default=True)
     if data.flag("FOV_POINTS_ONLY", False):
         notes.append(common.VIEW_NOTE)
@@ -137,7 +149,9 @@ def _features(data: Settings, given: tuple[PointFeature, ...]) -> tuple[PointFea
         if len(given) != len(names):
             encoding.problem("used_feature_list", f"has {len(names)} columns, but --features names {len(given)}")
         return given
-    if data_set == "WaymoDataset" and "intensity" in names:
+    if data_set == "WaymoDataset" and 4 in tanh_columns and "elongation" in names:
+        notes.append(common.TANH_ELONGATION_NOTE)
+    if data_set == "WaymoDataset" and 3 in tanh_columns and "intensity" in names:
         notes.append(common.TANH_NOTE)
     elif data_set not in ("NuScenesDataset", "KittiDataset") and "intensity" in names:
         notes.append(common.INTENSITY_NOTE)
@@ -186,13 +200,15 @@ def read_bev(model: Settings) -> tuple[Bev, Settings]:
     return bev, settings
 
 
-def read_branches(dense: Settings, channels_of: Mapping[str, int]) -> set[str]:
+def read_branches(
+    dense: Settings, channels_of: Mapping[str, int], *, beside: Mapping[str, int] | None = None
+) -> set[str]:
     """Returns the names of a head's branches. channels_of: the channels of each branch that is served. All branches but
-    "vel" are needed.
+    "vel" are needed. beside: those of branches that are no parts of a box, and so are not in HEAD_ORDER.
     """
     separate = dense.section("SEPARATE_HEAD_CFG")
     order, branches = separate.names("HEAD_ORDER"), separate.section("HEAD_DICT")
-    for name, channels in channels_of.items():
+    for name, channels in {**channels_of, **(beside or {})}.items():
         if name == "vel" and name not in branches:
             continue
         branch = branches.section(name)
