@@ -103,3 +103,19 @@ def promise(path: Path, number: int) -> None:
     contents = bytearray(path.read_bytes())
     struct.pack_into("<I", contents, 107, number)
     path.write_bytes(contents)
+
+
+def label(source: Path, target: Path, legend: dict[int, str], step: int = 30_000) -> Path:
+    """Writes a labelled copy, whose codes and confidences depend on each point's place in the file."""
+    from voxserve import pieces
+
+    codes = list(legend)
+    target.parent.mkdir(exist_ok=True)
+    with pieces.open_reader(source) as reader:
+        first, keeps_codes = 0, bool(reader.contents.codes)
+        with pieces.open_writer(str(target), reader, legend, keeps_codes=keeps_codes) as writer:
+            for piece in reader.pieces(step):
+                index = np.arange(first, first + len(piece))
+                writer.write(piece, np.take(codes, index % len(codes)), (index % 256 / 255).astype(np.float32))
+                first += len(piece)
+    return target

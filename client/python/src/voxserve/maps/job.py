@@ -38,9 +38,6 @@ class MapJob:
 def plan(options: argparse.Namespace) -> list[MapJob]:
     """Returns the jobs of a command line. UsageError if two copies had the same name, or one replaced an input."""
     ending = f".{options.format.lstrip('.')}" if options.format else ""
-    for name in (options.save, f"a{ending}"):
-        if reason := pieces.why_not_written(name):
-            raise UsageError(f"{'--save ' + name if name == options.save else '--format ' + options.format}: {reason}")
     files = find_files(options.clouds, readers.is_point_cloud_file, options.save)
     if pieces.is_writable(options.save):
         if len(files) > 1:
@@ -66,11 +63,8 @@ def plan(options: argparse.Namespace) -> list[MapJob]:
 
 def _ending(path: str) -> str:
     """Returns the format of the copy of a file, if none is asked for."""
-    lower = path.lower()
-    if lower.endswith(".copc.laz"):
-        return ".laz"
-    suffix = Path(lower).suffix
-    return suffix if suffix in pieces.WRITABLE else ".laz"
+    ending = pieces.ending_of(path)
+    return ending if ending in pieces.WRITABLE else ".laz"
 
 
 @dataclass(frozen=True)
@@ -242,6 +236,7 @@ class Runner:
 
     def _label(self, job: MapJob, reader: PieceReader, work: Work) -> MapReport:
         options, start = self._options, time.perf_counter()
+        pieces.check_writable(job.save, reader)
         metres = self._metres(job, reader)
         features = choose(job.input, reader.contents, self._model, self._spec)
         for name, source in describe(features).items():
@@ -265,12 +260,13 @@ class Runner:
         if self._islands is not None:
             with _Shown(total, "points searched for islands") as tell:
                 labelling.absorb_islands(tiles, spool, work, self._islands, tell)
-        target = work.folder / f"output{Path(job.save).suffix}" if storage.is_url(job.save) else storage.plain(job.save)
+        is_url, ending = storage.is_url(job.save), pieces.ending_of(job.save)
+        target = work.folder / f"output{ending}" if is_url else storage.plain(job.save)
         with _Shown(promised, "points written") as tell:
             counts = labelling.write(
                 str(target), reader, spool, work, self._legend, options.unclassified_below, self._islands, tell
             )
-        if storage.is_url(job.save):
+        if is_url:
             storage.put(Path(target), job.save)
         if counts.points > total:
             counts.notes.append(f"{counts.points - total:,} points have NaN or infinite coordinates")

@@ -1,6 +1,7 @@
 """Reads and writes large point files in pieces.
 
-    .las .laz           LAS, LAZ and COPC, which is only read (voxserve.pieces.las)
+    .las .laz           LAS, LAZ and COPC (voxserve.pieces.las)
+    .copc.laz           written as COPC (voxserve.pieces.copc)
     .e57                only read (voxserve.pieces.e57)
     .feather .parquet   tables with the columns x, y and z (voxserve.pieces.table); .parquet also Waymo's range images
                         (voxserve.pieces.waymo)
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from voxserve import label_file
 from voxserve.field_spec import FieldSpec
-from voxserve.pieces import e57, las, table, waymo
+from voxserve.pieces import copc, e57, las, table, waymo
 from voxserve.pieces.cloud import CloudReader, CloudWriter
 from voxserve.pieces.labels import LabelWriter
 from voxserve.pieces.reader import Piece, PieceReader
@@ -33,10 +34,11 @@ __all__ = [
     "Piece",
     "PieceReader",
     "PieceWriter",
+    "check_writable",
+    "ending_of",
     "is_writable",
     "open_reader",
     "open_writer",
-    "why_not_written",
 ]
 
 
@@ -50,7 +52,8 @@ _READERS: dict[tuple[str, ...], Callable[[str | os.PathLike[str]], PieceReader]]
     e57.ENDINGS: e57.E57Reader,
     table.ENDINGS: _open_table,
 }
-_WRITERS: dict[tuple[str, ...], Callable[..., PieceWriter]] = {
+_WRITERS: dict[tuple[str, ...], type[PieceWriter]] = {
+    copc.ENDINGS: copc.CopcWriter,  # before .laz
     las.ENDINGS: las.LasWriter,
     table.ENDINGS: table.TableWriter,
     (".ply", ".pcd"): CloudWriter,
@@ -58,16 +61,10 @@ _WRITERS: dict[tuple[str, ...], Callable[..., PieceWriter]] = {
 WRITABLE = tuple(ending for endings in _WRITERS for ending in endings)
 
 
-_NOT_WRITTEN = {
-    ".copc.laz": "the octree of a COPC is not written; write .laz, which untwine or PDAL (writers.copc) converts",
-    ".e57": "E57 has no field for the class of a point; write .laz, .parquet or .ply",
-}
-
-
-def why_not_written(path: str | os.PathLike[str]) -> str:
-    """Returns why files of a kind that can be read are not written; "" for all other kinds."""
+def ending_of(path: str | os.PathLike[str]) -> str:
+    """Returns the extension of a path in lower case, such as ".copc.laz"."""
     name = os.fspath(path).lower()
-    return next((reason for ending, reason in _NOT_WRITTEN.items() if name.endswith(ending)), "")
+    return next((ending for ending in WRITABLE if name.endswith(ending)), Path(name).suffix)
 
 
 def is_writable(path: str | os.PathLike[str]) -> bool:
@@ -95,16 +92,15 @@ def open_writer(
 
     legend: the names of the codes. keeps_codes: the input has codes, which the copy keeps in classification_before.
     """
-    if reason := why_not_written(path):
-        raise ValueError(f"{path}: {reason}")
     temporary = f"{path}.{os.getpid()}.part"
     try:
-        writer = _writer(path, temporary, source, legend, keeps_codes)
+        check_writable(path, source)
+        writer = _writer_of(path)(path, temporary, source, legend, keeps_codes=keeps_codes)
         try:
             yield writer
         except BaseException:
             with suppress(Exception):  # the file is incomplete, of which the writer may complain
-                writer.close()
+                writer.abandon()
             raise
         writer.close()
         Path(temporary).replace(path)
@@ -112,10 +108,12 @@ def open_writer(
         Path(temporary).unlink(missing_ok=True)
 
 
-def _writer(
-    path: str, temporary: str, source: PieceReader, legend: Mapping[int, str], keeps_codes: bool
-) -> PieceWriter:
-    for endings, writer in _WRITERS.items():
-        if path.lower().endswith(endings):
-            return writer(path, temporary, source, legend, keeps_codes=keeps_codes)
-    return LabelWriter(path, temporary, source, legend)
+def check_writable(path: str, source: PieceReader) -> None:
+    """Raises ValueError if open_writer() cannot write a copy of `source`: its library is not installed, or the format
+    has no place for the points.
+    """
+    _writer_of(path).check(path, source)
+
+
+def _writer_of(path: str) -> type[PieceWriter]:
+    return next((writer for endings, writer in _WRITERS.items() if path.lower().endswith(endings)), LabelWriter)

@@ -14,7 +14,9 @@ from voxserve.pieces.writer import PieceWriter
 class LabelWriter(PieceWriter):
     """Writes a .label file (uint32 a point) or an .npy file (uint8 or uint16 [N])."""
 
-    def __init__(self, path: str, temporary: str, source: PieceReader, legend: Mapping[int, str]) -> None:
+    def __init__(
+        self, path: str, temporary: str, source: PieceReader, legend: Mapping[int, str], *, keeps_codes: bool
+    ) -> None:
         self.notes = []
         number = source.contents.num_points
         is_wide = max(legend, default=0) > 255

@@ -1,7 +1,7 @@
 """Reads and writes LAS 1.0 to 1.4, LAZ and COPC with laspy and lazrs.
 
-- A COPC file is a LAZ file whose points are ordered for random access. A written copy of one is plain LAZ: the header's
-  COPC records are left out.
+- A COPC file is a LAZ file whose points are ordered for random access (voxserve.pieces.copc writes them). A copy with
+  the name .laz is plain LAZ: the header's COPC records are left out.
 - The codes go into the dimension classification. Codes above 31 need the point formats 6 and later, so a file of an
   older format is converted (laspy.convert; ASPRS LAS 1.4 R15, table 8).
 - The legend is the record "Classification Lookup" of the specification: up to 15 ASCII characters a code.
@@ -27,9 +27,14 @@ from voxserve.pieces.writer import BEFORE, CLASSIFICATION, CONFIDENCE, PieceWrit
 
 ENDINGS = (".las", ".laz")
 _NEWER_FORMATS = {0: 6, 1: 6, 2: 7, 3: 7, 4: 9, 5: 10}
+_FIRST_OF_WKT = 6  # of the point formats whose headers say that coordinate systems are WKT
+_LARGEST_RAW = (1 << 31) - 1
+_WAVE_PACKETS = (4, 5, 9, 10)
 _LARGEST_OLD_CODE = 31
 _METRES = {9001: 1.0, 9002: 0.3048, 9003: 1200 / 3937}  # by the code of a linear unit in GeoTIFF
+_WKT = 2112  # the record of a coordinate reference system as text
 _GEOGRAPHIC = 2  # GTModelTypeGeoKey
+_IS_WKT = re.compile(r"\s*[A-Za-z_]+\s*\[")
 _UNIT_OF_WKT = re.compile(r'(?:UNIT|LENGTHUNIT)\["[^"]*",\s*([0-9.eE+-]+)', re.IGNORECASE)
 _DEGREES_OF_ANGLE = 0.006  # of one step of scan_angle in the formats 6 and later; scan_angle_rank has whole degrees
 _HEADER_BYTES, _VLR_BYTES, _EVLR_BYTES = 247, 54, 60  # the first bytes of a header, and of a record
@@ -74,6 +79,16 @@ class LasReader(PieceReader):
                     f"{self.path}: the header promises {header.point_count} points of {header.point_format.size} "
                     f"bytes, but the file ends after {there}"
                 )
+        if (info := self.copc_info) is not None:
+            end = info.hierarchy_root_offset + info.hierarchy_root_size
+            if end > os.fstat(self._file.fileno()).st_size:
+                raise ValueError(f"{self.path}: the octree ends at byte {end}, after the end of the file")
+
+    @property
+    def copc_info(self) -> Any:
+        """The record that tells where a COPC file has its octree; None if the file is no COPC."""
+        first = next(iter(self.header.vlrs), None)
+        return first if hasattr(first, "hierarchy_root_offset") else None
 
     def _contents(self) -> Contents:
         header = self.header
@@ -83,6 +98,7 @@ class LasReader(PieceReader):
                 wide = np.dtype(np.float64) if dimension.is_scaled else dimension.dtype
                 dtypes[dimension.name] = np.dtype(np.uint8) if wide is None else np.dtype(wide)
         unit, is_geographic, has_crs = _reference(header)
+        records = [*header.vlrs, *(header.evlrs or ())]
         return Contents(
             num_points=int(header.point_count),
             dtypes=dtypes,
@@ -90,6 +106,7 @@ class LasReader(PieceReader):
             metres=unit,
             is_geographic=is_geographic,
             has_crs=has_crs,
+            wkt=next((each.string for each in records if each.record_id == _WKT and getattr(each, "string", "")), ""),
             legend=_legend_of(header),
         )
 
@@ -142,7 +159,7 @@ def _reference(header: Any) -> tuple[float, bool, bool]:
     records = [*header.vlrs, *(header.evlrs or ())]
     for record in records:
         text = getattr(record, "string", "")
-        if text and record.record_id == 2112:  # OGC WKT
+        if text and record.record_id == _WKT:
             if re.match(r"\s*(GEOGCS|GEOGCRS|GEODCRS)", text, re.IGNORECASE):
                 return 1.0, True, True
             projected = text[: text.upper().find("VERT_CS")] if "VERT_CS" in text.upper() else text
@@ -161,6 +178,15 @@ class LasWriter(PieceWriter):
     columns of a file of another kind. Of those, columns that the specification knows by name and whose type fits become
     its dimensions, and other numbers become extra dimensions.
     """
+
+    _is_copc = False  # whether the file needs version 1.4 and a newer point format
+
+    @classmethod
+    def check(cls, path: str, source: PieceReader) -> None:
+        library("laspy")
+        is_compressed = path.lower().endswith(".laz")
+        if is_compressed and isinstance(source, LasReader) and source.header.point_format.id in _WAVE_PACKETS:
+            raise ValueError(f"{source.path}: wave packets cannot be compressed; write .las")
 
     def __init__(
         self,
@@ -193,11 +219,17 @@ class LasWriter(PieceWriter):
     def _copied(self, source: LasReader, legend: Mapping[int, str]) -> Any:
         header = copy.deepcopy(source.header)
         number = header.point_format.id
-        if number in _NEWER_FORMATS and max(legend, default=0) > _LARGEST_OLD_CODE:
+        is_newer = number not in _NEWER_FORMATS
+        if not is_newer and (self._is_copc or max(legend, default=0) > _LARGEST_OLD_CODE):
             extra = list(header.point_format.extra_dimensions)
             point_format = self._laspy.PointFormat(_NEWER_FORMATS[number])
             point_format.dimensions.extend(extra)
             header.set_version_and_point_format(self._laspy.header.Version(1, 4), point_format)
+        records = [*header.vlrs, *(header.evlrs or ())]
+        if source.contents.wkt and header.point_format.id >= _FIRST_OF_WKT:
+            header.global_encoding.wkt = True
+        elif self._is_copc and any(hasattr(record, "geo_keys") for record in records):
+            self.notes.append("the coordinate system is in GeoTIFF keys, where COPC's readers look for WKT")
         header.vlrs = type(header.vlrs)(each for each in header.vlrs if each.user_id != "copc")
         if header.evlrs is not None:
             header.evlrs = type(header.evlrs)(each for each in header.evlrs if each.user_id != "copc")
@@ -208,6 +240,9 @@ class LasWriter(PieceWriter):
         has_colour = {"red", "green", "blue"} <= columns.keys()
         number = (8 if "nir" in columns else 7) if has_colour else 6
         header = self._laspy.LasHeader(version="1.4", point_format=number)
+        header.global_encoding.wkt = True
+        if _IS_WKT.match(source.contents.wkt):
+            header.vlrs.append(library("laspy.vlrs.known").WktCoordinateSystemVlr(source.contents.wkt))
         header.scales = np.full(3, scale)
         header.offsets = np.zeros(3)
         own = {each.name: each for each in header.point_format.dimensions}
@@ -238,6 +273,10 @@ class LasWriter(PieceWriter):
     def write(self, piece: Piece, codes: Array, confidence: Array) -> None:
         if self._writer is None:
             self._open(piece)
+        self._writer.write_points(self._points(piece, codes, confidence))
+
+    def _points(self, piece: Piece, codes: Array, confidence: Array) -> Any:
+        """Returns the points of a piece as the file has them."""
         points = self._laspy.ScaleAwarePointRecord.zeros(len(piece), header=self._header)
         if self._is_copy:
             _copy(piece.record, points)
@@ -245,23 +284,35 @@ class LasWriter(PieceWriter):
             for axis, name in enumerate(_COORDINATES):
                 offset, scale = self._header.offsets[axis], self._header.scales[axis]
                 values = np.nan_to_num(piece.xyz[:, axis], nan=offset)
-                points[name] = np.rint((values - offset) / scale).astype(np.int32)
+                points[name] = self._raw(values, offset, scale)
             for name, dimension in self._columns.items():
                 points[dimension] = piece.column(name)
         if self._codes:
             points[BEFORE] = piece.column(self._codes)
         points[CLASSIFICATION] = codes
         points.array[CONFIDENCE] = np.rint(confidence * 255).astype(np.uint8)
-        self._writer.write_points(points)
+        return points
+
+    def _raw(self, values: Array, offset: float, scale: float) -> Array:
+        raw = np.rint((values - offset) / scale)
+        if len(raw) and max(-raw.min(), raw.max()) > _LARGEST_RAW:
+            raise ValueError(
+                f"{self._path}: a coordinate is {values[np.abs(raw).argmax()]:g}, but LAS holds those up to "
+                f"{_LARGEST_RAW * scale / 1000:.0f} km from {offset:g}; write .e57, .parquet or .ply"
+            )
+        return raw.astype(np.int32)
 
     def _open(self, piece: Piece | None) -> None:
         if piece is not None and not self._is_copy:
             finite = piece.xyz[np.isfinite(piece.xyz).all(axis=1)]
             if len(finite):
                 self._header.offsets = np.floor(finite.min(axis=0))
+        self._writer = self._new_writer()
+
+    def _new_writer(self) -> Any:
         is_compressed = self._path.lower().endswith(".laz")
-        self._file = Path(self._temporary).open("wb")  # noqa: SIM115  # the writer closes it
-        self._writer = self._laspy.open(self._file, mode="w", header=self._header, do_compress=is_compressed)
+        file = Path(self._temporary).open("wb")  # noqa: SIM115  # the writer closes it
+        return self._laspy.open(file, mode="w", header=self._header, do_compress=is_compressed)
 
     def close(self) -> None:
         if self._writer is None:

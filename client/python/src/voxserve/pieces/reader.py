@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -41,6 +42,7 @@ class Contents:
     metres: float = 1.0  # metres per unit of the coordinates
     is_geographic: bool = False  # the header says that coordinates are degrees
     has_crs: bool = False  # the header names a coordinate reference system
+    wkt: str = ""  # the coordinate reference system as text, if the header has it so
     legend: dict[int, str] = field(default_factory=dict)  # names of the codes in the column classification
 
     @property
@@ -102,6 +104,14 @@ def damaged(path: str | os.PathLike[str], error: Exception) -> ValueError:
     """Returns the error of a file whose header cannot be read."""
     text = " ".join(str(error).split()) or type(error).__name__
     return ValueError(f"{os.fspath(path)}: the file cannot be read; it is cut short or of another kind ({text[:200]})")
+
+
+def legend_of(text: str | bytes) -> dict[int, str]:
+    """Returns the legend that a file holds as JSON, an object of names by codes; {} if it is damaged."""
+    try:
+        return {int(code): str(name) for code, name in json.loads(text or "{}").items()}
+    except (ValueError, AttributeError):
+        return {}
 
 
 def check_file(path: str | os.PathLike[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from voxserve.pieces.reader import SHARES, Array, Contents, Piece, PieceReader, check_file, damaged, library
+from voxserve.pieces.reader import SHARES, Array, Contents, Piece, PieceReader, check_file, damaged, legend_of, library
 from voxserve.pieces.writer import BEFORE, CLASSIFICATION, CONFIDENCE, PieceWriter
 
 ENDINGS = (".feather", ".parquet")
@@ -61,11 +61,7 @@ class TableReader(PieceReader):
                 dtypes[field.name] = np.dtype(np.uint8)
         largest = {np.dtype(np.uint8): 255.0, np.dtype(np.uint16): 65535.0}
         ranges = {n: (0.0, largest[d]) for n, d in dtypes.items() if n.lower() in SHARES and d in largest}
-        metadata = self.schema.metadata or {}
-        try:
-            legend = {int(code): str(name) for code, name in json.loads(metadata.get(_LEGEND, b"{}")).items()}
-        except (ValueError, AttributeError):
-            legend = {}
+        legend = legend_of((self.schema.metadata or {}).get(_LEGEND, b""))
         return Contents(number, dtypes, ranges, legend=legend)
 
     def _pieces(self, num_points: int) -> Iterator[Piece]:
@@ -93,6 +89,10 @@ class TableReader(PieceReader):
 
 class TableWriter(PieceWriter):
     """Writes a .feather or .parquet file."""
+
+    @classmethod
+    def check(cls, path: str, source: PieceReader) -> None:
+        library("pyarrow")
 
     def __init__(
         self, path: str, temporary: str, source: PieceReader, legend: Mapping[int, str], *, keeps_codes: bool
