@@ -373,7 +373,7 @@ def test_a_tree_is_mirrored(server: MapServer, run: Run, columns: dict[str, Any]
     assert status == 1
     assert "1 of 7 files failed" in err
     found = sorted(str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*") if p.is_file())
-    assert found == ["a/1.laz", "a/b/1.las", "c/2.ply", "c/3.laz", "c/4.parquet", "c/5.laz"]
+    assert found == ["a/1.laz", "a/b/1.las", "c/2.ply", "c/3.e57", "c/4.parquet", "c/5.copc.laz"]
     rows = [json.loads(line) for line in (tmp_path / "m.jsonl").read_text().splitlines()]
     assert len(rows) == 7
     assert {row["points"] for row in rows if "error" not in row} == {2000}
@@ -387,7 +387,7 @@ def test_a_tree_is_mirrored(server: MapServer, run: Run, columns: dict[str, Any]
     assert out.count("wrote ") == 6
 
 
-@pytest.mark.parametrize("ending", ["label", "npy", "laz", "ply", "pcd", "parquet", "feather"])
+@pytest.mark.parametrize("ending", ["label", "npy", "laz", "e57", "ply", "pcd", "parquet", "feather"])
 def test_formats(run: Run, columns: dict[str, Any], tmp_path: Path, ending: str) -> None:
     few = {name: values[:3000] for name, values in columns.items()}
     survey = map_files.write_las(tmp_path / "a.laz", few)
@@ -404,21 +404,68 @@ def test_formats(run: Run, columns: dict[str, Any], tmp_path: Path, ending: str)
     np.testing.assert_array_equal(found, codes(tmp_path / "b.laz"))
 
 
+def test_a_copc_survey_stays_one(run: Run, columns: dict[str, Any], tmp_path: Path) -> None:
+    assert run(map_files.write_las(tmp_path / "a.laz", columns, 7), "--save", tmp_path / "plain.laz")[0] == 0
+    source = map_files.label(tmp_path / "a.laz", tmp_path / "in" / "a.copc.laz", {0: "nothing"})
+    assert run(source.parent, "--save", tmp_path / "out")[0] == 0
+    old, new, plain = (laspy.read(p) for p in (source, tmp_path / "out" / "a.copc.laz", tmp_path / "plain.laz"))
+    assert type(new.header.vlrs[0]).__name__ == "CopcInfoVlr"
+    for name in ("X", "Y", "Z", "gps_time", "intensity", "red", "range"):
+        np.testing.assert_array_equal(new[name], old[name], name)
+    np.testing.assert_array_equal(new.classification[np.argsort(new.gps_time)], plain.classification)
+    with laspy.CopcReader.open(tmp_path / "out" / "a.copc.laz") as reader:
+        assert len(reader.query()) == NUMBER
+
+
+@pytest.mark.parametrize("ending", ["laz", "copc.laz", "e57", "parquet"])
+def test_a_run_that_is_killed_while_it_writes_goes_on(
+    server: MapServer, run: Run, columns: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    monkeypatch.setattr(labelling, "PIECE_POINTS", 30_000)
+    plain = map_files.write_las(tmp_path / "a.laz", columns, 7)
+    survey = plain if ending == "laz" else map_files.label(plain, tmp_path / f"b.{ending}", {0: "nothing"})
+    assert run(survey, "--save", tmp_path / f"whole.{ending}")[0] == 0
+    server.clouds.clear()
+    (tmp_path / "out").mkdir()
+    save = tmp_path / "out" / f"c.{ending}"
+    command = [sys.executable, "-m", "voxserve.maps", str(survey), "--save", str(save), *arguments(server)]
+    # The process is killed when it writes the third piece.
+    script = (
+        "import os, runpy, sys; from voxserve import pieces; from voxserve.maps import labelling\n"
+        "labelling.PIECE_POINTS = 30_000\n"
+        f"kind = pieces._writer_of({str(save)!r}); write, count = kind.write, []\n"
+        "def stopping(self, *piece):\n"
+        "    count.append(1)\n"
+        "    os._exit(9) if len(count) > 2 else write(self, *piece)\n"
+        "kind.write = stopping; sys.argv[0] = 'voxserve.maps'\n"
+        "runpy.run_module('voxserve.maps', run_name='__main__', alter_sys=True)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script, *command[3:]], check=False).returncode == 9
+    assert not save.exists()
+    server.clouds.clear()
+    assert run(survey, "--save", save)[0] == 0
+    assert not server.clouds, "no tile is asked again"
+    assert save.read_bytes() == (tmp_path / f"whole.{ending}").read_bytes()
+
+
+@pytest.mark.parametrize("ending", ["e57", "parquet"])
+def test_a_missing_library_is_told_before_anything_is_sent(
+    server: MapServer, run: Run, survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    monkeypatch.setitem(sys.modules, {"e57": "pye57", "parquet": "pyarrow"}[ending], None)
+    status, _, err = run(survey, "--save", tmp_path / f"a.{ending}")
+    assert status == 1
+    assert "pip install 'voxserve[maps]'" in err
+    assert not server.clouds
+
+
 def test_refusals(server: MapServer, run: Run, survey: Path, tmp_path: Path) -> None:
     status, _, err = run(survey, "--save", survey)
     assert status == 2
     assert "written over a cloud itself" in err
     status, _, err = run(survey, "--save", tmp_path / "out", "--format", "xyz")
     assert status == 2
-    for words, text in (
-        (("--save", tmp_path / "out.e57"), "out.e57: E57 has no field for the class of a point"),
-        (("--save", tmp_path / "out.copc.laz"), "out.copc.laz: the octree of a COPC is not written"),
-        (("--save", tmp_path / "out", "--format", "copc.laz"), "--format copc.laz: the octree of a COPC"),
-    ):
-        status, _, err = run(survey, *words)
-        assert status == 2
-        assert text in err
-    assert not (tmp_path / "out.e57").exists()
+    assert "--format xyz: .copc.laz, .las, .laz, .feather, .parquet, .e57, .ply, .pcd, .label and .npy" in err
     status, _, err = run(survey, "--save", tmp_path / "o.laz", "--codes", "tree=5")
     assert status == 1
     assert "--codes names 'tree'; the model has road, car" in err
@@ -472,6 +519,10 @@ def test_urls(server: MapServer, run: Run, survey: Path, tmp_path: Path) -> None
     assert run(*words)[0] == 0
     assert not server.clouds
     assert run("memory://maps", "--save", "memory://labelled")[0] == 2
+    assert run(*words, "--format", "copc.laz")[0] == 0
+    (tmp_path / "c.copc.laz").write_bytes(memory.cat_file("/labelled/a/survey.copc.laz"))
+    with laspy.CopcReader.open(tmp_path / "c.copc.laz") as reader:
+        assert len(reader.query()) == NUMBER
 
 
 def test_plan_covers_every_point_once_per_pass(tmp_path: Path) -> None:

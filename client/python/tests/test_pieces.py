@@ -149,7 +149,7 @@ def test_long_integers_of_pcd_are_kept(answer: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(new["normal"], rows["normal"])
 
 
-@pytest.mark.parametrize("ending", [".laz", ".ply", ".pcd", ".parquet", ".feather"])
+@pytest.mark.parametrize("ending", [".laz", ".e57", ".ply", ".pcd", ".parquet", ".feather"])
 @pytest.mark.parametrize("kind", ["las", "parquet", "ply", "e57"])
 def test_every_kind_becomes_every_other(
     columns: dict[str, Any], answer: Any, tmp_path: Path, kind: str, ending: str
@@ -221,13 +221,16 @@ def refusal(path: Path) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("ending", [".las", ".laz", ".e57", ".parquet", ".feather", ".ply"])
+@pytest.mark.parametrize("ending", [".las", ".laz", ".copc.laz", ".e57", ".parquet", ".feather", ".ply"])
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.3, 0.9, 0.999])
 def test_cut_files_are_refused(columns: dict[str, Any], tmp_path: Path, ending: str, share: float) -> None:
     path = tmp_path / f"a{ending}"
     write = {".e57": map_files.write_e57, ".ply": map_files.write_ply, ".las": map_files.write_las,
              ".laz": map_files.write_las}.get(ending, map_files.write_table)  # fmt: skip
-    write(path, columns)
+    if ending == ".copc.laz":
+        map_files.label(map_files.write_las(tmp_path / "b.laz", columns), path, LEGEND)
+    else:
+        write(path, columns)
     contents = path.read_bytes()
     path.write_bytes(contents[: int(share * len(contents))])
     assert "\n" not in refusal(path)
@@ -297,7 +300,7 @@ class StoppingArray:
 def test_a_file_that_cannot_be_written_leaves_nothing(columns: dict[str, Any], answer: Any, tmp_path: Path) -> None:
     source = map_files.write_las(tmp_path / "a.laz", columns)
     (tmp_path / "out").mkdir()
-    for ending in (".laz", ".ply", ".pcd", ".parquet", ".feather", ".npy"):
+    for ending in (".laz", ".copc.laz", ".e57", ".ply", ".pcd", ".parquet", ".feather", ".npy"):
         with pytest.raises(ZeroDivisionError):
             copy(source, tmp_path / f"out/b{ending}", (answer[0], StoppingArray(answer[1])))
     assert not list((tmp_path / "out").iterdir())

@@ -33,7 +33,7 @@ _EXAMPLES = """\
 examples:
   python -m voxserve.maps tile.laz --model minkunet --save labelled.laz
   python -m voxserve.maps survey/ --model minkunet --save labelled/ --manifest labelled.jsonl
-  python -m voxserve.maps scan.e57 --model m --save scan.laz --passes 2 --turns 4 --islands 10 --codes asprs
+  python -m voxserve.maps scan.e57 --model m --save labelled.e57 --passes 2 --turns 4 --islands 10 --codes asprs
   python -m voxserve.maps town.laz --model m --save town.parquet --fields reflectance=intensity*0.0002
 """
 
@@ -134,8 +134,8 @@ def make_parser() -> argparse.ArgumentParser:
         "--save",
         required=True,
         metavar="FILE|FOLDER",
-        help="the labelled copy: .las .laz .ply .pcd .feather .parquet, or the codes alone as .label or .npy; a folder "
-        "mirrors the input's folders",
+        help="the labelled copy: .las .laz .copc.laz .e57 .ply .pcd .feather .parquet, or the codes alone as .label or "
+        ".npy; a folder mirrors the input's folders",
     )
     add("--format", default="", metavar="EXT", help="the format of files in the folder --save (default: the input's)")
     arguments.add_fields(parser, "the layout of a .bin file")

@@ -2,7 +2,7 @@
 
     .las .laz           LAS, LAZ and COPC (voxserve.pieces.las)
     .copc.laz           written as COPC (voxserve.pieces.copc)
-    .e57                only read (voxserve.pieces.e57)
+    .e57                voxserve.pieces.e57, written by voxserve.pieces.e57_writer
     .feather .parquet   tables with the columns x, y and z (voxserve.pieces.table); .parquet also Waymo's range images
                         (voxserve.pieces.waymo)
     .ply .pcd           voxserve.pieces.cloud
@@ -23,6 +23,7 @@ from voxserve import label_file
 from voxserve.field_spec import FieldSpec
 from voxserve.pieces import copc, e57, las, table, waymo
 from voxserve.pieces.cloud import CloudReader, CloudWriter
+from voxserve.pieces.e57_writer import E57Writer
 from voxserve.pieces.labels import LabelWriter
 from voxserve.pieces.reader import Piece, PieceReader
 from voxserve.pieces.writer import BEFORE, CLASSIFICATION, CONFIDENCE, PieceWriter
@@ -56,6 +57,7 @@ _WRITERS: dict[tuple[str, ...], type[PieceWriter]] = {
     copc.ENDINGS: copc.CopcWriter,  # before .laz
     las.ENDINGS: las.LasWriter,
     table.ENDINGS: table.TableWriter,
+    e57.ENDINGS: E57Writer,
     (".ply", ".pcd"): CloudWriter,
 }
 WRITABLE = tuple(ending for endings in _WRITERS for ending in endings)
