@@ -51,8 +51,7 @@ class LasReader(PieceReader):
         self._file = input_file.open_regular(path)
         try:
             _check_records(self._file)
-            self._reader: Any = laspy.open(self._file, closefd=True)
-            self.header: Any = self._reader.header
+            self.header: Any = laspy.open(self._file, closefd=False).header
             self.contents = self._contents()
         except Exception as error:  # LaspyException, LazrsError, UnicodeDecodeError, struct.error, ...
             self._file.close()
@@ -111,14 +110,16 @@ class LasReader(PieceReader):
         )
 
     def _pieces(self, num_points: int) -> Iterator[Piece]:
-        if not self.contents.num_points:  # lazrs seeks in no empty file
+        if not self.contents.num_points:
             return
-        self._reader.seek(0)
-        for record in self._reader.chunk_iterator(num_points):
+        # Not seek(): lazrs before 0.8 ends the process where the chunks of a file differ in size, as those of COPC do.
+        self._file.seek(0)
+        reader = library("laspy").open(self._file, closefd=False)
+        for record in reader.chunk_iterator(num_points):
             yield _piece(record, self.header)
 
     def close(self) -> None:
-        self._reader.close()
+        self._file.close()
 
 
 def _check_records(file: BinaryIO) -> None:
