@@ -41,8 +41,9 @@ int Branch(GraphBuilder& b, int shared, int channels) {
   return b.Conv2d(b.Relu(b.Norm(b.Conv2d(shared, kSame3x3, 4, true))), kSame3x3, channels, true);
 }
 
+// iou_powers: one for each class; none: the head has no IoUs.
 int CenterTask(GraphBuilder& b, int shared, CenterHeadConvention convention, const std::vector<int>& class_ids,
-               bool has_velocity) {
+               bool has_velocity, const std::vector<float>& iou_powers = {}) {
   kernels::CenterHead head{.convention = convention,
                            .num_classes = static_cast<int32_t>(class_ids.size()),
                            .score_threshold = 0.3f,
@@ -53,7 +54,9 @@ int CenterTask(GraphBuilder& b, int shared, CenterHeadConvention convention, con
   std::vector<int> images;
   for (const int channels : {head.num_classes, 2, 1, 3, 2}) images.push_back(Branch(b, shared, channels));
   if (has_velocity) images.push_back(Branch(b, shared, 2));
-  return b.CenterHead(images, head);
+  std::copy(iou_powers.begin(), iou_powers.end(), head.iou_powers.begin());
+  if (!iou_powers.empty()) images.push_back(Branch(b, shared, 1));
+  return b.CenterHead(images, head, !iou_powers.empty());
 }
 
 int AnchorTask(GraphBuilder& b, int bev) {
@@ -84,7 +87,9 @@ class ExpectedBoxes {
                                      .num_inputs = static_cast<int32_t>(nms.inputs.size()),
                                      .iou_threshold = op.iou_threshold,
                                      .max_boxes_in = op.max_boxes_in,
-                                     .max_boxes_out = op.max_boxes_out};
+                                     .max_boxes_out = op.max_boxes_out,
+                                     .num_classes = static_cast<int32_t>(op.classes.size())};
+    std::copy(op.classes.begin(), op.classes.end(), params.classes.begin());
     std::vector<std::vector<float>> decoded;
     for (const int input : nms.inputs) decoded.push_back(Decoded(Node(input)));
     for (size_t i = 0; i < decoded.size(); ++i) {
@@ -119,6 +124,7 @@ class ExpectedBoxes {
       head.dim = Image(node.inputs[3]);
       head.rot = Image(node.inputs[4]);
       if (center->has_velocity) head.vel = Image(node.inputs[5]);
+      if (center->has_iou) head.iou = Image(node.inputs[center->has_velocity ? 6 : 5]);
       head.boxes = boxes.data();
       kernels::cpu::DecodeCenterHeads(params, pool_);
     } else {
@@ -223,6 +229,91 @@ TEST_P(DetectionNetworkTest, HeadsOfBothKinds) {
   const int center = CenterTask(b, bev, CenterHeadConvention::kDet3d, {0}, false);
   ExpectEqualBoxes(GetParam(), b.FinishBoxes(b.Nms({anchors, center}, {.iou_threshold = 0.5f, .max_boxes_out = 9}), 4),
                    6);
+}
+
+// A head's IoUs follow its velocities, if it has any. The heads without IoUs are decoded in the same launch.
+TEST_P(DetectionNetworkTest, IousRectifyTheScoresOfTheirHead) {
+  for (const uint32_t seed : {8u, 9u}) {
+    GraphBuilder b(seed);
+    const int bev = Bev(b);
+    const int first = CenterTask(b, bev, CenterHeadConvention::kOpenPcdet, {1, 3}, true, {0.68f, 0.3f});
+    const int second = CenterTask(b, bev, CenterHeadConvention::kOpenPcdet, {0}, false, {0.5f});
+    const int third = CenterTask(b, bev, CenterHeadConvention::kOpenPcdet, {2}, true);
+    const int nms = b.Nms({first, second, third}, {.iou_threshold = 0.3f, .max_boxes_out = 15});
+    ExpectEqualBoxes(GetParam(), b.FinishBoxes(nms, 4), seed);
+  }
+}
+
+TEST_P(DetectionNetworkTest, EachClassHasASuppressionOfItsOwn) {
+  for (const uint32_t seed : {10u, 11u}) {
+    GraphBuilder b(seed);
+    const int bev = Bev(b);
+    const int center = CenterTask(b, bev, CenterHeadConvention::kOpenPcdet, {3, 1}, true, {0.6f, 0.2f});
+    const int anchors = AnchorTask(b, bev);
+    const NmsOp op = {.classes = {{.class_id = 1, .iou_threshold = 0.1f, .max_boxes_in = 25, .max_boxes_out = 9},
+                                  {.class_id = 3, .iou_threshold = 0.6f, .max_boxes_in = 0, .max_boxes_out = 12}}};
+    ExpectEqualBoxes(GetParam(), b.FinishBoxes(b.Nms({center, anchors}, op), 4), seed);
+  }
+}
+
+// Computes rectified scores, and the best boxes of each class, from the images alone. A suppression that no overlap
+// exceeds removes nothing.
+TEST_P(DetectionNetworkTest, RectifiedScoresAndClassesAreThoseOfTheDefinition) {
+  constexpr uint32_t kSeed = 12;
+  const std::vector<int> class_ids = {2, 0};
+  const std::vector<float> powers = {0.68f, 0.25f};
+  GraphBuilder b(kSeed);
+  const int decoder = CenterTask(b, Bev(b), CenterHeadConvention::kOpenPcdet, class_ids, true, powers);
+  const NmsOp op = {.classes = {{.class_id = 0, .iou_threshold = 1, .max_boxes_in = 0, .max_boxes_out = 11},
+                                {.class_id = 2, .iou_threshold = 1, .max_boxes_in = 0, .max_boxes_out = 40}}};
+  const Graph graph = b.FinishBoxes(b.Nms({decoder}, op), 3);
+
+  const Points points = RandomPoints(kSeed);
+  Interpreter interpreter(graph, points);
+  const std::vector<int>& images = graph.nodes[static_cast<size_t>(decoder)].inputs;
+  ASSERT_EQ(images.size(), 7u);
+  const auto &heatmap = interpreter.Evaluate(images[0]), &ious = interpreter.Evaluate(images[6]);
+  std::vector<std::array<double, 3>> candidates;  // minus the logit, the class's number, the rectified score
+  auto iou = ious.begin();
+  for (const auto& [cell, logits] : heatmap) {
+    for (size_t k = 0; k < class_ids.size(); ++k) {
+      const double score = 1 / (1 + std::exp(-double{logits[k]}));
+      const double limited = std::clamp(double{iou->second[0]}, 0.0, 1.0), power = powers[k];
+      if (score > 0.3) {
+        candidates.push_back(
+            {-double{logits[k]}, static_cast<double>(k), std::pow(score, 1 - power) * std::pow(limited, power)});
+      }
+    }
+    ++iou;
+  }
+  std::sort(candidates.begin(), candidates.end());
+  candidates.resize(std::min<size_t>(candidates.size(), 40));  // the head's max_boxes
+  std::vector<std::pair<uint32_t, double>> expected;           // class ids and scores
+  for (const kernels::NmsClass& limits : op.classes) {
+    std::vector<double> scores;
+    for (const auto& [logit, k, score] : candidates) {
+      if (class_ids[static_cast<size_t>(k)] == limits.class_id) scores.push_back(score);
+    }
+    std::sort(scores.rbegin(), scores.rend());
+    scores.resize(std::min(scores.size(), static_cast<size_t>(limits.max_boxes_out)));
+    for (const double score : scores) expected.emplace_back(static_cast<uint32_t>(limits.class_id), score);
+  }
+
+  const PointCloud cloud = Cloud(points);
+  const auto runner = DeviceRunner::Create({.device = GetParam()});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const auto program = (*runner)->Compile(graph, {.device = GetParam()});
+  ASSERT_TRUE(program.ok()) << program.status();
+  const BatchReport output = (*runner)->Run(*program, {&cloud}, false);
+  ASSERT_TRUE(output.status.ok()) << output.status;
+  const std::vector<Box>& boxes = output.samples[0].boxes();
+  ASSERT_EQ(boxes.size(), expected.size());
+  ASSERT_GT(boxes.size(), 12u);
+  ASSERT_GT(boxes.back().class_id, boxes.front().class_id) << "both classes have boxes";
+  for (size_t i = 0; i < boxes.size(); ++i) {
+    EXPECT_EQ(boxes[i].class_id, expected[i].first) << i;
+    EXPECT_NEAR(boxes[i].score, expected[i].second, 1e-3) << i;
+  }
 }
 
 TEST_P(DetectionNetworkTest, CenterPointsTasksAreDecodedTogether) {

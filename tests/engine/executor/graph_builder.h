@@ -388,11 +388,13 @@ class GraphBuilder {
 
   // CenterHead and AnchorHead add a decoder that makes boxes of `images`, which must all have the same size. They fill
   // in the head's num_rows and num_columns. AnchorHead also fills in range_max, the extent of the voxels' grid.
-  int CenterHead(const std::vector<int>& images, kernels::CenterHead head) {
+  // has_iou: the last image has IoUs.
+  int CenterHead(const std::vector<int>& images, kernels::CenterHead head, bool has_iou = false) {
     head.num_rows = Grid(images[0]).size[0];
     head.num_columns = Grid(images[0]).size[1];
-    return AddBoxes("center_head", images, CenterHeadDecodeOp{.head = head, .has_velocity = images.size() > 5},
-                    head.max_boxes);
+    const bool has_velocity = images.size() > (has_iou ? 6 : 5);
+    return AddBoxes("center_head", images,
+                    CenterHeadDecodeOp{.head = head, .has_velocity = has_velocity, .has_iou = has_iou}, head.max_boxes);
   }
   int AnchorHead(const std::vector<int>& images, kernels::AnchorHeadParams head) {
     head.num_rows = Grid(images[0]).size[0];
@@ -404,7 +406,11 @@ class GraphBuilder {
     int max_boxes = 0;
     for (const int input : boxes) {
       const int rows = graph_.nodes[static_cast<size_t>(input)].max_boxes;
-      max_boxes += std::min(op.max_boxes_in == 0 ? rows : std::min(rows, op.max_boxes_in), op.max_boxes_out);
+      const auto kept = [&](int most_in, int most_out) {
+        return std::min(most_in == 0 ? rows : std::min(rows, most_in), most_out);
+      };
+      if (op.classes.empty()) max_boxes += kept(op.max_boxes_in, op.max_boxes_out);
+      for (const kernels::NmsClass& limits : op.classes) max_boxes += kept(limits.max_boxes_in, limits.max_boxes_out);
     }
     return AddBoxes("nms", boxes, op, max_boxes);
   }

@@ -66,6 +66,19 @@ TEST_P(WindowsNetworkTest, NumbersOfSitesAroundAGroup) {
   }
 }
 
+// Most of a group's places, and on a GPU of its parts, have no site.
+TEST_P(WindowsNetworkTest, WindowsOfFewerSitesThanAGroupHasPlaces) {
+  const SiteWindows windows = {.shape = {24, 24, 1, 1}, .shift = {6, 6, 0, 0}};
+  uint32_t seed = 20;
+  for (const int num_sites : {1, 2, 5, 40}) {  // of 9 windows
+    SCOPED_TRACE(num_sites);
+    GraphBuilder b(++seed, kernels::CoordinateRule::kFloor, 3, kFlatShape);
+    const int stem = b.Submanifold(0, 8, true);
+    const int attention = Block(b, stem, b.WindowGroups(stem, windows, 576, GroupTail::kSpread), 2);
+    ExpectEqual(GetParam(), b.Finish(b.Linear(attention, 3, true)), PointsOn(num_sites, kFlatShape, seed));
+  }
+}
+
 TEST_P(WindowsNetworkTest, EveryKindOfWindowsAndTail) {
   ExpectEqual(GetParam(), Pillars(7, Products::kLinear), PointsOn(900, kFlatShape, 11));
 }

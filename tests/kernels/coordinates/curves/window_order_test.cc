@@ -266,6 +266,29 @@ TEST(WindowCodeTest, ASnakeStepsToANeighbour) {
   }
 }
 
+// Every window is cut into groups that have sites of their own, also one with fewer sites than a group has places, and
+// every site has one group.
+TEST(SpreadGroupTest, IsThatOfTheDefinitionForEveryWindowAndSize) {
+  for (int32_t size = 1; size <= 40; ++size) {
+    for (int32_t n = 1; n <= 3 * size + 3; ++n) {
+      const std::vector<support::DefinedGroup> expected = support::DefinedSpreadGroups(n, size);
+      ASSERT_EQ(NumSpreadGroups(n, size), static_cast<int32_t>(expected.size())) << n << " sites, size " << size;
+      int32_t next = 0;
+      for (int32_t j = 0; j < NumSpreadGroups(n, size); ++j) {
+        const SpreadGroup group = SpreadGroupAt(100, n, size, j);
+        const support::DefinedGroup& defined = expected[static_cast<size_t>(j)];
+        ASSERT_FALSE(defined.own.empty());
+        ASSERT_EQ(group.begin, 100 + defined.keys.front()) << n << " sites, size " << size << ", group " << j;
+        ASSERT_EQ(group.own_begin, 100 + defined.own.front()) << n << " sites, size " << size << ", group " << j;
+        ASSERT_EQ(group.end, 100 + defined.keys.back() + 1) << n << " sites, size " << size << ", group " << j;
+        ASSERT_EQ(group.own_begin, 100 + next);
+        for (; next < group.end - 100; ++next) ASSERT_EQ(SpreadGroupOf(n, size, next), j) << n << ", size " << size;
+      }
+      ASSERT_EQ(next, n);
+    }
+  }
+}
+
 TEST(WindowCodeTest, SpreadGroupsNeedNoMoreThanTheirBound) {
   EXPECT_EQ(MaxSpreadGroups(
                 {.sites = {.num_sites = 1000}, .windows = SiteWindows{.shape = {12, 12, 1, 1}}, .spread_size = 36}, 2),

@@ -120,6 +120,8 @@ TEST_P(GroupAttentionTest, SpreadsGroupsOverWindows) {
     ExpectNaive(GroupsCase::OfWindows({windows, {}, {size}, windows}, size, random_), 1, 9, 5, size > 90 ? 61 : 1);
   }
   ExpectNaive(GroupsCase::OfWindows({}, 36, random_), 2, 16, 16);
+  // Windows of fewer sites than a group has places, and than a task has queries.
+  ExpectNaive(GroupsCase::OfWindows({{1, 1, 2, 3}, {1}, {5, 1}}, 4096, random_), 2, 24, 24);
   ExpectNaive(GroupsCase::OfWindows({{}, {}}, 36, random_), 2, 16, 16);
 }
 
