@@ -54,10 +54,27 @@ std::vector<CudaDevice> ListCudaDevices() {
   return devices;
 }
 
+CurrentDeviceGuard::CurrentDeviceGuard() {
+  if (cudaGetDevice(&before_) == cudaSuccess) return;
+  cudaGetLastError();
+  before_ = -1;
+}
+
+CurrentDeviceGuard::CurrentDeviceGuard(int device) : CurrentDeviceGuard() { cudaSetDevice(device); }
+
+CurrentDeviceGuard::~CurrentDeviceGuard() {
+  // cudaSetDevice makes a context on its device, so a thread that has not used its first GPU is left as it is.
+  int now = -1;
+  if (before_ >= 0 && cudaGetDevice(&now) == cudaSuccess && now != before_) cudaSetDevice(before_);
+}
+
 #else
 
 std::vector<CudaDevice> ListCudaDevices() { return {}; }
 std::string CudaVersion() { return ""; }
+CurrentDeviceGuard::CurrentDeviceGuard() = default;
+CurrentDeviceGuard::CurrentDeviceGuard(int /*device*/) {}
+CurrentDeviceGuard::~CurrentDeviceGuard() = default;
 
 #endif
 

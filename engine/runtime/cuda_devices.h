@@ -1,6 +1,6 @@
 #pragma once
 
-// ListCudaDevices lists the GPUs on which this process can compute.
+// ListCudaDevices lists the GPUs on which this process can compute. CurrentDeviceGuard keeps a thread's current GPU.
 
 #include <cstdint>
 #include <string>
@@ -25,5 +25,22 @@ std::vector<CudaDevice> ListCudaDevices();
 
 // Returns the version of the CUDA runtime that this build is linked with, "13.0"; "" without CUDA.
 std::string CudaVersion();
+
+// Keeps the calling thread's current GPU: the destructor makes that GPU current again which was current before. It is
+// for code that runs on other programs' threads, whose libraries use the current GPU too. Ignores CUDA's errors, which
+// the calls in the scope report. Does nothing in a build without CUDA. It begins CUDA's driver if nothing has, so code
+// that uses no GPU goes without it.
+class CurrentDeviceGuard {
+ public:
+  CurrentDeviceGuard();
+  // Also makes a device current for the scope. device: CUDA's ordinal.
+  explicit CurrentDeviceGuard(int device);
+  ~CurrentDeviceGuard();
+  CurrentDeviceGuard(const CurrentDeviceGuard&) = delete;
+  CurrentDeviceGuard& operator=(const CurrentDeviceGuard&) = delete;
+
+ private:
+  int before_ = -1;  // CUDA's ordinal; -1: none is known
+};
 
 }  // namespace voxserve

@@ -3,6 +3,7 @@
 #include "engine/base/fault.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
+#include "engine/runtime/cuda_devices.h"
 #include "engine/runtime/cuda_status.h"
 #include "engine/runtime/pinned_memory.h"
 
@@ -22,33 +23,14 @@ void FreePinned(char* data) {
   }
 }
 
-namespace {
-
-// Makes a device current for a scope. Ignores errors, which the calls in the scope report.
-class CurrentDevice {
- public:
-  explicit CurrentDevice(int device) {
-    cudaGetDevice(&before_);
-    cudaSetDevice(device);
-  }
-  ~CurrentDevice() { cudaSetDevice(before_); }
-  CurrentDevice(const CurrentDevice&) = delete;
-  CurrentDevice& operator=(const CurrentDevice&) = delete;
-
- private:
-  int before_ = 0;
-};
-
-}  // namespace
-
 PinnedPool::Source PinnedSource(int device) {
   return {.allocate = [device](int64_t bytes) -> absl::StatusOr<char*> {
-            const CurrentDevice current(device);
+            const CurrentDeviceGuard current(device);
             return AllocatePinned(bytes);
           },
           .free =
               [device](char* data) {
-                const CurrentDevice current(device);
+                const CurrentDeviceGuard current(device);
                 FreePinned(data);
               }};
 }

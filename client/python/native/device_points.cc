@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/base/status_macros.h"
+#include "engine/runtime/cuda_devices.h"
 #include "engine/runtime/cuda_status.h"
 #endif
 
@@ -13,6 +14,7 @@ namespace voxserve {
 
 #ifdef VOXSERVE_CUDA
 absl::StatusOr<uintptr_t> DevicePoints::stream(int device) {
+  const CurrentDeviceGuard guard;
   absl::MutexLock lock(&mutex_);
   auto found = streams_.find(device);
   if (found == streams_.end()) {
@@ -26,7 +28,7 @@ absl::Status DevicePoints::Copy(int device, const void* from, int64_t bytes, voi
   absl::MutexLock lock(&mutex_);
   const auto found = streams_.find(device);
   if (found == streams_.end()) return absl::FailedPreconditionError("no stream was asked for on this device");
-  RETURN_IF_CUDA_ERROR(cudaSetDevice(device));
+  const CurrentDeviceGuard guard(device);
   const StreamView view = found->second.view();
   RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, view.get()));
   return view.Synchronize();

@@ -5,7 +5,7 @@
 //
 // - Streams: the library that owns the tensor makes stream() wait for its own work (__dlpack__(stream=...)). The copy
 //   is queued on that stream, so it waits for that work and for no other.
-// - Threads: thread-safe. Copies of one device follow each other.
+// - Threads: thread-safe. Copies of one device follow each other. The calling thread's current GPU stays as it is.
 // - A build without CUDA returns UNIMPLEMENTED.
 
 #include <cstdint>

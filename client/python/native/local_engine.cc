@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
 #include "engine/base/steady_time.h"
+#include "engine/runtime/cuda_devices.h"
 #include "engine/runtime/host_buffer.h"
 #include "engine/tensor/infer_result.h"
 #include "engine/tensor/infer_task.h"
@@ -32,6 +34,7 @@ constexpr absl::Duration kInterruptPeriod = absl::Milliseconds(100);
 // The deadline of a request without a timeout. (Without any deadline the engine would take the model's default.)
 constexpr absl::Duration kNoTimeout = absl::Hours(24 * 365);
 constexpr size_t kMaxProblems = 5;
+constexpr std::string_view kCpu = "cpu";  // the engine's devices, if it uses no GPU
 
 // The result of a task. The engine holds one reference until it has called `done`, also if Infer gave the request up.
 struct Pending {
@@ -72,6 +75,8 @@ absl::Status CheckModels(const Engine& engine, const std::string& repository) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalEngine>> LocalEngine::Create(Engine::Options options) {
+  std::optional<CurrentDeviceGuard> guard;
+  if (options.devices != kCpu) guard.emplace();
   const std::string repository = options.model_repository;
   ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine, Engine::Create(std::move(options)));
   engine->WaitUntilLoaded();
@@ -79,7 +84,8 @@ absl::StatusOr<std::unique_ptr<LocalEngine>> LocalEngine::Create(Engine::Options
   return std::unique_ptr<LocalEngine>(new LocalEngine(std::move(engine)));
 }
 
-LocalEngine::LocalEngine(std::shared_ptr<Engine> engine) : process_(getpid()), engine_(std::move(engine)) {}
+LocalEngine::LocalEngine(std::shared_ptr<Engine> engine)
+    : process_(getpid()), uses_gpus_(engine->devices() != kCpu), engine_(std::move(engine)) {}
 
 absl::StatusOr<std::shared_ptr<Engine>> LocalEngine::Opened() const {
   // A fork copies the memory but not the threads: nobody would answer. The lock may be held by one of those threads.
@@ -93,6 +99,8 @@ absl::StatusOr<std::shared_ptr<Engine>> LocalEngine::Opened() const {
 }
 
 absl::StatusOr<v1::InferResponse> LocalEngine::Infer(const Request& request, absl::FunctionRef<bool()> is_interrupted) {
+  std::optional<CurrentDeviceGuard> guard;  // before `engine`, which may be the last to hold the engine
+  if (uses_gpus_) guard.emplace();
   ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, Opened());
   const absl::Time start = SteadyNow();
   v1::InferRequest message;
@@ -155,6 +163,8 @@ void LocalEngine::Close() {
     new std::shared_ptr<Engine>(std::move(engine_));
     return;
   }
+  std::optional<CurrentDeviceGuard> guard;
+  if (uses_gpus_) guard.emplace();
   std::shared_ptr<Engine> engine;
   {
     absl::MutexLock lock(&mutex_);

@@ -7,6 +7,7 @@
 // - Threads: thread-safe. Several threads may run requests at the same time; the engine batches them.
 // - Errors are those of the server, with its reasons and texts. A LocalEngine that was closed, or that a fork has
 //   copied into a child process, returns FAILED_PRECONDITION.
+// - The calling thread's current GPU stays as it is, for the caller's other libraries.
 // - The messages are the client's own, so their size is not limited as the server limits it.
 
 #include <sys/types.h>
@@ -63,6 +64,7 @@ class LocalEngine {
   absl::StatusOr<std::shared_ptr<Engine>> Opened() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   const pid_t process_;
+  const bool uses_gpus_;
   mutable absl::Mutex mutex_;
   std::shared_ptr<Engine> engine_ ABSL_GUARDED_BY(mutex_);  // null: closed
 };

@@ -344,6 +344,26 @@ def test_points_on_a_gpu_are_copied_on_a_stream_that_waits(engine: voxserve.Engi
     assert labels.tolist() == engine.segment("minkunet", few).tolist()
 
 
+def test_the_callers_current_gpu_stays(few: Any) -> None:
+    cupy = pytest.importorskip("cupy", reason="cupy is not installed")
+    if not native.has_cuda or cupy.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip("needs two GPUs and a build for them")
+    for mine in (0, 1):
+        with cupy.cuda.Device(mine):
+            points = cupy.asarray(few)
+            with voxserve.Engine(MODELS / "minkunet", device=f"cuda:{1 - mine}") as engine:
+                assert cupy.cuda.runtime.getDevice() == mine
+                engine.segment("minkunet", few)
+                with cupy.cuda.Device(1 - mine):
+                    engine.segment("minkunet", points)
+                    assert cupy.cuda.runtime.getDevice() == 1 - mine
+            assert cupy.cuda.runtime.getDevice() == mine
+
+
+def test_the_module_has_the_packages_version() -> None:
+    assert native.version == (REPOSITORY / "client" / "python" / "VERSION").read_text().strip()
+
+
 def test_the_module_loads_no_grpc() -> None:
     done = run_python("import voxserve_server._engine; print(open('/proc/self/maps').read())")
     assert "libprotobuf" in done.stdout

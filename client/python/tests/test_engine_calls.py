@@ -79,6 +79,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The compiled module's stand-in."""
     package: Any = types.ModuleType("voxserve_server")
     made: Any = types.ModuleType("voxserve_server._engine")
+    made.version, made.__file__ = voxserve.__version__, "/stand-in/_engine.so"
     made.LocalEngine, made.StatusError, made.DevicePoints = StandIn, StatusError, types.SimpleNamespace
     package._engine = made
     monkeypatch.setitem(sys.modules, "voxserve_server", package)
@@ -89,6 +90,28 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.fixture
 def engine(module: Any) -> voxserve.Engine:
     return voxserve.Engine(MODELS)
+
+
+def test_an_engine_of_another_version_is_refused(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(voxserve, "__version__", "1.2.3")
+    module.version = "1.2.2"
+    text = (
+        r"^the engine in /stand-in/_engine\.so has version 1\.2\.2, and the package voxserve has version 1\.2\.3; "
+        r"install both with one version: pip install --upgrade 'voxserve\[server\]'$"
+    )
+    with pytest.raises(ImportError, match=text):
+        voxserve.Engine(MODELS)
+    del module.version  # an engine before versions were compared
+    with pytest.raises(ImportError, match="has version unknown"):
+        voxserve.load(MODELS, model="labels")
+    module.version = "1.2.3"
+    assert voxserve.Engine(MODELS).segment("labels", POINTS).tolist() == [1, 1, 1]
+
+
+def test_a_package_without_a_version_takes_every_engine(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(voxserve, "__version__", voxserve.UNKNOWN_VERSION)
+    module.version = "1.2.2"
+    assert voxserve.Engine(MODELS).segment("labels", POINTS).tolist() == [1, 1, 1]
 
 
 def test_every_call_of_a_client_runs_on_an_engine(engine: voxserve.Engine) -> None:

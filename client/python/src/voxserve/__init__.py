@@ -59,10 +59,11 @@ from voxserve.tensors import Tensor, TensorInfo, TensorRows
 from voxserve.verify.record import record
 from voxserve.voxels import Voxels
 
+UNKNOWN_VERSION = "0+unknown"
 try:
     __version__ = metadata.version("voxserve")
 except metadata.PackageNotFoundError:  # the package is used from its sources, without an installation
-    __version__ = "0+unknown"
+    __version__ = UNKNOWN_VERSION
 
 __all__ = [
     "AbortedError",

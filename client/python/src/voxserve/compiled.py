@@ -7,15 +7,26 @@ import os
 from pathlib import Path
 from typing import Any
 
+import voxserve
+
 _INSTALL = "pip install 'voxserve[server]'"
 
 
 def engine_module() -> Any:
-    """Returns the module voxserve_server._engine. ImportError, with what to do, if it cannot be loaded."""
+    """Returns the module voxserve_server._engine. ImportError, with what to do, if it cannot be loaded, or if it is of
+    another version than this package: their messages may differ.
+    """
     try:
-        return importlib.import_module("voxserve_server._engine")
+        module = importlib.import_module("voxserve_server._engine")
     except ImportError as error:
         raise ImportError(f"the engine is not installed here ({error}); {_INSTALL}") from None
+    ours, theirs = voxserve.__version__, getattr(module, "version", "unknown")
+    if ours not in (theirs, voxserve.UNKNOWN_VERSION):
+        raise ImportError(
+            f"the engine in {module.__file__} has version {theirs}, and the package voxserve has version {ours}; "
+            f"install both with one version: {_INSTALL.replace('install', 'install --upgrade')}"
+        )
+    return module
 
 
 def server_program() -> Path:

@@ -10,9 +10,9 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 
+import voxserve
 from voxserve import errors
 from voxserve.cli import arguments, batch, infer, models, serve
 from voxserve.cli.connection import connect
@@ -147,7 +147,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         formatter_class=style,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"voxserve {_version()}")
+    parser.add_argument("--version", action="version", version=f"voxserve {voxserve.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     def command(name: str, summary: str, description: str, epilog: str = "") -> argparse.ArgumentParser:
@@ -211,13 +211,6 @@ def _parser(program: str) -> argparse.ArgumentParser:
     arguments.add_connection(health, 5)
     health.set_defaults(run=run_health)
     return parser
-
-
-def _version() -> str:
-    try:
-        return metadata.version("voxserve")
-    except metadata.PackageNotFoundError:  # the package is used from its sources
-        return "0+unknown"
 
 
 def _add_infer(parser: argparse.ArgumentParser) -> None:
