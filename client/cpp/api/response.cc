@@ -116,6 +116,26 @@ void TakeAnswer(v1::InferResponse* response, absl::Time start, Answer* answer) {
   }
 }
 
+std::vector<Box> TakeBoxes(v1::InferResponse* response) {
+  std::vector<Box> boxes;
+  for (v1::Box& box : *response->mutable_detections()->mutable_boxes()) {
+    boxes.push_back({.class_id = box.class_id(),
+                     .class_name = std::move(*box.mutable_class_name()),
+                     .score = box.score(),
+                     .x = box.x(),
+                     .y = box.y(),
+                     .z = box.z(),
+                     .length = box.length(),
+                     .width = box.width(),
+                     .height = box.height(),
+                     .yaw = box.yaw(),
+                     .velocity_x = box.velocity_x(),
+                     .velocity_y = box.velocity_y(),
+                     .query = box.has_query() ? std::optional(box.query()) : std::nullopt});
+  }
+  return boxes;
+}
+
 }  // namespace
 
 absl::Status Malformed(absl::string_view what) {
@@ -171,6 +191,7 @@ absl::StatusOr<Segmentation> FromResponse<Segmentation>(v1::InferResponse respon
   }
   result.scores.resize(answer.scores().size() / sizeof(float));
   if (!result.scores.empty()) std::memcpy(result.scores.data(), answer.scores().data(), answer.scores().size());
+  if (response.has_detections()) result.boxes = TakeBoxes(&response);
   TakeAnswer(&response, start, &result);
   return result;
 }
@@ -183,21 +204,7 @@ absl::StatusOr<Detections> FromResponse<Detections>(v1::InferResponse response, 
                                        : WrongCall(response, "tensors", "boxes", "InferTensors or OpenTensorStream");
   }
   Detections result;
-  for (v1::Box& box : *response.mutable_detections()->mutable_boxes()) {
-    result.boxes.push_back({.class_id = box.class_id(),
-                            .class_name = std::move(*box.mutable_class_name()),
-                            .score = box.score(),
-                            .x = box.x(),
-                            .y = box.y(),
-                            .z = box.z(),
-                            .length = box.length(),
-                            .width = box.width(),
-                            .height = box.height(),
-                            .yaw = box.yaw(),
-                            .velocity_x = box.velocity_x(),
-                            .velocity_y = box.velocity_y(),
-                            .query = box.has_query() ? std::optional(box.query()) : std::nullopt});
-  }
+  result.boxes = TakeBoxes(&response);
   TakeAnswer(&response, start, &result);
   return result;
 }

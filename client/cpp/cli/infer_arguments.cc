@@ -46,7 +46,8 @@ std::vector<Flag> InferArguments::Flags() {
       StringFlag("save", "FILE|FOLDER",
                  "The command writes labels to a .npy (uint8 or uint16 [N]) or .label file (SemanticKITTI's uint32), "
                  "and boxes to a .json, .csv or .npy file (structured: class_id, score, x, y, z, length, width, "
-                 "height, yaw, velocity_x, velocity_y). A folder gets one .npy file for each scan.",
+                 "height, yaw, velocity_x, velocity_y). Of a model with both, .npy has the labels. A folder gets one "
+                 ".npy file for each scan.",
                  &paths.save),
       StringFlag("outputs", "NAME,...",
                  "The command asks for these tensors of the model in place of labels and boxes. Without this flag it "
@@ -90,6 +91,8 @@ bool AsksTensors(const v1::ModelVersion& model, const InferArguments& arguments)
          (is_ready && model.tensors_size() > 0 && !model.has_labels() && !model.has_boxes());
 }
 
+bool HasBoxesAlone(const v1::ModelVersion& model) { return model.has_boxes() && !model.has_labels(); }
+
 absl::Status CheckInfer(const InferArguments& arguments, Terminal* terminal) {
   if (arguments.model.empty()) return absl::InvalidArgumentError("--model is missing");
   if (arguments.paths.inputs.empty()) return absl::InvalidArgumentError("no scan given");
@@ -132,17 +135,21 @@ absl::Status CheckInferFor(const v1::ModelVersion& model, const std::optional<v1
   }
   if (arguments.tensor_type != "float32") {
     return absl::InvalidArgumentError(absl::StrCat("--tensor_type needs --outputs, as ", model.name(), " answers with ",
-                                                   model.has_boxes() ? "boxes" : "labels"));
+                                                   HasBoxesAlone(model) ? "boxes"
+                                                   : model.has_boxes()  ? "labels and boxes"
+                                                                        : "labels"));
   }
-  if (model.has_boxes() && !arguments.paths.truth.empty()) {
+  if (HasBoxesAlone(model) && !arguments.paths.truth.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--truth compares labels, but ", model.name(), " answers with boxes"));
   }
   const std::string& save = jobs.front().save;  // all have the same extension
-  if (save.empty() || (model.has_boxes() ? IsBoxFile(save) : IsLabelFile(save))) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--save ", save, ": ", model.name(), " answers with ",
-                   model.has_boxes() ? "boxes, written as .json, .csv or .npy" : "labels, written as .npy or .label"));
+  if (save.empty() || (!HasBoxesAlone(model) && IsLabelFile(save)) || (model.has_boxes() && IsBoxFile(save))) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--save ", save, ": ", model.name(), " answers with ",
+      HasBoxesAlone(model) ? "boxes, written as .json, .csv or .npy" : "labels, written as .npy or .label"));
 }
 
 }  // namespace voxserve::client

@@ -39,6 +39,9 @@ struct InferArguments {
 // Returns whether the request's answer is tensors: --outputs names some, or the model has no other outputs.
 bool AsksTensors(const v1::ModelVersion& model, const InferArguments& arguments);
 
+// Returns whether the model answers boxes and no labels.
+bool HasBoxesAlone(const v1::ModelVersion& model);
+
 // Checks the parts of the command line that need no server. Sets the terminal's colours by --color. Returns
 // INVALID_ARGUMENT.
 absl::Status CheckInfer(const InferArguments& arguments, Terminal* terminal);

@@ -32,7 +32,8 @@ namespace {
 constexpr float kMaxPlausibleIntensity = 1.5f;  // for a field with unit 1
 
 // Runs the scans of one command line and writes the outputs that the command line names. It asks the model for tensors
-// if they are named or the model has nothing else, otherwise for boxes if the model has them, else for labels.
+// if they are named or the model has nothing else, otherwise for labels, with which a model that has both answers its
+// boxes too, or for boxes.
 // Thread-safe.
 class ScanRunner {
  public:
@@ -83,16 +84,19 @@ class ScanRunner {
     }
     const PointCloud kept = is_drawn || boxes_model_ ? *cloud : PointCloud();
     std::vector<uint16_t> labels;
-    const absl::Status status = model_.has_boxes() ? Detect(options, *std::move(cloud), job, &report)
-                                                   : Segment(options, *std::move(cloud), truth, job, &report, &labels);
+    const absl::Status status = HasBoxesAlone(model_)
+                                    ? Detect(options, *std::move(cloud), job, &report)
+                                    : Segment(options, *std::move(cloud), truth, job, &report, &labels);
     if (!status.ok()) return status;
     if (boxes_model_) {
       if (absl::Status over = DetectOver(kept, &report); !over.ok()) return over;
     }
     if (is_drawn) {
-      absl::StatusOr<AnnotatedScan> scan = report.boxes ? AnnotatedScan::WithBoxes(kept, *report.boxes, model_)
-                                                        : AnnotatedScan::WithLabels(kept, std::move(labels), model_);
+      absl::StatusOr<AnnotatedScan> scan = report.has_labels
+                                               ? AnnotatedScan::WithLabels(kept, std::move(labels), model_)
+                                               : AnnotatedScan::WithBoxes(kept, *report.boxes, model_);
       if (!scan.ok()) return scan.status();
+      if (report.has_labels && report.boxes) scan->AddBoxes(*report.boxes, model_);
       if (report.over) scan->AddBoxes(report.over->boxes, *boxes_model_);
       if (absl::Status drawing = Draw(job, *scan, &report, preview); !drawing.ok()) return drawing;
     }
@@ -104,6 +108,7 @@ class ScanRunner {
     absl::StatusOr<Segmentation> result = client_->Infer(options, std::move(cloud));
     if (!result.ok()) return result.status();
     MakePrintable(&*result);
+    if (result->boxes) MakeBoxesPrintable(&*result->boxes);
     const std::vector<v1::ClassInfo> classes(model_.classes().begin(), model_.classes().end());
     report->classes = CountClasses(result->labels, result->ignore_label, classes);
     if (!job.truth.empty()) {
@@ -111,12 +116,15 @@ class ScanRunner {
       report->agreement->file = job.truth;
     }
     if (!job.save.empty()) {
-      if (absl::Status status = WriteLabels(job.save, result->labels, result->bytes_per_label); !status.ok()) {
-        return status;
-      }
+      const absl::Status status = IsLabelFile(job.save) || !result->boxes
+                                      ? WriteLabels(job.save, result->labels, result->bytes_per_label)
+                                      : WriteBoxes(job.save, *result->boxes);
+      if (!status.ok()) return status;
       report->written.push_back(job.save);
     }
     *labels = std::move(result->labels);
+    report->has_labels = true;
+    report->boxes = std::move(result->boxes);
     report->result = *std::move(result);
     return absl::OkStatus();
   }
@@ -124,7 +132,8 @@ class ScanRunner {
   absl::Status Detect(const InferOptions& options, PointCloud cloud, const ScanJob& job, ScanReport* report) const {
     absl::StatusOr<Detections> result = client_->Detect(options, std::move(cloud));
     if (!result.ok()) return result.status();
-    MakeBoxesPrintable(&*result);
+    MakePrintable(&*result);
+    MakeBoxesPrintable(&result->boxes);
     if (!job.save.empty()) {
       if (absl::Status status = WriteBoxes(job.save, result->boxes); !status.ok()) return status;
       report->written.push_back(job.save);
@@ -134,9 +143,8 @@ class ScanRunner {
     return absl::OkStatus();
   }
 
-  static void MakeBoxesPrintable(Detections* found) {
-    MakePrintable(found);
-    for (Box& box : found->boxes) box.class_name = Printable(box.class_name);
+  static void MakeBoxesPrintable(std::vector<Box>* boxes) {
+    for (Box& box : *boxes) box.class_name = Printable(box.class_name);
   }
 
   // Asks the model that --boxes_model names for boxes.
@@ -144,7 +152,8 @@ class ScanRunner {
     absl::StatusOr<Detections> result =
         client_->Detect({.model = boxes_model_->name(), .timeout = arguments_.connection.timeout}, cloud);
     if (!result.ok()) return result.status();
-    MakeBoxesPrintable(&*result);
+    MakePrintable(&*result);
+    MakeBoxesPrintable(&result->boxes);
     report->over.emplace();
     report->over->classes.assign(boxes_model_->classes().begin(), boxes_model_->classes().end());
     report->over->boxes = std::move(result->boxes);
@@ -157,7 +166,6 @@ class ScanRunner {
     if (!result.ok()) return result.status();
     MakePrintable(&*result);
     report->result = *std::move(result);
-    report->has_tensors = true;
     if (job.save.empty()) return absl::OkStatus();
     absl::StatusOr<std::vector<std::string>> written = WriteTensors(job.save, report->result.tensors);
     if (!written.ok()) return written.status();
@@ -246,14 +254,14 @@ struct Totals {
   std::optional<std::vector<BoxCount>> boxes_over;  // of --boxes_model
   std::optional<Agreement> agreement;
   size_t num_written = 0;
-  bool has_tensors = false;
+  bool has_labels = false;
   std::vector<std::string> failures;
 
   void Add(const ScanReport& report, const std::vector<v1::ClassInfo>& classes) {
     round_trips.push_back(report.result.round_trip);
     num_points += report.num_points;
     num_written += report.written.size();
-    has_tensors |= report.has_tensors;
+    has_labels |= report.has_labels;
     for (const ClassCount& count : report.classes) {
       ClassCount& sum =
           counts.try_emplace(count.id, ClassCount{count.id, count.name, count.color_rgb, 0, 0}).first->second;
@@ -289,11 +297,11 @@ void PrintTotals(Totals totals, absl::Duration elapsed, const std::vector<v1::Cl
             << FormatTime(elapsed) << " (" << absl::StrFormat("%.1f", scans / absl::ToDoubleSeconds(elapsed))
             << " scans/s), round trip p50 " << FormatTime(totals.round_trips[totals.round_trips.size() / 2])
             << ", longest " << FormatTime(totals.round_trips.back()) << "\n";
-  if (totals.boxes) {
-    std::cout << FormatBoxCounts(*totals.boxes, terminal);
-  } else if (!totals.has_tensors) {  // shapes of tensors differ from scan to scan
+  // Tensors have no sum: their shapes differ from scan to scan.
+  if (totals.has_labels) {
     std::cout << FormatClasses(totals.Sorted(), totals.agreement, totals.num_points, classes, terminal);
   }
+  if (totals.boxes) std::cout << FormatBoxCounts(*totals.boxes, terminal);
   if (totals.boxes_over) std::cout << FormatBoxCounts(*totals.boxes_over, terminal);
   if (totals.num_written > 0) std::cout << "\nwrote " << totals.num_written << " files\n";
 }
@@ -392,8 +400,8 @@ int RunInfer(const std::vector<std::string>& words, const Terminal& detected) {
 Command InferCommand() {
   return {
       {"infer", "--model NAME SCAN|FOLDER... [FLAGS]", "labels scans, or finds boxes in them",
-       "Reads scans, sends them to the server, and prints the number of points in each class, or the boxes found (for "
-       "a model with both, the boxes), and the time of each stage. "
+       "Reads scans, sends them to the server, and prints the number of points in each class, the boxes found, or both "
+       "if the model has both, and the time of each stage. "
        "It reads KITTI .bin (float32 x, y, z, intensity), nuScenes .pcd.bin (intensity 0..255 and ring), PCD (ascii, "
        "binary, binary_compressed), PLY and NPY ([N, C] or structured); --fields describes any other layout.\n"
        "A folder means the scans in it. Several are in flight at once. Failures are listed at the end and make the "

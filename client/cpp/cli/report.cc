@@ -181,20 +181,21 @@ std::string FormatClasses(const std::vector<ClassCount>& counts, const std::opti
 std::string FormatReport(const ScanReport& report, const std::vector<v1::ClassInfo>& classes,
                          const Terminal& terminal) {
   const Answer& result = report.result;
-  const std::string what = report.boxes         ? absl::StrCat(WithSeparators(report.boxes->size()), " boxes found")
-                           : report.has_tensors ? "run"
-                                                : "labelled";
+  std::vector<std::string> done;
+  if (report.has_labels) done.push_back("labelled");
+  if (report.boxes) done.push_back(absl::StrCat(WithSeparators(report.boxes->size()), " boxes found"));
+  const std::string what = done.empty() ? "run" : absl::StrJoin(done, " and ");
   std::string text = absl::StrCat(report.file, ": ", WithSeparators(report.num_points), " points in ",
                                   WithSeparators(result.counts.voxels()), " voxels, ", what, " by ", result.model,
                                   " version ", result.version, " on ", result.device, "\n");
+  if (report.has_labels) {
+    absl::StrAppend(&text, FormatClasses(report.classes, report.agreement, report.num_points, classes, terminal));
+  }
   if (report.boxes) {
     absl::StrAppend(&text, FormatBoxCounts(CountBoxes(*report.boxes, classes), terminal),
                     FormatBoxes(*report.boxes, classes, terminal));
-  } else if (report.has_tensors) {
-    absl::StrAppend(&text, FormatTensors(result.tensors));
-  } else {
-    absl::StrAppend(&text, FormatClasses(report.classes, report.agreement, report.num_points, classes, terminal));
   }
+  if (done.empty()) absl::StrAppend(&text, FormatTensors(result.tensors));
   const v1::PointCounts& counts = result.counts;
   std::vector<std::string> lost;
   if (counts.invalid() > 0) lost.push_back(absl::StrCat(WithSeparators(counts.invalid()), " NaN or infinite"));
@@ -204,9 +205,7 @@ std::string FormatReport(const ScanReport& report, const std::vector<v1::ClassIn
   if (counts.not_finite() > 0)
     lost.push_back(absl::StrCat(WithSeparators(counts.not_finite()), " without finite logits"));
   if (!lost.empty())
-    absl::StrAppend(&text,
-                    report.boxes || report.has_tensors ? "\nnot used: " : "\nnot labelled: ", absl::StrJoin(lost, ", "),
-                    "\n");
+    absl::StrAppend(&text, report.has_labels ? "\nnot labelled: " : "\nnot used: ", absl::StrJoin(lost, ", "), "\n");
   if (!result.sampled_points.empty()) {
     absl::StrAppend(&text, "\nsampled: ", WithSeparators(result.sampled_points.size()), " farthest points\n");
   }
@@ -235,12 +234,10 @@ std::string FormatJson(const ScanReport& report) {
     json["unsampled"] = counts.unsampled();
     json["sampled_points"] = result.sampled_points;
   }
-  if (report.has_tensors) {
+  if (report.has_labels) json["classes"] = JsonOf(report.classes);
+  if (report.boxes) json["boxes"] = JsonOf(*report.boxes);
+  if (!report.has_labels && !report.boxes) {
     for (const Tensor& tensor : result.tensors) json["tensors"][tensor.name] = tensor.shape;
-  } else if (report.boxes) {
-    json["boxes"] = JsonOf(*report.boxes);
-  } else {
-    json["classes"] = JsonOf(report.classes);
   }
   if (report.over) {
     json["boxes_model"] = report.over->result.model;

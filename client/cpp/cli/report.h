@@ -47,14 +47,16 @@ struct ScanReport {
   uint64_t num_points = 0;
   std::vector<ClassCount> classes;  // the classes that the labels have, the one with the most points first
   std::optional<Agreement> agreement;
-  std::optional<std::vector<Box>> boxes;  // set if the model has boxes instead of labels
-  std::optional<BoxesOver> over;          // the second model's boxes, in addition to the first model's labels
-  bool has_tensors = false;               // the result has tensors instead of labels
+  bool has_labels = false;                // the result has labels; `classes` counts them
+  std::optional<std::vector<Box>> boxes;  // the model's boxes, alone or beside its labels
+  std::optional<BoxesOver> over;          // a second model's boxes, in addition to the first model's labels
   std::vector<std::string> written;       // the output files
+  // A result with neither labels nor boxes has tensors.
 };
 
 // Returns a report in several lines. First comes the table of the classes, with their agreement with the true labels if
-// the report has one, or the table of the boxes, or of the tensors; then the times of the stages and the written files.
+// the report has one, then the table of the boxes, or the table of the tensors; then the times of the stages and the
+// written files.
 std::string FormatReport(const ScanReport& report, const std::vector<v1::ClassInfo>& classes, const Terminal& terminal);
 
 // Returns only the table of the classes with their agreement, for the sum of many scans.

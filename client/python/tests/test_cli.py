@@ -139,9 +139,46 @@ def test_boxes_of_a_folder_are_added_up(run: Run, tmp_path: Path) -> None:
     assert "10 more; --json and --save have all" in run("infer", "--model", "detector", tmp_path / "a.bin")[1]
 
 
+def test_labels_and_boxes_of_one_model(run: Run, server: FakeServer, scan: Path, tmp_path: Path) -> None:
+    (tmp_path / "truth.u8").write_bytes(bytes([0, 1] * 5))
+    saved = tmp_path / "boxes.json"
+    status, out, err = run("infer", "--model", "both", scan, "--save", saved, "--truth", tmp_path / "truth.u8")
+    assert (status, err) == (0, "")
+    assert f"{scan}: 10 points in 9 voxels, labelled and 10 boxes found by both version 3 on cpu" in out
+    rows = [line.split()[:3] for line in out.splitlines() if line.startswith("  ")]
+    assert rows.index(["road", "5", "50.0%"]) < rows.index(["car", "5", "1.00"]) < rows.index(["box", "score", "x"])
+    assert "100.0% agree with the labels of people" in out
+    assert len(json.loads(saved.read_text())) == 10
+    assert len(server.requests) == 1, "one request answers both"
+    line = json.loads(run("infer", "--json", "--model", "both", scan)[1])
+    assert ([found["points"] for found in line["classes"]], len(line["boxes"])) == ([5, 5], 10)
+    for name, size in (("l.npy", 10), ("l.label", 40), ("b.csv", 0)):
+        assert run("infer", "--model", "both", scan, "--save", tmp_path / name)[0] == 0
+        if size:
+            written = np.load(tmp_path / name).nbytes if name == "l.npy" else (tmp_path / name).stat().st_size
+            assert written == size
+        else:
+            assert len((tmp_path / name).read_text().splitlines()) == 11
+
+
+def test_labels_and_boxes_of_a_folder_are_added_up(run: Run, tmp_path: Path) -> None:
+    for name in "ab":
+        write_scan(tmp_path / f"{name}.bin", 30)
+    status, out, _ = run("infer", "--model", "both", tmp_path, "--save", tmp_path / "out", "--format", "json")
+    assert status == 0
+    rows = [line.split()[:3] for line in out.splitlines()]
+    assert rows.index(["car", "30", "50.0%"]) < rows.index(["car", "30", "1.00"])
+    assert len(json.loads((tmp_path / "out" / "a.json").read_text())) == 30
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (
+            ("both", "--save", "a.npz"),
+            "both answers with labels, written as .npy or .label, and boxes, written as .json or .csv",
+        ),
+        (("both", "--tensor_type", "float16"), "needs --outputs, as both answers with labels and boxes"),
         (("detector", "--save", "a.label"), "detector answers with boxes, written as .json, .csv or .npy"),
         (("detector", "--tensor_type", "float16"), "--tensor_type needs --outputs, as detector answers with boxes"),
         (("detector", "--truth", "SCAN"), "--truth compares labels, but detector answers with boxes"),

@@ -334,6 +334,13 @@ def test_save(tmp_path: Path) -> None:
         boxes.save(tmp_path / "b.txt")
     with pytest.raises(ValueError, match=r"a\.csv: labels are written as .* or \.png, tensors are written as \.npz$"):
         result.save(tmp_path / "a.csv")
+    both = segmentation([0, 1, 255], points, detections=boxes)
+    both.save(tmp_path / "both.csv")
+    assert (tmp_path / "both.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+    both.save(tmp_path / "both.npy")
+    assert np.load(tmp_path / "both.npy").tolist() == [0, 1, 255]
+    with pytest.raises(ValueError, match=r"or \.png, boxes are written as \.json or \.csv$"):
+        both.save(tmp_path / "both.txt")
     with pytest.raises(ValueError, match="nothing to write"):
         voxserve.Tensors(**common()).save(tmp_path / "c.npz")
     with pytest.raises(ValueError, match=r"pictures are written as \.png"):

@@ -101,7 +101,13 @@ TEST_P(DetectTest, ASampleComesWithBoxesToo) {
 
 TEST_P(DetectTest, AModelWithBothIsAskedForEither) {
   EXPECT_EQ(Detect({.model = "both"}, {1, 2})->boxes.size(), 2u);
-  EXPECT_EQ(client_->Infer({.model = "both"}, Cloud({1, 2}))->labels.size(), 2u);
+  const auto labelled = client_->Infer({.model = "both"}, Cloud({1, 2}));
+  ASSERT_TRUE(labelled.ok()) << labelled.status();
+  EXPECT_EQ(labelled->labels.size(), 2u);
+  ASSERT_TRUE(labelled->boxes.has_value());
+  EXPECT_EQ(labelled->boxes->size(), 2u);
+  EXPECT_EQ(labelled->boxes->at(1).x, 2);
+  EXPECT_FALSE(client_->Infer({.model = "segmenter"}, Cloud({1}))->boxes.has_value());
 }
 
 TEST_P(DetectTest, AModelWithoutBoxesNamesTheOtherCall) {

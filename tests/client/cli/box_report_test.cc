@@ -53,6 +53,20 @@ TEST(BoxReportTest, QueriesAreTheLastColumnWhereABoxHasOne) {
   EXPECT_THAT(text, ContainsRegex("car +0.88 [^\n]* 5.0\n[^\n]* 5.0 +70\n"));
 }
 
+TEST(BoxReportTest, LabelsOfTheSameModelComeBeforeTheBoxes) {
+  ScanReport report = Report(2);
+  report.has_labels = true;
+  report.classes = {{.id = 0, .name = "road", .num_points = 617, .share = 0.5}};
+  const std::string text = FormatReport(report, {}, Terminal());
+  EXPECT_THAT(text, HasSubstr("labelled and 2 boxes found by centerpoint version 3 on cpu"));
+  EXPECT_THAT(text,
+              ContainsRegex("road +617 +50.0%[^\n]*\n[^\n]*not labelled[^\n]*\n\n +class +boxes +best\n +car +2 "));
+  EXPECT_THAT(text, HasSubstr("not labelled: 2 out of range"));
+  const nlohmann::json json = nlohmann::json::parse(FormatJson(report));
+  EXPECT_EQ(json["classes"][0]["points"], 617);
+  EXPECT_EQ(json["boxes"].size(), 2u);
+}
+
 TEST(BoxReportTest, LongListsEnd) {
   EXPECT_THAT(FormatReport(Report(20), {}, Terminal()), Not(HasSubstr(" more")));
   EXPECT_THAT(FormatReport(Report(23), {}, Terminal()), HasSubstr("  3 more; use --json or --save for all"));

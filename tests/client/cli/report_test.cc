@@ -36,6 +36,7 @@ ScanReport Report() {
   report.result.round_trip = absl::Milliseconds(12);
   report.num_points = 8;
   const std::vector<uint16_t> labels = {0, 0, 0, 0, 1, 1, 0, 255};
+  report.has_labels = true;
   report.classes = CountClasses(labels, 255, Classes());
   report.agreement = Compare(labels, {0, 0, 0, 1, 1, 2, 255, 0}, 255, Classes());
   return report;

@@ -105,6 +105,38 @@ TEST_F(ToolTest, FindsBoxesAndWritesWhatIsAsked) {
   EXPECT_EQ(nlohmann::json::parse(json.out)["boxes"][3]["class_name"], "car");
 }
 
+TEST_F(ToolTest, ShowsLabelsAndBoxesOfAModelWithBoth) {
+  const std::string scan = Scan("scan.bin", {0, 1, 4, 7});
+  const std::string truth = folder_.Write("truth.u8", std::string("\x00\x01\x01\x01", 4));
+  const std::string at = folder_.path() + "/";
+  const std::string command = "infer --model both ";
+  const Outcome outcome = RunAtServer(
+      absl::StrCat(command, scan, " --save ", at, "boxes.csv --picture ", at, "bev.png --preview --truth ", truth));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("labelled and 4 boxes found by both version 2 on cpu"));
+  EXPECT_THAT(outcome.out, ContainsRegex("car +3 +75.0%"));
+  EXPECT_THAT(outcome.out, HasSubstr("100.0% agree with the labels of people"));
+  EXPECT_THAT(outcome.out, ContainsRegex("car +0.25 +7.00 +3.50 +1.00 +4.00 +2.00 +1.50 +29 +5.0"));
+  EXPECT_THAT(outcome.out, HasSubstr(" car box"));  // the preview draws the boxes over the labels
+  EXPECT_THAT(folder_.Read("bev.png"), testing::StartsWith("\x89PNG"));
+  EXPECT_THAT(folder_.Read("boxes.csv"), HasSubstr("1,car,0.25,7,3.5,1,4,2,1.5,0.5,3,4,-1\n"));
+  EXPECT_EQ(server_.num_infer_calls(), 1u);
+
+  EXPECT_EQ(RunAtServer(absl::StrCat(command, scan, " --save ", at, "labels.npy")).exit_code, 0);
+  EXPECT_EQ(folder_.Read("labels.npy").substr(128), std::string("\x00\x01\x01\x01", 4));
+
+  const auto json = nlohmann::json::parse(RunAtServer(command + "--json " + scan).out);
+  EXPECT_EQ(json["boxes"].size(), 4u);
+  EXPECT_EQ(json["classes"].size(), 2u);
+
+  Scan("drive/a.bin", {1});
+  Scan("drive/b.bin", {1, 2});
+  const Outcome many = RunAtServer(absl::StrCat(command, at, "drive"));
+  EXPECT_EQ(many.exit_code, 0) << many.err;
+  EXPECT_THAT(many.out, ContainsRegex("car +2 +66.7%"));
+  EXPECT_THAT(many.out, ContainsRegex("car +2 +1.00"));
+}
+
 TEST_F(ToolTest, AsksASecondModelForBoxesOverTheLabels) {
   const std::string scan = Scan("scan.bin", {0, 1, 4, 7});
   const std::string at = folder_.path() + "/";
@@ -141,6 +173,7 @@ TEST_F(ToolTest, RefusesWhatIsNotOfTheModelBeforeAnythingIsSent) {
            {"--model detector --tensor_type float16", "--tensor_type needs --outputs, as detector answers with boxes"},
            {"--model segmenter --tensor_type float16",
             "--tensor_type needs --outputs, as segmenter answers with labels"},
+           {"--model both --tensor_type float16", "needs --outputs, as both answers with labels and boxes"},
            {"--model segmenter --boxes_model segmenter", "--boxes_model: segmenter has no boxes"},
            {"--model detector --boxes_model detector",
             "--boxes_model is for a --model with labels alone, but detector answers with boxes"},

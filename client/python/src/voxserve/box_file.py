@@ -17,7 +17,14 @@ from typing import Any
 import numpy as np
 
 from voxserve import storage
-from voxserve.results import BOX_DTYPE, Detections
+from voxserve.results import BOX_DTYPE, Answer, Detections, Segmentation
+
+
+def boxes_of(result: Answer) -> Detections | None:
+    """Returns the boxes of an answer, which may be beside its labels."""
+    if isinstance(result, Segmentation):
+        return result.detections
+    return result if isinstance(result, Detections) else None
 
 
 def is_box_file(path: str | os.PathLike[str]) -> bool:

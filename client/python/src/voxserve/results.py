@@ -98,7 +98,7 @@ class Answer:
         file is replaced when the new one is complete.
 
         - labels: .npy (uint8 or uint16 [N]), .label (SemanticKITTI)
-        - boxes: .json, .csv, .npy (structured)
+        - boxes: .json, .csv, .npy (structured; of an answer with labels too, .npy has the labels)
         - tensors: .npz
         - a picture from above of labels or boxes: .png
 

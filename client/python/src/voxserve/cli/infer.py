@@ -105,15 +105,18 @@ def check_for(model: ModelVersion, options: argparse.Namespace, jobs: Sequence[S
             raise UsageError(f"--save {jobs[0].save}: {model.name} answers with tensors, written as .npz")
         return
     if options.tensor_type != "float32":
-        kind = "boxes" if model.has_boxes else "labels"
-        raise UsageError(f"--tensor_type needs --outputs, as {model.name} answers with {kind}")
-    if model.has_boxes and options.truth:
+        kinds = [kind for kind, there in (("labels", model.has_labels), ("boxes", model.has_boxes)) if there]
+        raise UsageError(f"--tensor_type needs --outputs, as {model.name} answers with {' and '.join(kinds)}")
+    if options.truth and not model.has_labels:
         raise UsageError(f"--truth compares labels, but {model.name} answers with boxes")
     save = jobs[0].save  # all have the same extension
-    if save and model.has_boxes and not box_file.is_box_file(save):
-        raise UsageError(f"--save {save}: {model.name} answers with boxes, written as .json, .csv or .npy")
-    if save and not model.has_boxes and not label_file.is_label_file(save):
-        raise UsageError(f"--save {save}: {model.name} answers with labels, written as .npy or .label")
+    formats = []
+    if model.has_labels and not label_file.is_label_file(save):
+        formats.append("labels, written as .npy or .label")
+    if model.has_boxes and not box_file.is_box_file(save):
+        formats.append(f"boxes, written as .json{' or .csv' if model.has_labels else ', .csv or .npy'}")
+    if save and len(formats) == model.has_labels + model.has_boxes:
+        raise UsageError(f"--save {save}: {model.name} answers with {', and '.join(formats)}")
 
 
 def asks_tensors(model: ModelVersion, options: argparse.Namespace) -> bool:
@@ -130,8 +133,8 @@ def extension_of(model: ModelVersion, options: argparse.Namespace) -> str:
 
 class ScanRunner:
     """Runs the scans of one command line and writes the outputs that the command line names. Asks the model for tensors
-    if the command line names some or the model has no other outputs. Otherwise asks for boxes if the model has them,
-    else for labels. Thread-safe.
+    if the command line names some or the model has no other outputs. Otherwise asks for labels, with which a model that
+    has both answers its boxes too, or for boxes. Thread-safe.
     """
 
     def __init__(self, options: argparse.Namespace, client: Client, model: ModelVersion) -> None:
@@ -164,15 +167,17 @@ class ScanRunner:
         common: dict[str, Any] = {"version": options.version, "sample": _sample_of(options), "compact": options.compact}
         if asks_tensors(self.model, options):
             return self._client.tensors(name, cloud, outputs=options.outputs, tensor_type=options.tensor_type, **common)
-        return (self._client.detect if self.model.has_boxes else self._client.infer)(name, cloud, **common)
+        has_boxes_alone = self.model.has_boxes and not self.model.has_labels
+        return (self._client.detect if has_boxes_alone else self._client.infer)(name, cloud, **common)
 
 
 def _write(path: str, result: Segmentation | Detections | Tensors) -> None:
-    if isinstance(result, Segmentation):
+    boxes = box_file.boxes_of(result)
+    if isinstance(result, Segmentation) and label_file.is_label_file(path):
         label_file.write(path, result.labels)
-    elif isinstance(result, Detections):
-        box_file.write(path, result)
-    else:
+    elif boxes is not None:
+        box_file.write(path, boxes)
+    elif isinstance(result, Tensors):
         tensor_file.write(path, result.tensors)
 
 
@@ -234,8 +239,8 @@ class _Totals:
             old = self._counts.get(count.id)
             number = count.num_points + (old.num_points if old else 0)
             self._counts[count.id] = dataclasses.replace(count, num_points=number)
-        if isinstance(report.result, Detections):
-            self.boxes = count_boxes(report.result, classes, self.boxes)
+        if (boxes := box_file.boxes_of(report.result)) is not None:
+            self.boxes = count_boxes(boxes, classes, self.boxes)
         if report.agreement is not None:
             self.agreement = self.agreement or Agreement()
             self.agreement.add(report.agreement)
@@ -285,12 +290,11 @@ def _print_totals(totals: _Totals, elapsed: float, runner: ScanRunner) -> None:
         f"scans/s), round trip p50 {format_time(trips[len(trips) // 2])}, longest {format_time(trips[-1])}"
     )
     counts, classes = totals.counts(), runner.model.classes
-    if asks_tensors(runner.model, runner.options):
-        pass  # shapes of tensors differ from scan to scan
-    elif runner.model.has_boxes:
-        print(reports.format_box_counts(totals.boxes), end="")
-    else:
-        print(reports.format_classes(counts, totals.agreement, totals.num_points, classes), end="")
+    if not asks_tensors(runner.model, runner.options):  # shapes of tensors differ from scan to scan
+        if runner.model.has_labels:
+            print(reports.format_classes(counts, totals.agreement, totals.num_points, classes), end="")
+        if runner.model.has_boxes:
+            print(reports.format_box_counts(totals.boxes), end="")
     if totals.num_written:
         print(f"\nwrote {totals.num_written} files")
 

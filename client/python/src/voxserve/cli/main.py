@@ -28,8 +28,8 @@ voxserve-server. `voxserve serve --help` tells more.
 """
 _POLL_SECONDS = 0.2
 _INFER = """\
-Reads scans, sends them to the server, and prints how many points each class has, or the boxes that were found (of a
-model with both, the boxes), and the time of each stage. Reads KITTI .bin (float32 x, y, z, intensity), nuScenes
+Reads scans, sends them to the server, and prints how many points each class has, the boxes that were found, or both if
+the model has both, and the time of each stage. Reads KITTI .bin (float32 x, y, z, intensity), nuScenes
 .pcd.bin (intensity 0..255 and ring), PCD, PLY, NPY ([N, C] or structured), LAS, LAZ, E57, Feather and Parquet;
 --fields describes any other layout.
 
@@ -221,8 +221,8 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
         default="",
         metavar="FILE|FOLDER",
         help="writes the labels: .npy (uint8 or uint16 [N]) or .label (uint32, as SemanticKITTI); or the boxes: .json, "
-        ".csv or .npy (structured: class_id, score, x, y, z, length, width, height, yaw, velocity_x, velocity_y); a "
-        "folder gets one .npy per scan",
+        ".csv or .npy (structured: class_id, score, x, y, z, length, width, height, yaw, velocity_x, velocity_y); of a "
+        "model with both, .npy has the labels; a folder gets one .npy per scan",
     )
     add(
         "--truth",
@@ -293,7 +293,8 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
         "--format",
         default="",
         metavar="EXT",
-        help="the format of files in a folder --save: npy (default) or label for labels; npy, json or csv for boxes",
+        help="the format of files in a folder --save: npy (default) or label for labels; npy, json or csv for "
+        "boxes; of a model with both, npy has the labels",
     )
     add("--json", action="store_true", help="prints one line of JSON per scan instead of tables")
     add(

@@ -30,22 +30,22 @@ class ScanReport:
 
 
 def format_report(report: ScanReport, classes: Sequence[ClassInfo]) -> str:
-    """Returns the report in several lines. It has the table of classes with the labels' agreement with the truth, or
+    """Returns the report in several lines. It has the table of classes with the labels' agreement with the truth, then
     the boxes, or the shapes of the tensors; then the times of the server's stages and the names of written files.
     """
     result, counts = report.result, report.result.counts
-    boxes = result if isinstance(result, Detections) else None
-    is_labelled = isinstance(result, Segmentation)
-    done = "labelled" if is_labelled else "run" if boxes is None else f"{len(boxes):,} boxes found"
+    boxes, is_labelled = box_file.boxes_of(result), isinstance(result, Segmentation)
+    parts = (["labelled"] if is_labelled else []) + ([] if boxes is None else [f"{len(boxes):,} boxes found"])
+    done = " and ".join(parts) or "run"
     text = (
         f"{report.file}: {report.num_points:,} points in {counts.voxels:,} voxels, {done} by {result.model} "
         f"version {result.version} on {result.device}\n"
     )
     if isinstance(result, Tensors):
         text += format_tensors(result)
-    elif boxes is None:
+    if is_labelled:
         text += format_classes(report.classes, report.agreement, report.num_points, classes)
-    else:
+    if boxes is not None:
         text += format_box_counts(count_boxes(boxes, classes)) + format_boxes(boxes, classes)
     lost = [
         f"{number:,} {what}"
@@ -151,14 +151,14 @@ def format_json(report: ScanReport, classes: Sequence[ClassInfo]) -> str:
         "not_finite": counts.not_finite,
         "voxels": counts.voxels,
     }
-    if isinstance(result, Detections):
-        line["boxes"] = box_file.records(result)
-    elif isinstance(result, Tensors):
+    if isinstance(result, Tensors):
         line["tensors"] = {name: list(tensor.rows.shape) for name, tensor in result.tensors.items()}
-    else:
+    if isinstance(result, Segmentation):
         line["classes"] = [
             {"id": c.id, "name": c.name, "points": c.num_points, "share": c.share} for c in report.classes
         ]
+    if (boxes := box_file.boxes_of(result)) is not None:
+        line["boxes"] = box_file.records(boxes)
     if result.sampled_points is not None:
         line["unsampled"] = counts.unsampled
         line["sampled_points"] = result.sampled_points.tolist()

@@ -11,12 +11,13 @@ from voxserve.results import Answer, Detections, Segmentation
 def save(result: Answer, path: str | os.PathLike[str]) -> None:
     """Writes the file; Answer.save describes the formats."""
     name = os.fspath(path)
+    boxes = box_file.boxes_of(result)
     if isinstance(result, Segmentation | Detections) and name.lower().endswith(".png"):
         result.picture().save(path)
     elif isinstance(result, Segmentation) and label_file.is_label_file(path):
         label_file.write(path, result.labels)
-    elif isinstance(result, Detections) and box_file.is_box_file(path):
-        box_file.write(path, result)
+    elif boxes is not None and box_file.is_box_file(path):
+        box_file.write(path, boxes)
     elif result.tensors and tensor_file.is_tensor_file(path):
         tensor_file.write(path, result.tensors)
     else:
@@ -27,6 +28,8 @@ def _formats(result: Answer) -> str:
     formats = []
     if isinstance(result, Segmentation):
         formats.append("labels are written as .npy, .label or .png")
+        if result.detections is not None:
+            formats.append("boxes are written as .json or .csv")
     if isinstance(result, Detections):
         formats.append("boxes are written as .json, .csv, .npy or .png")
     if result.tensors:

@@ -132,7 +132,7 @@ def _scans(options: argparse.Namespace, client: Client, model: ModelVersion) -> 
             cloud = cloud.scaled(dict(options.scale))
         intensities.look_at(str(path), cloud)
         labels = client.infer(model.name, cloud, version=model.version) if model.has_labels else None
-        found = client.detect(model.name, cloud, version=model.version) if model.has_boxes else None
+        found = client.detect(model.name, cloud, version=model.version) if labels is None else labels.detections
         if options.follow and cloud.stamp_ns is None:
             cloud = replace(cloud, stamp_ns=time.time_ns())
         yield Shown.of_result(index, cloud, labels, found)
