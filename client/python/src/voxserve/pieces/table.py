@@ -19,6 +19,7 @@ from voxserve.pieces.writer import BEFORE, CLASSIFICATION, CONFIDENCE, PieceWrit
 ENDINGS = (".feather", ".parquet")
 _LEGEND = b"voxserve.legend"
 _COORDINATES = ("x", "y", "z")
+_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}  # the names that Arrow has for them
 
 
 class TableReader(PieceReader):
@@ -56,7 +57,7 @@ class TableReader(PieceReader):
             if field.name in self._axes:
                 continue
             if types.is_integer(field.type) or types.is_floating(field.type):
-                dtypes[field.name] = np.dtype(field.type.to_pandas_dtype())
+                dtypes[field.name] = np.dtype(_FLOATS.get(str(field.type), str(field.type)))
             elif types.is_boolean(field.type):
                 dtypes[field.name] = np.dtype(np.uint8)
         largest = {np.dtype(np.uint8): 255.0, np.dtype(np.uint16): 65535.0}
