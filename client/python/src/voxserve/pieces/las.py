@@ -284,8 +284,7 @@ class LasWriter(PieceWriter):
         else:
             for axis, name in enumerate(_COORDINATES):
                 offset, scale = self._header.offsets[axis], self._header.scales[axis]
-                values = np.nan_to_num(piece.xyz[:, axis], nan=offset)
-                points[name] = self._raw(values, offset, scale)
+                points[name] = self._raw(piece.xyz[:, axis], offset, scale)
             for name, dimension in self._columns.items():
                 points[dimension] = piece.column(name)
         if self._codes:
@@ -295,12 +294,12 @@ class LasWriter(PieceWriter):
         return points
 
     def _raw(self, values: Array, offset: float, scale: float) -> Array:
-        raw = np.rint((values - offset) / scale)
+        """Returns coordinates as LAS stores them. What is no number becomes the offset."""
+        raw = np.rint((np.nan_to_num(values, nan=offset, posinf=offset, neginf=offset) - offset) / scale)
         if len(raw) and max(-raw.min(), raw.max()) > _LARGEST_RAW:
-            raise ValueError(
-                f"{self._path}: a coordinate is {values[np.abs(raw).argmax()]:g}, but LAS holds those up to "
-                f"{_LARGEST_RAW * scale / 1000:.0f} km from {offset:g}; write .e57, .parquet or .ply"
-            )
+            raw = np.clip(raw, -_LARGEST_RAW, _LARGEST_RAW)
+            note = f"points more than {_LARGEST_RAW * scale / 1000:.0f} km from the others are moved to this distance"
+            self.notes += [note] if note not in self.notes else []
         return raw.astype(np.int32)
 
     def _open(self, piece: Piece | None) -> None:
