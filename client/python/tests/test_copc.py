@@ -180,6 +180,22 @@ def test_a_copy_keeps_the_octree_and_the_order(octree: Path, tmp_path: Path) -> 
         assert len(reader.query(level=1)) == entries(octree)["points"][entries(octree)["key"][:, 0] == 1].sum()
 
 
+def test_the_second_pass_is_told(survey: Path, octree: Path, tmp_path: Path) -> None:
+    for source, passes in ((survey, 2), (octree, 1)):
+        told: list[int] = []
+        with (
+            pieces.open_reader(source) as reader,
+            pieces.open_writer(str(tmp_path / "b.copc.laz"), reader, LEGEND, keeps_codes=False) as writer,
+        ):
+            for piece in reader.pieces(NUMBER):
+                writer.write(piece, np.ones(len(piece), int), np.ones(len(piece), np.float32))
+            writer.arrange(told.append)
+        assert writer.passes == passes
+        assert told == sorted(set(told))
+        assert told[-1:] == ([NUMBER] if passes == 2 else [])
+        assert len(laspy.read(tmp_path / "b.copc.laz")) == NUMBER
+
+
 def in_pages(octree: Path, target: Path) -> Path:
     """Writes the file with a page for the root, and one for the others, which also names the first page again."""
     contents, found = bytearray(octree.read_bytes()), entries(octree)
@@ -244,13 +260,22 @@ def test_wave_packets_are_refused(columns: dict[str, Any], tmp_path: Path, point
 
 
 @pytest.mark.parametrize("ending", ["laz", "copc.laz"])
-def test_coordinates_too_far_apart_are_refused(columns: dict[str, Any], tmp_path: Path, ending: str) -> None:
-    few = {name: values[:10].copy() for name, values in columns.items()}
-    few["x"][5] = -4e6
+def test_points_that_are_too_far_away_are_told(columns: dict[str, Any], tmp_path: Path, ending: str) -> None:
+    few = {name: values[:10].copy() for name, values in columns.items() if name != "classification"}
+    few["x"][5], few["y"][6], few["z"][7] = -4e6, np.inf, np.nan
     source = map_files.write_ply(tmp_path / "a.ply", few)
-    with pytest.raises(ValueError, match=r"LAS holds those up to 2147 km from"):
-        map_files.label(source, tmp_path / f"b.{ending}", LEGEND)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.ply"]
+    with pieces.open_reader(source) as reader:
+        with pieces.open_writer(str(tmp_path / f"b.{ending}"), reader, LEGEND, keeps_codes=False) as writer:
+            for piece in reader.pieces(4):
+                writer.write(piece, np.ones(len(piece), int), np.ones(len(piece), np.float32))
+        assert writer.notes == ["points more than 2147 km from the others are moved to this distance"]
+    new = laspy.read(tmp_path / f"b.{ending}")
+    order = np.argsort(new.gps_time)
+    offsets = np.floor([few[axis][:4].min() for axis in "xyz"])
+    np.testing.assert_array_equal(new.header.offsets, offsets)
+    few["x"][5], few["y"][6], few["z"][7] = offsets[0] - (2**31 - 1) / 1000, offsets[1], offsets[2]
+    for axis in "xyz":
+        np.testing.assert_allclose(np.asarray(new[axis])[order], few[axis], rtol=0, atol=6e-4)
 
 
 def test_huge_coordinates(columns: dict[str, Any], tmp_path: Path) -> None:

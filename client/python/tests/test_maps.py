@@ -417,23 +417,33 @@ def test_a_copc_survey_stays_one(run: Run, columns: dict[str, Any], tmp_path: Pa
         assert len(reader.query()) == NUMBER
 
 
-@pytest.mark.parametrize("ending", ["laz", "copc.laz", "e57", "parquet"])
+@pytest.mark.parametrize(
+    ("given", "ending"),
+    [("laz", "laz"), ("copc.laz", "copc.laz"), ("laz", "copc.laz"), ("e57", "e57"), ("parquet", "parquet")],
+)
 def test_a_run_that_is_killed_while_it_writes_goes_on(
-    server: MapServer, run: Run, columns: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+    server: MapServer,
+    run: Run,
+    columns: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: str,
+    ending: str,
 ) -> None:
     monkeypatch.setattr(labelling, "PIECE_POINTS", 30_000)
     plain = map_files.write_las(tmp_path / "a.laz", columns, 7)
-    survey = plain if ending == "laz" else map_files.label(plain, tmp_path / f"b.{ending}", {0: "nothing"})
+    survey = plain if given == "laz" else map_files.label(plain, tmp_path / f"b.{given}", {0: "nothing"})
     assert run(survey, "--save", tmp_path / f"whole.{ending}")[0] == 0
     server.clouds.clear()
     (tmp_path / "out").mkdir()
     save = tmp_path / "out" / f"c.{ending}"
     command = [sys.executable, "-m", "voxserve.maps", str(survey), "--save", str(save), *arguments(server)]
-    # The process is killed when it writes the third piece.
+    # The process is killed when it writes the third piece, or the third node of the octree that it makes.
+    kind = "pieces.copc._CopcFile" if given != ending else f"pieces._writer_of({str(save)!r})"
     script = (
         "import os, runpy, sys; from voxserve import pieces; from voxserve.maps import labelling\n"
         "labelling.PIECE_POINTS = 30_000\n"
-        f"kind = pieces._writer_of({str(save)!r}); write, count = kind.write, []\n"
+        f"kind = {kind}; write, count = kind.write, []\n"
         "def stopping(self, *piece):\n"
         "    count.append(1)\n"
         "    os._exit(9) if len(count) > 2 else write(self, *piece)\n"
@@ -441,10 +451,12 @@ def test_a_run_that_is_killed_while_it_writes_goes_on(
         "runpy.run_module('voxserve.maps', run_name='__main__', alter_sys=True)\n"
     )
     assert subprocess.run([sys.executable, "-c", script, *command[3:]], check=False).returncode == 9
-    assert not save.exists()
+    kinds = sorted(path.suffix for path in save.parent.iterdir())
+    assert kinds == [".part", ".work"], "temporary files of an octree vanish with the process"
     server.clouds.clear()
     assert run(survey, "--save", save)[0] == 0
     assert not server.clouds, "no tile is asked again"
+    assert list(save.parent.iterdir()) == [save]
     assert save.read_bytes() == (tmp_path / f"whole.{ending}").read_bytes()
 
 

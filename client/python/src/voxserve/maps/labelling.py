@@ -4,6 +4,7 @@ absorbs islands, and writes the copy.
 
 from __future__ import annotations
 
+import glob
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -163,6 +164,8 @@ def write(
         codes[class_id] = code
     counts = Counts()
     keeps_codes = bool(stored["has_codes"])
+    for old in Path(path).parent.glob(f"{glob.escape(Path(path).name)}.*.part"):  # of a run that was killed
+        old.unlink()
     with pieces.open_writer(path, reader, legend.names, keeps_codes=keeps_codes) as writer, in_order.open("rb") as file:
         for piece in reader.pieces(PIECE_POINTS):
             # Mapped pages would count as this process's memory, so the file is read.
@@ -175,7 +178,8 @@ def write(
             counts.by_code.update(dict(zip(values.tolist(), numbers.tolist(), strict=True)))
             counts.points += len(piece)
             counts.unclassified += int(np.count_nonzero(classes == NONE))
-            tell(counts.points, reader.contents.num_points)
+            tell(counts.points // writer.passes, reader.contents.num_points)
+        writer.arrange(lambda done: tell((counts.points + done) // writer.passes, counts.points))
         counts.notes = writer.notes
     return counts
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import struct
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -54,6 +54,8 @@ class CopcWriter(LasWriter):
             self._ends = np.cumsum(self._octree["points"])
             self._node, self._done, self._parts = 0, 0, list[Array]()
             self._target = _CopcFile(temporary, self._header, info.center, info.halfsize, info.spacing)
+        else:
+            self.passes = 2
 
     def write(self, piece: Piece, codes: Array, confidence: Array) -> None:
         if self._target is None:
@@ -74,15 +76,14 @@ class CopcWriter(LasWriter):
         self._unsorted = tempfile.TemporaryFile(dir=Path(self._temporary).parent)  # noqa: SIM115  # closed by close()
         return self._laspy.open(self._unsorted, mode="w", header=self._header, do_compress=False, closefd=False)
 
-    def close(self) -> None:
+    def arrange(self, tell: Callable[[int], None]) -> None:
         if self._target is not None:
-            self._target.close()
             return
         if self._writer is None:
             self._open(None)
         self._writer.close()
         with self._unsorted:
-            header = self._writer.header
+            header, folder = self._writer.header, Path(self._temporary).parent
             minimum, maximum = np.asarray(header.mins), np.asarray(header.maxs)
             # The cube's first corner is that of the points: copclib takes it from the header.
             size = float(max((maximum - minimum).max(), *header.scales))
@@ -94,16 +95,22 @@ class CopcWriter(LasWriter):
                 xyz = np.stack([records[axis] for axis in "XYZ"], axis=1) * scales + offsets
                 return codes_of(xyz, minimum, size)
 
-            dtype = header.point_format.dtype()
+            dtype, number = header.point_format.dtype(), 0
             records = Records(self._unsorted, dtype, header.offset_to_point_data, header.point_count)
-            for key, points in Octree(records, code_of, str(Path(self._temporary).parent)).nodes():
+            for key, points in Octree(records, code_of, str(folder)).nodes():
                 self._target.write(key, points)
+                number += len(points)
+                tell(number)
+
+    def close(self) -> None:
+        self.arrange(lambda _: None)
+        assert self._target is not None
         self._target.close()
 
     def abandon(self) -> None:
         if self._target is not None:
             self._target.abandon()
-        elif self._writer is not None:
+        if self._writer is not None:
             self._unsorted.close()
 
 

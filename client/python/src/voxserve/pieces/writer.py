@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from voxserve.pieces.reader import Array, Piece, PieceReader
 
@@ -20,6 +20,7 @@ class PieceWriter:
     """
 
     notes: list[str]  # what of the input has no place in the file
+    passes = 1  # over all points, until the file is complete
 
     def __init__(
         self, path: str, temporary: str, source: PieceReader, legend: Mapping[int, str], *, keeps_codes: bool
@@ -33,6 +34,9 @@ class PieceWriter:
     def write(self, piece: Piece, codes: Array, confidence: Array) -> None:
         """Writes the next points. codes: integers [N]; confidence: float32 [N]."""
         raise NotImplementedError
+
+    def arrange(self, tell: Callable[[int], None]) -> None:
+        """Does what is left after the last point where `passes` is 2, and tells how many points are done."""
 
     def close(self) -> None:
         """Completes the file."""
