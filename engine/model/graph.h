@@ -448,6 +448,8 @@ struct GraphNode {
   int channels = 0;               // labels have 1
   bool is_labels = false;         // true: class ids; false: floating-point features
   bool is_selection = false;      // true: queries (kernels/boxes/selection.h), which are no features
+  // The tensor "<node>.scale": in 8 bits, the result is whole numbers times it (compiler/int8_values.h). 0: none.
+  float scale = 0;
 
   // Returns the rows of each sample, on kSampleLevel.
   int64_t rows_per_sample() const { return max_boxes > 0 ? max_boxes : grid ? grid->num_cells() : 1; }

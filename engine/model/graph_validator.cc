@@ -41,6 +41,7 @@ class Validator {
     IndexNames();
     ResolveInputs();
     if (!CheckNodes()) return {};
+    for (GraphNode& node : graph_.nodes) node.scale = weights_.ReadScale(node.name);
     CheckOutputs();
     weights_.ReportUnused();
     return std::move(graph_);

@@ -87,6 +87,8 @@ ModelConfig::Precision ReadPrecision(model::v1::Precision precision, const Probl
       return ModelConfig::Precision::kTfloat32;
     case model::v1::PRECISION_BFLOAT16:
       return ModelConfig::Precision::kBfloat16;
+    case model::v1::PRECISION_INT8:
+      return ModelConfig::Precision::kInt8;
     default:
       at.Add("precision ", static_cast<int>(precision), " is unknown");
   }
@@ -160,6 +162,7 @@ kernels::DType ModelConfig::gpu_dtype() const {
     case Precision::kBfloat16:
       return kernels::DType::kBfloat16;
     case Precision::kFloat16:
+    case Precision::kInt8:
       break;
   }
   return kernels::DType::kFloat16;
@@ -195,6 +198,7 @@ ModelConfig ParseModelConfig(std::string_view textproto, int num_classes, Proble
   config.max_points = ReadLimit("max_points", proto.max_points(), config.max_points, at);
   config.max_voxels = ReadLimit("max_voxels", proto.max_voxels(), config.max_voxels, at);
   config.precision = ReadPrecision(proto.precision(), at);
+  config.float_nodes.assign(proto.int8().float_nodes().begin(), proto.int8().float_nodes().end());
   config.batching = ReadBatching(proto.batching(), at);
   config.version_policy = ReadVersionPolicy(proto.version_policy(), at);
   switch (proto.voxel_overflow_policy()) {

@@ -29,7 +29,7 @@ struct VersionPolicy {
 };
 
 struct ModelConfig {
-  enum class Precision { kFloat16, kFloat32, kTfloat32, kBfloat16 };
+  enum class Precision { kFloat16, kFloat32, kTfloat32, kBfloat16, kInt8 };
   // Says what happens to a request with more than max_voxels voxels: it is refused, or only the voxels nearest to the
   // sensor are kept, or only the voxels that its points reach first are kept.
   enum class VoxelOverflow { kReject, kNearestFirst, kFirstSeen };
@@ -55,12 +55,13 @@ struct ModelConfig {
   int64_t max_voxels = 0;          // voxels a request may occupy; 0: no limit
   VoxelOverflow voxel_overflow = VoxelOverflow::kReject;
 
-  Precision precision = Precision::kFloat16;  // on a GPU; a CPU computes in float32
+  Precision precision = Precision::kFloat16;  // on a GPU; a CPU computes in float32, or in 8 bits with kInt8
+  std::vector<std::string> float_nodes;       // with kInt8: the first nodes of layers that stay in float32
   Batching batching;
 
   VersionPolicy version_policy;
 
-  // Returns the type of features and weights on a GPU.
+  // Returns the type of features and weights on a GPU. No GPU runs kInt8.
   kernels::DType gpu_dtype() const;
   // Returns 1 if every class id and the ignore label fit into a byte, else 2.
   int bytes_per_label() const;

@@ -55,6 +55,16 @@ HostTensorPtr WeightReader::Read(const std::string& owner, const std::string& no
   return converted->second;
 }
 
+float WeightReader::ReadScale(const std::string& node) {
+  const std::string name = absl::StrCat(node, ".scale");
+  if (tensors_.by_name.count(name) == 0) return 0;
+  const HostTensorPtr tensor = Read(node, node, "scale", {1});
+  if (tensor == nullptr || tensor->values.empty()) return 0;
+  const float scale = tensor->values.front();
+  if (scale <= 0) AtTensor(name, problems_).Add("is ", scale, "; a scale is above 0");
+  return scale;
+}
+
 HostTensorPtr WeightReader::Convert(const StoredTensor& stored, const ProblemsAt& at) const {
   if (!IsFloatTensor(stored)) {
     at.Add("is stored as ", stored.dtype, "; weights are F32, F16 or BF16");

@@ -32,6 +32,10 @@ class WeightReader {
   HostTensorPtr Read(const std::string& owner, const std::string& node, const std::string& part,
                      const std::vector<int64_t>& shape);
 
+  // Returns the value of the tensor "<node>.scale", of shape [1]; 0 if the file has no such tensor or no data. Adds a
+  // problem if the tensor has another shape, or a value that is not finite and above 0.
+  float ReadScale(const std::string& node);
+
   // Adds a problem for each tensor that no Read named.
   void ReportUnused() const;
 

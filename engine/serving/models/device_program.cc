@@ -4,9 +4,12 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
+#include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
 #include "engine/compiler/compiler.h"
+#include "engine/compiler/int8_values.h"
 #include "engine/runtime/cuda_devices.h"
 #include "engine/tuner/plan_file.h"
 #include "kernels/conv/fetch_on_demand.h"
@@ -24,6 +27,8 @@ std::string PrecisionName(ModelConfig::Precision precision) {
       return "tf32";
     case ModelConfig::Precision::kBfloat16:
       return "bfloat16";
+    case ModelConfig::Precision::kInt8:
+      return "int8";
     case ModelConfig::Precision::kFloat32:
       break;
   }
@@ -47,6 +52,14 @@ std::string CpuModelName() {
 absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& config, const Device& device,
                                     bool is_deterministic, const std::stop_token& stop) {
   const Plan plan{.fallback = DefaultConvPlan(MakePlanKey(graph, config, device, ""))};
+  const bool is_int8 = config.precision == ModelConfig::Precision::kInt8;
+  if (is_int8 && device.is_cuda()) {
+    return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                          "model ", Quoted(graph.name), ": PRECISION_INT8 runs on CPUs only so far, and the device is ",
+                          device.id, "; set precision to PRECISION_FLOAT16 in config.textproto, or serve on the CPU")),
+                      error_reason::kBadModel);
+  }
+  if (is_int8) RETURN_IF_ERROR(CheckInt8(graph, config.float_nodes));
   if (!device.is_cuda()) {
     Program program = Compile(graph, plan, {.bytes_per_label = config.bytes_per_label(), .stop = stop});
     if (stop.stop_requested()) return DrainingError();
@@ -81,7 +94,8 @@ PlanKey MakePlanKey(const Graph& graph, const ModelConfig& config, const Device&
   } else {
     key.device = CpuModelName();
     key.compute_capability = kernels::cpu::VectorInstructionSet();
-    key.dtype = PrecisionName(ModelConfig::Precision::kFloat32);
+    const bool is_int8 = config.precision == ModelConfig::Precision::kInt8;
+    key.dtype = PrecisionName(is_int8 ? config.precision : ModelConfig::Precision::kFloat32);
   }
   return key;
 }

@@ -16,8 +16,9 @@
 namespace voxserve {
 
 // Compiles the graph with the default plan and copies its weights to the device. Returns INVALID_ARGUMENT if a weight
-// exceeds the range of its type, RESOURCE_EXHAUSTED if the device has no memory for the weights, UNAVAILABLE (DRAINING)
-// if `stop` is requested, and INTERNAL if the CPU's library (oneDNN) refuses an image convolution.
+// exceeds the range of its type, if the device is a GPU and the precision PRECISION_INT8, or if the model is wrong for
+// that precision (CheckInt8). Returns RESOURCE_EXHAUSTED if the device has no memory for the weights, UNAVAILABLE
+// (DRAINING) if `stop` is requested, and INTERNAL if the CPU's library (oneDNN) refuses an image convolution.
 absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& config, const Device& device,
                                     bool is_deterministic = false, const std::stop_token& stop = {});
 

@@ -382,6 +382,19 @@ INSTANTIATE_TEST_SUITE_P(
                             model.weights["head.bias"] = FloatTensor({3}, {1, kNan, -INFINITY});
                           },
                           {"tensor \"head.bias\": has 2 of 3 values that are NaN or infinite, the first at index 1"}},
+                      BrokenModel{"ScaleOfNoNode",
+                                  [](TestModel& model) { model.weights["other.scale"] = FloatTensor({1}, {1}); },
+                                  {"tensor \"other.scale\": is used by no node"}},
+                      BrokenModel{"ScaleOfManyValues",
+                                  [](TestModel& model) { model.weights["relu.scale"] = FilledTensor({4}); },
+                                  {"tensor \"relu.scale\": has shape [4]; node \"relu\" needs [1]"}},
+                      BrokenModel{"ScaleIsNaN",
+                                  [](TestModel& model) { model.weights["relu.scale"] = FloatTensor({1}, {NAN}); },
+                                  {"tensor \"relu.scale\": has 1 of 1 values that are NaN or infinite, the first at "
+                                   "index 0"}},
+                      BrokenModel{"ScaleIsZero",
+                                  [](TestModel& model) { model.weights["relu.scale"] = FloatTensor({1}, {0}); },
+                                  {"tensor \"relu.scale\": is 0; a scale is above 0"}},
                       // A problem in a tensor's entry must not be reported a second time as a missing tensor.
                       BrokenModel{"WrongSize",
                                   [](TestModel& model) { model.weights["head.bias"].bytes.resize(8); },

@@ -126,6 +126,13 @@ TEST(ModelConfigTest, ReadsEveryField) {
             ModelConfig::VoxelOverflow::kFirstSeen);
 }
 
+TEST(ModelConfigTest, ReadsWhatEightBitsNeed) {
+  const ModelConfig config = ParseValid("precision: PRECISION_INT8 int8 { float_nodes: [\"stem\", \"head\"] }");
+  EXPECT_EQ(config.precision, ModelConfig::Precision::kInt8);
+  EXPECT_THAT(config.float_nodes, ElementsAre("stem", "head"));
+  EXPECT_THAT(ParseValid("precision: PRECISION_INT8").float_nodes, IsEmpty());
+}
+
 TEST(ModelConfigTest, LabelsTakeTwoBytesWhereOneIsTooNarrow) {
   EXPECT_EQ(ParseValid("", 255).ignore_label, 255);
   EXPECT_EQ(ParseValid("", 255).bytes_per_label(), 1);

@@ -853,6 +853,7 @@ PRECISION_FLOAT32: int
 PRECISION_FLOAT16: int
 PRECISION_BFLOAT16: int
 PRECISION_TFLOAT32: int
+PRECISION_INT8: int
 VOXEL_OVERFLOW_POLICY_UNSPECIFIED: int
 VOXEL_OVERFLOW_POLICY_REJECT: int
 VOXEL_OVERFLOW_POLICY_NEAREST_FIRST: int
@@ -866,7 +867,8 @@ class ModelConfig(Message):
     precision: int
     batching: BatchingConfig
     version_policy: VersionPolicy
-    def __init__(self, *, classes: Iterable[ClassConfig] | None = ..., ignore_label: int | None = ..., max_points: int | None = ..., max_voxels: int | None = ..., voxel_overflow_policy: int | None = ..., precision: int | None = ..., batching: BatchingConfig | None = ..., version_policy: VersionPolicy | None = ...) -> None: ...
+    int8: Int8Options
+    def __init__(self, *, classes: Iterable[ClassConfig] | None = ..., ignore_label: int | None = ..., max_points: int | None = ..., max_voxels: int | None = ..., voxel_overflow_policy: int | None = ..., precision: int | None = ..., batching: BatchingConfig | None = ..., version_policy: VersionPolicy | None = ..., int8: Int8Options | None = ...) -> None: ...
 
 class BatchingConfig(Message):
     max_batch_points: int
@@ -893,6 +895,10 @@ class ClassConfig(Message):
     name: str
     color: str
     def __init__(self, *, id: int | None = ..., name: str | None = ..., color: str | None = ...) -> None: ...
+
+class Int8Options(Message):
+    float_nodes: RepeatedScalarFieldContainer[str]
+    def __init__(self, *, float_nodes: Iterable[str] | None = ...) -> None: ...
 
 class ErrorInfo(Message):
     reason: str

@@ -1,10 +1,13 @@
-// Tests that the compilation of a model ends when it is asked to.
+// Tests that the compilation of a model ends when it is asked to, and what is refused in 8 bits.
 
 #include "engine/serving/models/device_program.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <stop_token>
+#include <string>
 #include <vector>
 
 #include "engine/base/error_reason.h"
@@ -14,6 +17,8 @@
 
 namespace voxserve::device_program_test {
 namespace {
+
+using ::testing::HasSubstr;
 
 class MakeProgramTest : public ::testing::TestWithParam<support::Device> {
   void SetUp() override { SKIP_WITHOUT(GetParam()); }
@@ -35,6 +40,39 @@ TEST_P(MakeProgramTest, EndsWhenItIsAsked) {
   EXPECT_TRUE(make().ok());
   stop.request_stop();
   EXPECT_EQ(ReasonOf(make()), error_reason::kDraining);
+}
+
+// Loads SmallModel in 8 bits and makes its program.
+absl::Status StatusInInt8(support::Device device, const std::map<std::string, float>& scales,
+                          const std::string& options = "") {
+  support::TestModel model = support::SmallModel();
+  for (const auto& [node, scale] : scales) model.weights[node + ".scale"] = support::FloatTensor({1}, {scale});
+  model.config += "precision: PRECISION_INT8\n" + options;
+  const support::TemporaryFolder folder;
+  model.WriteTo(folder.path());
+  const absl::StatusOr<LoadedModel> loaded = LoadModelVersion(folder.path(), 1);
+  if (!loaded.ok()) return loaded.status();
+  const absl::StatusOr<std::vector<Device>> devices =
+      OpenDevices(device == support::Device::kCpu ? "cpu" : "cuda:0", /*memory_limit_bytes=*/0);
+  if (!devices.ok()) return devices.status();
+  EXPECT_EQ(MakePlanKey(loaded->graph, loaded->config, devices->front(), "").dtype, "int8");
+  return MakeProgram(loaded->graph, loaded->config, devices->front()).status();
+}
+
+TEST(Int8ProgramTest, ACpuNeedsScalesOfThisModel) {
+  EXPECT_TRUE(StatusInInt8(support::Device::kCpu, {{"relu", 0.1f}}).ok());
+  EXPECT_THAT(StatusInInt8(support::Device::kCpu, {}).message(), HasSubstr("voxserve-calibrate"));
+  EXPECT_THAT(StatusInInt8(support::Device::kCpu, {{"norm", 0.1f}}).message(), HasSubstr("tensor \"norm.scale\""));
+  EXPECT_THAT(StatusInInt8(support::Device::kCpu, {{"other", 0.1f}}).message(),
+              HasSubstr("tensor \"other.scale\": is used by no node"));
+  EXPECT_THAT(StatusInInt8(support::Device::kCpu, {{"relu", 0.1f}}, "int8 { float_nodes: \"none\" }").message(),
+              HasSubstr("float_nodes has \"none\""));
+  EXPECT_TRUE(StatusInInt8(support::Device::kCpu, {{"relu", 0.1f}}, "int8 { float_nodes: \"conv\" }").ok());
+}
+
+TEST(Int8ProgramTest, AGpuRefusesItAndSaysWhatToSet) {
+  SKIP_WITHOUT(support::Device::kCuda);
+  EXPECT_THAT(StatusInInt8(support::Device::kCuda, {{"relu", 0.1f}}).message(), HasSubstr("PRECISION_FLOAT16"));
 }
 
 }  // namespace
