@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <set>
 #include <variant>
@@ -11,12 +10,10 @@
 #include "engine/base/quoted.h"
 #include "engine/compiler/layers.h"
 #include "engine/model/problems.h"
+#include "kernels/int8/int8_product.h"
 
 namespace voxserve {
 namespace {
-
-// A sum of more products of 255 * 127 could exceed an int32.
-constexpr int64_t kMaxProducts = std::numeric_limits<int32_t>::max() / (255 * 127);
 
 bool IsNonNegative(const kernels::Activation& activation) {
   using Function = kernels::ActivationFunction;
@@ -113,7 +110,7 @@ Int8Candidates FindInt8Candidates(const Graph& graph) {
     const Layer& layer = layers.At(i);
     const GraphNode& node = layers.FirstNode(layer);
     const int64_t num_products = NumProducts(node);
-    if (num_products == 0 || num_products > kMaxProducts || layers.IsPosition(node.inputs[0])) continue;
+    if (num_products == 0 || num_products > kernels::kMaxInt8Products || layers.IsPosition(node.inputs[0])) continue;
     Int8Layer& made = candidates.layers.emplace_back();
     made = {
         .first_node = layer.first_node, .inputs = Int8PartsOf(graph, node.inputs[0]), .result_node = layer.result_node};

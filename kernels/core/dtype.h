@@ -1,13 +1,13 @@
 #pragma once
 
-// DType is the data type of the values of a tensor. Networks compute on float32, float16 and bfloat16; kUint8 and
-// kUint16 are types of labels.
+// DType is the data type of the values of a tensor. Networks compute on float32, float16 and bfloat16, and on a CPU on
+// kUint8 and kInt8 too (kernels/int8); kUint8 and kUint16 are types of labels.
 
 #include <cstdint>
 
 namespace voxserve::kernels {
 
-enum class DType : int8_t { kFloat32, kFloat16, kBfloat16, kUint8, kUint16 };
+enum class DType : int8_t { kFloat32, kFloat16, kBfloat16, kUint8, kUint16, kInt8 };
 
 // Returns the bytes of one value.
 constexpr int64_t SizeOf(DType dtype) {
@@ -19,6 +19,7 @@ constexpr int64_t SizeOf(DType dtype) {
     case DType::kUint16:
       return 2;
     case DType::kUint8:
+    case DType::kInt8:
       break;
   }
   return 1;
@@ -34,6 +35,8 @@ constexpr const char* NameOf(DType dtype) {
       return "bfloat16";
     case DType::kUint8:
       return "uint8";
+    case DType::kInt8:
+      return "int8";
     case DType::kUint16:
       break;
   }

@@ -138,6 +138,7 @@ cudaError_t VisitFeatureType(DType dtype, const Visitor& visit) {
       return visit(__nv_bfloat16{});
     case DType::kUint8:
     case DType::kUint16:
+    case DType::kInt8:
       break;
   }
   return cudaErrorInvalidValue;

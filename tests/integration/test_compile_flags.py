@@ -30,6 +30,15 @@ FLAGS = {
     "kernels/conv/fetch_on_demand_avx2.cc": ["-mavx2", "-mfma"],
     "kernels/conv/fetch_on_demand_avx512.cc": ["-mavx512f", "-mfma", "-mprefer-vector-width=512"],
     "kernels/conv/fetch_on_demand_neon.cc": NEON,
+    "kernels/int8/int8_product_avx2.cc": ["-mavx2", *UNFUSED_CPU],
+    "kernels/int8/int8_product_avx512.cc": [
+        "-mavx512f",
+        "-mavx512bw",
+        "-mavx512vnni",
+        "-mprefer-vector-width=512",
+        *UNFUSED_CPU,
+    ],
+    "kernels/int8/int8_product_baseline.cc": UNFUSED_CPU,
     "kernels/points/farthest/farthest_point_sample_cpu.cc": UNFUSED_CPU,
     "kernels/points/point_offsets.cu": UNFUSED_CUDA,
     "kernels/points/point_offsets_cpu.cc": UNFUSED_CPU,
@@ -39,6 +48,7 @@ FLAGS = {
     "tests/bench/farthest_point_sample_bench.cc": UNFUSED_CPU,
     "tests/engine/executor/point_sample_test.cc": UNFUSED_CPU,
     "tests/kernels/boxes/rotated_nms_test.cc": UNFUSED_CPU,
+    "tests/kernels/int8/int8_product_test.cc": UNFUSED_CPU,
     "tests/kernels/points/farthest/farthest_point_sample_test.cc": UNFUSED_CPU,
 }
 

@@ -23,6 +23,7 @@ ROOMS = {
     "kernels/coordinates": ["kernels/core"],
     "kernels/coordinates/curves": ["kernels/core", "kernels/coordinates"],
     "kernels/conv": ["kernels/core", "kernels/coordinates"],
+    "kernels/int8": ["kernels/core", "kernels/coordinates", "kernels/conv"],
     "kernels/conv/implicit_gemm": ["kernels/core", "kernels/coordinates", "kernels/conv"],
     "kernels/points": ["kernels/core", "kernels/coordinates"],
     "kernels/points/farthest": ["kernels/core", "kernels/coordinates"],

@@ -1,0 +1,99 @@
+#pragma once
+
+// Products of whole numbers of 8 bits on a CPU: sparse convolutions and linear layers. Inputs are uint8 or int8,
+// weights int8, sums int32. The sums are exact, so they depend neither on their order nor on the vector instructions.
+//
+// A product ends with an epilogue in float32, which rounds a value to 8 bits once:
+//   value = activation(sum * multiplier[c] + bias[c] + residual * residual_scale[c])
+//   out   = value, or in 8 bits: saturate(round(value * inverse_scale[c]))
+// Rounding is to nearest, ties to even; NaN becomes 0. Every operation is rounded by itself (no fused multiply-add), so
+// all vector instruction sets give the same bytes; only activations other than ReLU call the library's functions.
+//
+// Convolution: a thread takes a block of output rows and keeps its sums, which are no part of the output, in its cache.
+// As in fetch_on_demand.h it adds the products of one offset after the other, in register tiles of several pairs times
+// up to four vectors of channels, and reads input rows in place. A linear layer is the same with one offset, in which
+// every row reads itself.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory_resource>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/conv/rulebook.h"
+#include "kernels/core/epilogue.h"
+#include "kernels/core/rows.h"
+#include "kernels/core/thread_pool.h"
+
+namespace voxserve::kernels {
+
+// Arrays of a value per channel have PaddedInt8Channels(channels) values; those after the last channel are 0.
+inline constexpr int32_t kInt8ChannelAlignment = 16;
+constexpr int64_t PaddedInt8Channels(int64_t channels) {
+  return (channels + kInt8ChannelAlignment - 1) / kInt8ChannelAlignment * kInt8ChannelAlignment;
+}
+
+// The most products that a sum may have, so that it fits an int32 whatever the numbers are.
+inline constexpr int64_t kMaxInt8Products = INT32_MAX / (255 * 127);
+
+// Arrays are padded as above.
+struct Int8Epilogue {
+  const float* multiplier = nullptr;      // [out_channels] the scales of inputs and weights together
+  const float* bias = nullptr;            // [out_channels]; null: 0
+  ConstRows residual;                     // [num_out_rows, out_channels] float32, uint8 or int8; null data: none
+  const float* residual_scale = nullptr;  // [out_channels]; null: 1
+  Activation activation;
+  const float* inverse_scale = nullptr;  // [out_channels] 1 / the output's scale; not read if the output is float32
+};
+static_assert(std::is_trivially_copyable_v<Int8Epilogue>);
+
+// 64 bytes of packed weights, in a line of the cache.
+struct alignas(64) Int8Line {
+  uint8_t bytes[64];
+};
+
+struct Int8ConvParams {
+  RulebookView rulebook;
+  ConstRows in;                       // [num_in_rows, in_channels] uint8 or int8
+  const Int8Line* weights = nullptr;  // of PackInt8Weights in this process
+  Rows out;                           // [num_out_rows, out_channels] float32, uint8 or int8; does not overlap `in`
+  Int8Epilogue epilogue;              // the residual may be `out` if their types have the same size
+  // Rows per block, rounded down to whole rulebook tiles. 0: a number that suits the caches.
+  int32_t block_rows = 0;
+};
+static_assert(std::is_trivially_copyable_v<Int8ConvParams>);
+
+struct Int8LinearParams {
+  ConstRows in;                       // [rows, in_channels] uint8 or int8
+  const Int8Line* weights = nullptr;  // of PackInt8Weights with one offset
+  Rows out;                           // [rows, out_channels] float32, uint8 or int8; does not overlap `in`
+  Int8Epilogue epilogue;              // as of Int8ConvParams
+};
+static_assert(std::is_trivially_copyable_v<Int8LinearParams>);
+
+// Int8 weights of a product, and the scales by which they were divided.
+struct QuantisedWeights {
+  std::vector<int8_t> values;  // as the weights, -127 to 127
+  std::vector<float> scale;    // [out_channels]; 0 where all weights of a channel are 0
+};
+
+// Rounds weights [..., out_channels] to whole numbers. Each output channel has a scale of its own, its largest absolute
+// weight / 127. Weights must be finite.
+QuantisedWeights QuantiseWeights(const std::vector<float>& weights, int32_t out_channels);
+
+namespace cpu {
+
+// Packs weights [K, in_channels, out_channels] in the order in which the products read them on this machine.
+std::vector<Int8Line> PackInt8Weights(const int8_t* weights, int32_t num_offsets, int32_t in_channels,
+                                      int32_t out_channels);
+
+// The caller's thread and the pool's threads take the blocks of rows. A block's sums are allocated from `memory`, which
+// must be thread-safe; if it refuses, the functions throw std::bad_alloc.
+void Int8Conv(const Int8ConvParams& params, ThreadPool& pool, std::pmr::memory_resource* memory);
+void Int8Linear(const Int8LinearParams& params, ThreadPool& pool, std::pmr::memory_resource* memory);
+
+// Returns the instruction set that the products use: "avx512vnni", "avx2" or "baseline".
+const char* Int8InstructionSet();
+
+}  // namespace cpu
+}  // namespace voxserve::kernels

@@ -1,0 +1,225 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "kernels/core/scratch.h"
+#include "kernels/int8/int8_dispatch.h"
+
+namespace voxserve::kernels::cpu {
+namespace {
+
+// The part of a core's L2 cache that the sums of a block may fill.
+constexpr int64_t kBlockBytes = 128 << 10;
+constexpr int32_t kMinBlockRows = 64;
+constexpr int32_t kMaxBlockRows = 1024;
+
+const Int8Isa& WidestIsa() { return *SupportedInt8Isas().front(); }
+
+int32_t NumVectors(const Int8Isa& isa, int32_t channels) { return (channels + isa.lanes - 1) / isa.lanes; }
+
+int64_t WordsOf(const Int8Isa& isa, int32_t in_channels) {
+  return (in_channels + isa.inputs_of_word - 1) / isa.inputs_of_word;
+}
+
+// Returns the bytes of an offset's panels, with the vectors that are subtracted, in whole lines.
+int64_t BytesOfOffset(const Int8Isa& isa, int32_t in_channels, int32_t out_channels) {
+  const int64_t bytes = (1 + WordsOf(isa, in_channels)) * NumVectors(isa, out_channels) * isa.lanes * 4;
+  constexpr int64_t kLine = sizeof(Int8Line);
+  return (bytes + kLine - 1) / kLine * kLine;
+}
+
+int32_t BlockRows(int32_t out_channels) {
+  const int64_t rows = kBlockBytes / (PaddedInt8Channels(out_channels) * int64_t{sizeof(int32_t)});
+  return std::clamp(static_cast<int32_t>(rows / kRulebookTileRows * kRulebookTileRows), kMinBlockRows, kMaxBlockRows);
+}
+
+void ActivateFloats(const void* activation, float* row, int32_t channels) {
+  ActivateRow(*static_cast<const Activation*>(activation), row, channels);
+}
+
+// The sums of blocks, one after the other.
+class BlockSums {
+ public:
+  BlockSums(const Int8Isa& isa, int32_t channels, int64_t max_rows, std::pmr::memory_resource* memory)
+      : isa_(isa), pitch_(NumVectors(isa, channels) * isa.lanes), lines_(memory) {
+    const int64_t bytes = max_rows * pitch_ * int64_t{sizeof(int32_t)};
+    lines_.resize(static_cast<size_t>((bytes + int64_t{sizeof(Int8Line)} - 1) / int64_t{sizeof(Int8Line)}));
+  }
+
+  int32_t* sums() { return reinterpret_cast<int32_t*>(lines_.data()); }
+  void Clear(int64_t rows) { std::memset(sums(), 0, static_cast<size_t>(rows * pitch_) * sizeof(int32_t)); }
+
+  // Writes rows [begin, begin + num_rows) of out.
+  void Finish(const Int8Epilogue& epilogue, const Rows& out, int64_t begin, int64_t num_rows) {
+    const bool has_relu = epilogue.activation == Activation(ActivationFunction::kRelu);
+    const bool has_other = !has_relu && epilogue.activation.function != ActivationFunction::kNone;
+    isa_.finish({.num_rows = num_rows,
+                 .channels = out.channels,
+                 .sums = sums(),
+                 .sums_pitch = pitch_,
+                 .multiplier = epilogue.multiplier,
+                 .bias = epilogue.bias,
+                 .residual = ValuesOf(epilogue.residual, begin),
+                 .residual_scale = epilogue.residual_scale,
+                 .has_relu = has_relu,
+                 .activate = has_other ? &ActivateFloats : nullptr,
+                 .activation = &epilogue.activation,
+                 .inverse_scale = epilogue.inverse_scale,
+                 .out = ValuesOf(out, begin)});
+  }
+
+ private:
+  const Int8Isa& isa_;
+  const int32_t pitch_;
+  ScratchVector<Int8Line> lines_;
+};
+
+}  // namespace
+
+const std::vector<const Int8Isa*>& SupportedInt8Isas() {
+  static const std::vector<const Int8Isa*> kSupported = [] {
+    std::vector<const Int8Isa*> isas;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw")) isas.push_back(&vnni::kInt8Isa);
+    if (__builtin_cpu_supports("avx2")) isas.push_back(&avx2::kInt8Isa);
+#endif
+    isas.push_back(&baseline::kInt8Isa);
+    return isas;
+  }();
+  return kSupported;
+}
+
+const char* Int8InstructionSet() { return WidestIsa().name; }
+
+std::vector<Int8Line> PackInt8Weights(const int8_t* weights, int32_t num_offsets, int32_t in_channels,
+                                      int32_t out_channels) {
+  return PackInt8Weights(WidestIsa(), weights, num_offsets, in_channels, out_channels);
+}
+void Int8Conv(const Int8ConvParams& params, ThreadPool& pool, std::pmr::memory_resource* memory) {
+  Int8Conv(WidestIsa(), params, pool, memory);
+}
+void Int8Linear(const Int8LinearParams& params, ThreadPool& pool, std::pmr::memory_resource* memory) {
+  Int8Linear(WidestIsa(), params, pool, memory);
+}
+
+std::vector<Int8Line> PackInt8Weights(const Int8Isa& isa, const int8_t* weights, int32_t num_offsets,
+                                      int32_t in_channels, int32_t out_channels) {
+  const int64_t bytes_of_offset = BytesOfOffset(isa, in_channels, out_channels);
+  std::vector<Int8Line> packed(static_cast<size_t>(num_offsets * bytes_of_offset) / sizeof(Int8Line), Int8Line{});
+  const int64_t words = WordsOf(isa, in_channels);
+  for (int32_t k = 0; k < num_offsets; ++k) {
+    uint8_t* panel = packed.data()->bytes + k * bytes_of_offset;
+    const auto weight = [&](int64_t i, int64_t column) -> int8_t {
+      if (i >= in_channels || column >= out_channels) return 0;
+      return weights[(int64_t{k} * in_channels + i) * out_channels + column];
+    };
+    int64_t first = 0;
+    for (int32_t left = NumVectors(isa, out_channels); left > 0;) {
+      const int32_t vectors = VectorsOfPanel(left, isa.max_vectors);
+      const int64_t width = int64_t{vectors} * isa.lanes;
+      for (int64_t column = 0; column < width; ++column) {
+        int32_t sum = 0;
+        for (int64_t i = 0; i < in_channels; ++i) sum += weight(i, first + column);
+        const int32_t subtracted = isa.adds_128 ? 128 * sum : 0;
+        std::memcpy(panel + column * 4, &subtracted, 4);
+        for (int64_t word = 0; word < words; ++word) {
+          uint8_t* const to = panel + ((1 + word) * width + column) * 4;
+          for (int32_t j = 0; j < isa.inputs_of_word; ++j) {
+            const int8_t value = weight(word * isa.inputs_of_word + j, first + column);
+            if (isa.inputs_of_word == 4) {
+              to[j] = static_cast<uint8_t>(value);
+            } else {
+              const int16_t wide = value;
+              std::memcpy(to + j * 2, &wide, 2);
+            }
+          }
+        }
+      }
+      panel += (1 + words) * width * 4;
+      first += width;
+      left -= vectors;
+    }
+  }
+  return packed;
+}
+
+void Int8Conv(const Int8Isa& isa, const Int8ConvParams& params, ThreadPool& pool, std::pmr::memory_resource* memory) {
+  const RulebookView& rulebook = params.rulebook;
+  const ConstRows& in = params.in;
+  const Rows& out = params.out;
+  const int32_t block_rows = params.block_rows > 0 ? params.block_rows : BlockRows(out.channels);
+  const int64_t tiles_per_block = std::max<int64_t>(1, block_rows / kRulebookTileRows);
+  const int64_t bytes_of_offset = BytesOfOffset(isa, in.channels, out.channels);
+  pool.ParallelFor(rulebook.num_tiles(), tiles_per_block, [&](int64_t tile_begin, int64_t tile_end) {
+    const int64_t row_begin = tile_begin * kRulebookTileRows;
+    const int64_t num_rows = std::min(tile_end * kRulebookTileRows, rulebook.num_out_rows) - row_begin;
+    BlockSums block(isa, out.channels, num_rows, memory);
+    block.Clear(num_rows);
+    const int64_t* first = rulebook.tile_begin + tile_begin * rulebook.num_offsets;
+    const int64_t* last = rulebook.tile_begin + tile_end * rulebook.num_offsets;
+    for (int32_t k = 0; k < rulebook.num_offsets; ++k) {
+      if (first[k] == last[k]) continue;
+      isa.accumulate({.num_pairs = last[k] - first[k],
+                      .in_rows = rulebook.in_rows + first[k],
+                      .out_rows = rulebook.out_rows + first[k],
+                      .in = static_cast<const uint8_t*>(in.data),
+                      .is_signed = in.dtype == DType::kInt8,
+                      .in_pitch = in.pitch,
+                      .in_channels = in.channels,
+                      .weights = params.weights->bytes + k * bytes_of_offset,
+                      .sums = block.sums(),
+                      .first_out_row = static_cast<int32_t>(row_begin),
+                      .num_vectors = NumVectors(isa, out.channels)});
+    }
+    block.Finish(params.epilogue, out, row_begin, num_rows);
+  });
+}
+
+void Int8Linear(const Int8Isa& isa, const Int8LinearParams& params, ThreadPool& pool,
+                std::pmr::memory_resource* memory) {
+  const ConstRows& in = params.in;
+  const Rows& out = params.out;
+  const int64_t block_rows = BlockRows(out.channels);
+  std::vector<int32_t> rows(static_cast<size_t>(block_rows));
+  std::iota(rows.begin(), rows.end(), 0);
+  pool.ParallelFor(out.capacity, block_rows, [&](int64_t begin, int64_t end) {
+    BlockSums block(isa, out.channels, end - begin, memory);
+    block.Clear(end - begin);
+    isa.accumulate({.num_pairs = end - begin,
+                    .in_rows = rows.data(),
+                    .out_rows = rows.data(),
+                    .in = static_cast<const uint8_t*>(in.data) + begin * in.pitch,
+                    .is_signed = in.dtype == DType::kInt8,
+                    .in_pitch = in.pitch,
+                    .in_channels = in.channels,
+                    .weights = params.weights->bytes,
+                    .sums = block.sums(),
+                    .first_out_row = 0,
+                    .num_vectors = NumVectors(isa, out.channels)});
+    block.Finish(params.epilogue, out, begin, end - begin);
+  });
+}
+
+}  // namespace voxserve::kernels::cpu
+
+namespace voxserve::kernels {
+
+QuantisedWeights QuantiseWeights(const std::vector<float>& weights, int32_t out_channels) {
+  const auto channels = static_cast<size_t>(out_channels);
+  std::vector<float> largest(channels, 0.0f);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    largest[i % channels] = std::max(largest[i % channels], std::fabs(weights[i]));
+  }
+  QuantisedWeights quantised{.values = std::vector<int8_t>(weights.size()), .scale = std::vector<float>(channels)};
+  for (size_t c = 0; c < channels; ++c) quantised.scale[c] = largest[c] / 127.0f;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const float scale = quantised.scale[i % channels];
+    // The quotient of denormal weights may exceed 127.
+    const float whole = scale == 0 ? 0 : std::nearbyint(std::clamp(weights[i] / scale, -127.0f, 127.0f));
+    quantised.values[i] = static_cast<int8_t>(whole);
+  }
+  return quantised;
+}
+
+}  // namespace voxserve::kernels
