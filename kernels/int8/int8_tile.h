@@ -39,19 +39,37 @@ constexpr int kTileRows[] = {0, 6, 6};
 constexpr bool kAdds128 = kInputsOfWord == 4;
 constexpr int kMaxTileRows = 12;
 
-typedef int32_t Ints __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
-typedef float Floats __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
+// A loop over a tile's rows or vectors. GCC does not unroll all of them itself, and would then keep the sums in memory.
+#if defined(__clang__)
+#define UNROLLED _Pragma("unroll")
+#else
+#define UNROLLED _Pragma("GCC unroll 16")
+#endif
 
-inline Ints LoadInts(const void* p) { return *static_cast<const Ints*>(p); }
-inline void StoreInts(void* p, Ints v) { *static_cast<Ints*>(p) = v; }
-inline Floats LoadFloats(const float* p) { return *reinterpret_cast<const Floats*>(p); }
-inline void StoreFloats(float* p, Floats v) { *reinterpret_cast<Floats*>(p) = v; }
+// Vectors in registers, and the same in memory, which may alias other types.
+typedef int32_t Ints __attribute__((vector_size(kLanes * 4)));
+typedef float Floats __attribute__((vector_size(kLanes * 4)));
+typedef int32_t StoredInts __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
+typedef float StoredFloats __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
+
+inline Ints LoadInts(const void* p) { return *static_cast<const StoredInts*>(p); }
+inline void StoreInts(void* p, Ints v) { *static_cast<StoredInts*>(p) = v; }
+inline Floats LoadFloats(const float* p) { return *reinterpret_cast<const StoredFloats*>(p); }
+inline void StoreFloats(float* p, Floats v) { *reinterpret_cast<StoredFloats*>(p) = v; }
 
 // Returns the word of 4 bytes at p in every lane.
 inline Ints Broadcast(const void* p) {
   int32_t word;
   __builtin_memcpy(&word, p, sizeof(word));
   return Ints{} + word;
+}
+
+// Does the same with `count` < 4 bytes and zeros after them.
+inline Ints Broadcast(const uint8_t* p, int32_t count) {
+  uint32_t word = p[0];
+  if (count > 1) word |= static_cast<uint32_t>(p[1]) << 8;
+  if (count > 2) word |= static_cast<uint32_t>(p[2]) << 16;
+  return Ints{} + static_cast<int32_t>(word);
 }
 
 // Adds to each lane the products of the inputs of one word and the lane's weights.
@@ -81,10 +99,10 @@ inline void AccumulateTile(const Int8AccumulateArgs& args, const uint8_t* panel,
   const Ints flip = Ints{} + static_cast<int32_t>(0x80808080);
   const uint8_t* a[kRows];
   Ints sum[kRows][kVectors];
-  for (int r = 0; r < kRows; ++r) {
+  UNROLLED for (int r = 0; r < kRows; ++r) {
     a[r] = args.in + in_rows[r] * args.in_pitch;
     const int32_t* const c = sums + (out_rows[r] - args.first_out_row) * sums_pitch;
-    for (int v = 0; v < kVectors; ++v) {
+    UNROLLED for (int v = 0; v < kVectors; ++v) {
       sum[r][v] = LoadInts(c + v * kLanes);
       if constexpr (kSigned) sum[r][v] -= LoadInts(panel + v * sizeof(Ints));
     }
@@ -93,27 +111,25 @@ inline void AccumulateTile(const Int8AccumulateArgs& args, const uint8_t* panel,
   int32_t i = 0;
   for (; i + 4 <= args.in_channels; i += 4, weights += kVectors * sizeof(Ints)) {
     Ints b[kVectors];
-    for (int v = 0; v < kVectors; ++v) b[v] = LoadInts(weights + v * sizeof(Ints));
-    for (int r = 0; r < kRows; ++r) {
+    UNROLLED for (int v = 0; v < kVectors; ++v) b[v] = LoadInts(weights + v * sizeof(Ints));
+    UNROLLED for (int r = 0; r < kRows; ++r) {
       Ints inputs = Broadcast(a[r] + i);
       if constexpr (kSigned) inputs ^= flip;
-      for (int v = 0; v < kVectors; ++v) sum[r][v] = AddProducts(sum[r][v], inputs, b[v]);
+      UNROLLED for (int v = 0; v < kVectors; ++v) sum[r][v] = AddProducts(sum[r][v], inputs, b[v]);
     }
   }
   if (i < args.in_channels) {
-    for (int r = 0; r < kRows; ++r) {
-      uint8_t word[4] = {};
-      for (int32_t j = i; j < args.in_channels; ++j) word[j - i] = a[r][j];
-      Ints inputs = Broadcast(word);
+    UNROLLED for (int r = 0; r < kRows; ++r) {
+      Ints inputs = Broadcast(a[r] + i, args.in_channels - i);
       if constexpr (kSigned) inputs ^= flip;
-      for (int v = 0; v < kVectors; ++v) {
+      UNROLLED for (int v = 0; v < kVectors; ++v) {
         sum[r][v] = AddProducts(sum[r][v], inputs, LoadInts(weights + v * sizeof(Ints)));
       }
     }
   }
-  for (int r = 0; r < kRows; ++r) {
+  UNROLLED for (int r = 0; r < kRows; ++r) {
     int32_t* const c = sums + (out_rows[r] - args.first_out_row) * sums_pitch;
-    for (int v = 0; v < kVectors; ++v) StoreInts(c + v * kLanes, sum[r][v]);
+    UNROLLED for (int v = 0; v < kVectors; ++v) StoreInts(c + v * kLanes, sum[r][v]);
   }
 }
 #else
@@ -126,31 +142,31 @@ inline void AccumulateTile(const Int8AccumulateArgs& args, const uint8_t* panel,
                            const int32_t* in_rows, const int32_t* out_rows) {
   int16_t wide[kRows][kWidened];
   Ints sum[kRows][kVectors];
-  for (int r = 0; r < kRows; ++r) {
+  UNROLLED for (int r = 0; r < kRows; ++r) {
     const int32_t* const c = sums + (out_rows[r] - args.first_out_row) * sums_pitch;
-    for (int v = 0; v < kVectors; ++v) sum[r][v] = LoadInts(c + v * kLanes);
+    UNROLLED for (int v = 0; v < kVectors; ++v) sum[r][v] = LoadInts(c + v * kLanes);
   }
   const uint8_t* weights = panel + kVectors * sizeof(Ints);
   for (int32_t begin = 0; begin < args.in_channels; begin += kWidened) {
     const int32_t left = args.in_channels - begin;
     const int32_t count = left < kWidened ? left : kWidened;
-    for (int r = 0; r < kRows; ++r) {
+    UNROLLED for (int r = 0; r < kRows; ++r) {
       const uint8_t* const a = args.in + in_rows[r] * args.in_pitch + begin;
       for (int32_t i = 0; i < count; ++i) wide[r][i] = kSigned ? static_cast<int8_t>(a[i]) : a[i];
       if (count % 2 != 0) wide[r][count] = 0;
     }
     for (int32_t i = 0; i < count; i += 2, weights += kVectors * sizeof(Ints)) {
       Ints b[kVectors];
-      for (int v = 0; v < kVectors; ++v) b[v] = LoadInts(weights + v * sizeof(Ints));
-      for (int r = 0; r < kRows; ++r) {
+      UNROLLED for (int v = 0; v < kVectors; ++v) b[v] = LoadInts(weights + v * sizeof(Ints));
+      UNROLLED for (int r = 0; r < kRows; ++r) {
         const Ints inputs = Broadcast(&wide[r][i]);
-        for (int v = 0; v < kVectors; ++v) sum[r][v] = AddProducts(sum[r][v], inputs, b[v]);
+        UNROLLED for (int v = 0; v < kVectors; ++v) sum[r][v] = AddProducts(sum[r][v], inputs, b[v]);
       }
     }
   }
-  for (int r = 0; r < kRows; ++r) {
+  UNROLLED for (int r = 0; r < kRows; ++r) {
     int32_t* const c = sums + (out_rows[r] - args.first_out_row) * sums_pitch;
-    for (int v = 0; v < kVectors; ++v) StoreInts(c + v * kLanes, sum[r][v]);
+    UNROLLED for (int v = 0; v < kVectors; ++v) StoreInts(c + v * kLanes, sum[r][v]);
   }
 }
 #endif
@@ -340,4 +356,5 @@ extern const Int8Isa kInt8Isa = {kName, kLanes, kMaxVectors, kInputsOfWord, kAdd
 
 }  // namespace voxserve::kernels::cpu::VOXSERVE_ISA
 
+#undef UNROLLED
 #undef VOXSERVE_ISA
