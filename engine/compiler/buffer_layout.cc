@@ -12,8 +12,9 @@ int64_t PaddedPitch(int64_t channels, DType dtype) {
 
 }  // namespace
 
-BufferLayout::BufferLayout(DType dtype, DType label_dtype, Layers& layers, Program& program)
-    : dtype_(dtype), label_dtype_(label_dtype), layers_(layers), program_(program) {
+BufferLayout::BufferLayout(DType dtype, DType label_dtype, const Int8Types& int8_types, Layers& layers,
+                           Program& program)
+    : dtype_(dtype), label_dtype_(label_dtype), int8_types_(int8_types), layers_(layers), program_(program) {
   PlaceConcats();
   buffer_of_.assign(static_cast<size_t>(layers_.size()), -1);
   for (int index = 0; index < layers_.size(); ++index) {
@@ -22,7 +23,7 @@ BufferLayout::BufferLayout(DType dtype, DType label_dtype, Layers& layers, Progr
     const GraphNode& node = layers_.Node(layer.result_node);
     buffer_of_[static_cast<size_t>(index)] = Add({.level = node.level,
                                                   .rows_per_sample = node.rows_per_sample(),
-                                                  .dtype = DTypeOf(layer),
+                                                  .dtype = DTypeOf(index),
                                                   .channels = ColumnsOf(layer)})
                                                  .buffer;
   }
@@ -33,13 +34,15 @@ void BufferLayout::PlaceConcats() {
     const GraphNode& concat = layers_.FirstNode(layers_.At(index));
     if (!std::holds_alternative<ConcatOp>(concat.op)) continue;
     // Inputs of another type cannot be written in place: the copy converts them.
-    if (DTypeOf(layers_.At(index)) != dtype_) continue;
+    const DType dtype = DTypeOf(index);
+    if (dtype != dtype_ && !int8_types_.IsStored(index)) continue;
     int32_t column = 0;
     for (const int node : concat.inputs) {
-      Layer& input = layers_.At(layers_.LayerOf(node));
+      const int of_node = layers_.LayerOf(node);
+      Layer& input = layers_.At(of_node);
       // The voxelize kernel writes its rows' padding, so it needs a whole buffer.
       if (input.stored_in < 0 && !std::holds_alternative<VoxelizeOp>(layers_.FirstNode(input).op) &&
-          DTypeOf(input) == dtype_ && layers_.Node(node).HasRowsOf(concat)) {
+          DTypeOf(of_node) == dtype && layers_.Node(node).HasRowsOf(concat)) {
         input.stored_in = index;
         input.column = column;
       }
@@ -48,7 +51,9 @@ void BufferLayout::PlaceConcats() {
   }
 }
 
-DType BufferLayout::DTypeOf(const Layer& layer) const {
+DType BufferLayout::DTypeOf(int index) const {
+  if (int8_types_.IsStored(index)) return int8_types_.NumberTypeOf(index);
+  const Layer& layer = layers_.At(index);
   const GraphNode& node = layers_.Node(layer.result_node);
   if (node.is_labels) return label_dtype_;
   if (node.max_boxes > 0 || node.is_selection) return DType::kFloat32;
@@ -74,7 +79,8 @@ BufferSlice BufferLayout::UseBuffer(const BufferSlice& slice) {
 }
 
 BufferSlice BufferLayout::Add(Buffer buffer) {
-  buffer.pitch = buffer.dtype == label_dtype_ ? buffer.channels : PaddedPitch(buffer.channels, buffer.dtype);
+  const bool is_label = buffer.dtype == label_dtype_ && buffer.channels == 1;
+  buffer.pitch = is_label ? buffer.channels : PaddedPitch(buffer.channels, buffer.dtype);
   buffer.first_step = -1;
   buffer.last_step = -1;
   program_.buffers.push_back(buffer);

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/compiler/int8_types.h"
 #include "engine/compiler/layers.h"
 #include "engine/compiler/program.h"
 
@@ -19,8 +20,8 @@ namespace voxserve {
 class BufferLayout {
  public:
   // Adds the layers' buffers to the program. The program's steps must be made after that. dtype: the type of features.
-  // layers and program must outlive the layout.
-  BufferLayout(DType dtype, DType label_dtype, Layers& layers, Program& program);
+  // int8_types: which values are in 8 bits. They, layers and program must outlive the layout.
+  BufferLayout(DType dtype, DType label_dtype, const Int8Types& int8_types, Layers& layers, Program& program);
 
   // Each returns where a layer's value lies, and extends the life of its buffer to the step that is pushed next.
   BufferSlice UseBuffer(int layer);
@@ -28,6 +29,8 @@ class BufferLayout {
   // Adds a buffer that belongs to no layer, and returns a slice with all its columns. Sets the buffer's pitch, and
   // marks it as not touched yet.
   BufferSlice Add(Buffer buffer);
+
+  DType DTypeOf(int layer) const;  // of the buffer in which the layer's value lies
 
   // True once a step has touched the layer's value. The layer must have a buffer of its own.
   bool IsUsed(int layer) const { return BufferOf(layer).first_step >= 0; }
@@ -37,13 +40,13 @@ class BufferLayout {
 
  private:
   void PlaceConcats();
-  DType DTypeOf(const Layer& layer) const;
   const Buffer& BufferOf(int layer) const {
     return program_.buffers[static_cast<size_t>(buffer_of_[static_cast<size_t>(layer)])];
   }
 
   const DType dtype_;
   const DType label_dtype_;
+  const Int8Types& int8_types_;
   Layers& layers_;
   Program& program_;
   std::vector<int> buffer_of_;  // by layer; -1: it has no buffer of its own

@@ -6,6 +6,7 @@
 
 #include "engine/compiler/buffer_layout.h"
 #include "engine/compiler/buffer_placement.h"
+#include "engine/compiler/int8_types.h"
 #include "engine/compiler/layers.h"
 #include "engine/compiler/operators.h"
 #include "engine/compiler/product_merging.h"
@@ -48,13 +49,14 @@ Program Compile(const Graph& graph, const Plan& plan, const CompileTarget& targe
   Program program;
   Layers layers(graph);
   if (target.on_cuda && target.dtype != DType::kFloat32) FuseShortcuts(layers);
-  if (target.merges_products) MergeProducts(layers);
+  if (target.merges_products && !target.is_int8) MergeProducts(layers);
+  const Int8Types int8_types = target.is_int8 ? Int8Types(layers, target.float_nodes) : Int8Types();
   const Segments segments(layers);
   program.segments.resize(static_cast<size_t>(segments.size()));
   program.scores.resize(graph.levels.levels().size());
   program.label_dtype = target.bytes_per_label == 1 ? DType::kUint8 : DType::kUint16;
-  BufferLayout buffers(target.dtype, program.label_dtype, layers, program);
-  StepEmitter emitter(target, layers, buffers, program);
+  BufferLayout buffers(target.dtype, program.label_dtype, int8_types, layers, program);
+  StepEmitter emitter(target, int8_types, layers, buffers, program);
   const auto emit_layers = [&](const auto& is_wanted) {
     for (int layer = 0; layer < layers.size() && !target.stop.stop_requested(); ++layer) {
       if (is_wanted(layers.At(layer))) EmitLayer(layer, emitter);

@@ -18,6 +18,8 @@
 // Compile returns no errors, since the loader has checked the graph. Any thread may call it.
 
 #include <stop_token>
+#include <string>
+#include <vector>
 
 #include "engine/compiler/plan.h"
 #include "engine/compiler/program.h"
@@ -34,6 +36,10 @@ struct CompileTarget {
   // Merges convolutions of images (product_merging.h). This helps a GPU, which one small convolution leaves mostly
   // idle. It does not help a CPU, since one convolution already keeps all cores busy.
   bool merges_products = false;
+  // On the CPU: convolutions and linear layers multiply in 8 bits where their inputs have scales (int8_types.h), and
+  // products are not merged. float_nodes: the first nodes of layers that do not.
+  bool is_int8 = false;
+  std::vector<std::string> float_nodes = {};
   bool allow_tf32 = false;    // matrix products of float32 may round their factors to TF32
   std::stop_token stop = {};  // once it is requested, Compile returns at the next layer, with a program of no use
 };

@@ -395,7 +395,7 @@ struct Emission {
         .of = op.of, .selection = emitter.UseNodeBuffer(inputs.back()), .out = emitter.UseBuffer(index)};
     if (reads_image) {
       const kernels::Axes& size = emitter.Node(inputs[0]).grid->size;
-      options.image = emitter.UseNodeBuffer(inputs[0]);
+      options.image = emitter.UseInputBuffer(index, 0);
       options.num_rows = size[0];
       options.num_columns = size[1];
     }
@@ -453,7 +453,7 @@ bool AbsorbNode(int node, const Layers& layers, Layer& layer) {
 
 void EmitLayer(int layer, StepEmitter& emitter) {
   if (emitter.At(layer).is_shortcut) return;
-  emitter.ConvertPositions(emitter.At(layer));
+  emitter.ConvertInputs(emitter.At(layer));
   std::visit(Emission{emitter, layer}, emitter.FirstNode(emitter.At(layer)).op);
 }
 

@@ -74,11 +74,11 @@ LinearStep* FindClassifier(const BufferSlice& values, Program& program) {
 void EmitSparseConv(const SparseConvOp& conv, int index, StepEmitter& emitter) {
   Layer& layer = emitter.At(index);
   const GraphNode& node = emitter.FirstNode(layer);
+  const bool is_int8 = emitter.int8_types().Multiplies(index);
   if (IsRowProduct(emitter.layers(), layer)) {
+    if (is_int8) return EmitInt8Linear(index, emitter);
     return EmitRowProduct(RowProductWeights(emitter.layers(), layer), index, emitter);
   }
-  std::vector<float> weights = Scaled(conv.weight->values, layer);
-  emitter.CountWeights(index, weights);
   const kernels::ConvGeometry& geometry = conv.geometry();
   const int conv_index = static_cast<int>(emitter.program().convs.size());
   ProgramConv made{.node = node.name,
@@ -86,13 +86,16 @@ void EmitSparseConv(const SparseConvOp& conv, int index, StepEmitter& emitter) {
                    .rulebook = emitter.RulebookOf(conv, conv_index),
                    .in_channels = emitter.Node(node.inputs[0]).channels,
                    .out_channels = node.channels,
-                   .dtype = emitter.target().dtype,
+                   .dtype = is_int8 ? DType::kInt8 : emitter.target().dtype,
                    .num_offsets = geometry.NumOffsets(),
                    .allow_tf32 = emitter.target().allow_tf32,
                    .is_symmetric = geometry.IsSymmetric(),
                    .is_on_cuda = emitter.target().on_cuda};
   made.served = ServedDataflows(made);
   emitter.program().convs.push_back(made);
+  if (is_int8) return EmitInt8Conv(conv, std::move(made), conv_index, index, emitter);
+  std::vector<float> weights = Scaled(conv.weight->values, layer);
+  emitter.CountWeights(index, weights);
   const BufferSlice out = emitter.UseBuffer(index);
   std::unique_ptr<LinearStep> shortcut = TakeShortcut(layer, out, emitter);
   emitter.Push(index, std::make_unique<SparseConvStep>(SparseConvStep::Options{.in = emitter.UseInputBuffer(index),
@@ -104,6 +107,7 @@ void EmitSparseConv(const SparseConvOp& conv, int index, StepEmitter& emitter) {
 }
 
 void EmitLinear(int layer, StepEmitter& emitter) {
+  if (emitter.int8_types().Multiplies(layer)) return EmitInt8Linear(layer, emitter);
   const int index = EmittedLayer(layer, emitter);
   if (index < 0) return;
   FoldedProduct linear = FoldProduct(emitter.layers(), emitter.At(index));

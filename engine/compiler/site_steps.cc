@@ -25,10 +25,13 @@ void EmitConcatCopies(const ConcatOp& op, int index, StepEmitter& emitter) {
     const Layer& input = emitter.At(emitter.layers().LayerOf(node));
     const int32_t channels = emitter.Node(node).channels;
     if (input.stored_in != index || input.column != column) {
+      const int of_input = emitter.layers().LayerOf(node);
       ScaleShiftStep::Options copy{.in = emitter.UseInputBuffer(index, i), .out = emitter.UseBuffer(index)};
       copy.out.column += column;
       copy.out.channels = channels;
-      if (emitter.Node(node).HasRowsOf(concat)) {
+      if (op.rulebooks.empty() && (IsInt8(emitter.DTypeOf(copy.in)) || IsInt8(emitter.DTypeOf(copy.out)))) {
+        emitter.Push(index, MakeInt8Conversion(copy.in, copy.out, of_input, emitter));
+      } else if (emitter.Node(node).HasRowsOf(concat)) {
         emitter.Push(index, std::make_unique<ScaleShiftStep>(std::move(copy)));
       } else {
         EmitSameSites(index, op.rulebooks[i], copy.in, copy.out, emitter);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/compiler/operators.h"
+#include "engine/compiler/steps.h"
 #include "engine/ops/boxes/box_output.h"
 #include "engine/ops/points/devoxelize.h"
 #include "engine/ops/points/point_output.h"
@@ -68,6 +69,11 @@ void StepEmitter::EmitPointOutput(std::string_view name, int node, Layer flags, 
 }
 
 BufferSlice StepEmitter::TouchOutput(const Layer& reader, int node) {
+  const int layer = layers_.LayerOf(node);
+  if (int8_types_.IsStored(layer)) {
+    Convert(layer, DType::kFloat32, reader);
+    return UseAs(layer, DType::kFloat32);
+  }
   const BufferSlice slice = UseNodeBuffer(node);
   Buffer buffer = program_.buffers[static_cast<size_t>(slice.buffer)];
   if (buffer.dtype != DType::kFloat16 && buffer.dtype != DType::kBfloat16) return slice;
@@ -90,13 +96,13 @@ FusedEpilogue StepEmitter::TakeEpilogue(int index) {
   Layer& layer = At(index);
   CountWeights(index, layer.bias);
   FusedEpilogue epilogue{.bias = std::move(layer.bias)};
-  if (layer.residual >= 0) epilogue.residual = UseFeatures(layer.residual);
+  if (layer.residual >= 0) epilogue.residual = UseAs(layer.residual, AddedType(layer, layer.residual));
   if (layer.activation) epilogue.activation = *layer.activation;
   return epilogue;
 }
 
-void StepEmitter::CountWeights(int layer, const std::vector<float>& values) {
-  program_.weight_bytes += static_cast<int64_t>(values.size() * sizeof(float));
+void StepEmitter::CountWeights(int layer, const std::vector<float>& values, size_t value_bytes) {
+  program_.weight_bytes += static_cast<int64_t>(values.size() * value_bytes);
   if (!program_.overflowing_step.empty() || std::all_of(values.begin(), values.end(), kernels::IsFinite)) return;
   program_.overflowing_step = FirstNode(At(layer)).name;
 }
@@ -132,43 +138,62 @@ void StepEmitter::SharedValue::AddReader(const Layer& reader) const {
   step->for_tensors |= reader.for_tensors;
 }
 
-void StepEmitter::ConvertPositions(const Layer& layer) {
+void StepEmitter::ConvertInputs(const Layer& layer) {
   const GraphNode& node = FirstNode(layer);
   for (size_t i = 0; i < NumInputsRead(node); ++i) {
-    if (!layers_.ReadsFloat32(layer.first_node, node.inputs[i]))
-      ConvertPosition(layers_.LayerOf(node.inputs[i]), layer);
+    Convert(layers_.LayerOf(node.inputs[i]), ReadType(layer.first_node, node.inputs[i]), layer);
   }
-  if (layer.residual >= 0) ConvertPosition(layer.residual, layer);
-  if (layer.shortcut >= 0) ConvertPosition(layers_.LayerOf(FirstNode(At(layer.shortcut)).inputs[0]), layer);
+  if (layer.residual >= 0) Convert(layer.residual, AddedType(layer, layer.residual), layer);
+  if (layer.shortcut < 0) return;
+  const int input = layers_.LayerOf(FirstNode(At(layer.shortcut)).inputs[0]);
+  Convert(input, AddedType(layer, input), layer);
 }
 
-bool StepEmitter::IsConverted(int layer) const {
-  return target_.dtype != DType::kFloat32 && layers_.IsPosition(layers_.At(layer).result_node);
+DType StepEmitter::ReadType(int reader, int node) const {
+  const int layer = layers_.LayerOf(node);
+  const int of_reader = layers_.LayerOf(reader);
+  if (int8_types_.Multiplies(of_reader)) return int8_types_.NumberTypeOf(layer);
+  if (int8_types_.IsStored(layer)) {
+    // A concatenation of values on one level copies them in their type (EmitConcatCopies).
+    const auto* const concat = std::get_if<ConcatOp>(&Node(reader).op);
+    return concat != nullptr && concat->rulebooks.empty() ? buffers_.DTypeOf(layer) : DType::kFloat32;
+  }
+  return layers_.IsPosition(node) && !layers_.ReadsFloat32(reader, node) ? target_.dtype : buffers_.DTypeOf(layer);
 }
 
-void StepEmitter::ConvertPosition(int layer, const Layer& reader) {
-  if (!IsConverted(layer)) return;
-  const auto [found, is_new] = converted_.try_emplace(layer);
+DType StepEmitter::AddedType(const Layer& reader, int layer) const {
+  if (int8_types_.IsStored(layer)) {
+    return int8_types_.Multiplies(layers_.LayerOf(reader.result_node)) ? buffers_.DTypeOf(layer) : DType::kFloat32;
+  }
+  return layers_.IsPosition(layers_.At(layer).result_node) ? target_.dtype : buffers_.DTypeOf(layer);
+}
+
+void StepEmitter::Convert(int layer, DType dtype, const Layer& reader) {
+  if (buffers_.DTypeOf(layer) == dtype) return;
+  const auto [found, is_new] = converted_.try_emplace({layer, dtype});
   SharedValue& made = found->second;
   if (is_new) {
     const BufferSlice in = UseBuffer(layer);
     Buffer buffer = program_.buffers[static_cast<size_t>(in.buffer)];
-    buffer.dtype = target_.dtype;
+    buffer.dtype = dtype;
     buffer.channels = in.channels;
     made.slice = buffers_.Add(buffer);
-    PushFor(reader,
-            std::make_unique<ScaleShiftStep>(ScaleShiftStep::Options{.in = in, .out = buffers_.UseBuffer(made.slice)}));
+    const BufferSlice out = buffers_.UseBuffer(made.slice);
+    const bool is_int8 = IsInt8(DTypeOf(in)) || IsInt8(dtype);
+    PushFor(reader, is_int8 ? MakeInt8Conversion(in, out, layer, *this)
+                            : std::make_unique<ScaleShiftStep>(ScaleShiftStep::Options{.in = in, .out = out}));
     made.step = program_.steps.back().get();
   }
   made.AddReader(reader);
 }
 
-BufferSlice StepEmitter::UseFeatures(int layer) {
-  return IsConverted(layer) ? buffers_.UseBuffer(converted_.at(layer).slice) : UseBuffer(layer);
+BufferSlice StepEmitter::UseAs(int layer, DType dtype) {
+  const auto found = converted_.find({layer, dtype});
+  return found == converted_.end() ? UseBuffer(layer) : buffers_.UseBuffer(found->second.slice);
 }
 
 BufferSlice StepEmitter::UseBufferFor(int reader, int node) {
-  return layers_.ReadsFloat32(reader, node) ? UseNodeBuffer(node) : UseFeatures(layers_.LayerOf(node));
+  return UseAs(layers_.LayerOf(node), ReadType(reader, node));
 }
 
 void StepEmitter::AddLevel(int level, std::vector<int>& levels) {

@@ -22,11 +22,18 @@ namespace voxserve {
 class StepEmitter {
  public:
   // All arguments outlive the emitter. Emitting moves a layer's weights into its steps.
-  StepEmitter(const CompileTarget& target, Layers& layers, BufferLayout& buffers, Program& program)
-      : graph_(layers.graph()), target_(target), layers_(layers), buffers_(buffers), program_(program) {}
+  StepEmitter(const CompileTarget& target, const Int8Types& int8_types, Layers& layers, BufferLayout& buffers,
+              Program& program)
+      : graph_(layers.graph()),
+        target_(target),
+        int8_types_(int8_types),
+        layers_(layers),
+        buffers_(buffers),
+        program_(program) {}
 
   const Graph& graph() const { return graph_; }
   const CompileTarget& target() const { return target_; }
+  const Int8Types& int8_types() const { return int8_types_; }
   Layers& layers() { return layers_; }
   BufferLayout& buffers() { return buffers_; }
   Program& program() { return program_; }
@@ -39,15 +46,18 @@ class StepEmitter {
     return *graph_.levels.levels()[static_cast<size_t>(level)].spatial_shape;
   }
 
-  // Appends the steps that convert positions (Layers::IsPosition) to the features' type, for those of the layer's
-  // inputs that it does not read as float32. EmitLayer calls it first, since the life of a buffer is a range of steps.
-  void ConvertPositions(const Layer& layer);
+  DType DTypeOf(const BufferSlice& slice) const { return program_.buffers[static_cast<size_t>(slice.buffer)].dtype; }
+
+  // Appends the steps that convert those of the layer's inputs that it reads in another type than they are stored in:
+  // positions (Layers::IsPosition) to the features' type, values to 8 bits, and values in 8 bits to float32. EmitLayer
+  // calls it first, since the life of a buffer is a range of steps.
+  void ConvertInputs(const Layer& layer);
 
   // Each returns where the value of a layer, or of a node's layer, lies, and extends the life of its buffer to the step
   // that is pushed next.
   BufferSlice UseBuffer(int layer) { return buffers_.UseBuffer(layer); }
   BufferSlice UseNodeBuffer(int node) { return buffers_.UseBuffer(layers_.LayerOf(node)); }
-  // Does the same as UseNodeBuffer, for a node that `reader` reads: positions are converted if it needs that.
+  // Does the same as UseNodeBuffer, for a node that `reader` reads: the value that ConvertInputs has converted, if any.
   BufferSlice UseBufferFor(int reader, int node);
   // Does the same as UseBufferFor, for an input of the layer's first node.
   BufferSlice UseInputBuffer(int layer, size_t input = 0) {
@@ -59,8 +69,8 @@ class StepEmitter {
   // Returns the layer's epilogue. Moves the bias out of the layer and counts it as weights.
   FusedEpilogue TakeEpilogue(int layer);
   // Adds the weights of the layer's step, with batch norms folded in, to Program::weight_bytes. If one of them is not
-  // finite, sets Program::overflowing_step.
-  void CountWeights(int layer, const std::vector<float>& values);
+  // finite, sets Program::overflowing_step. value_bytes: the bytes of one weight.
+  void CountWeights(int layer, const std::vector<float>& values, size_t value_bytes = sizeof(float));
 
   // Returns the program's index of the rulebook that a convolution or pool reads. conv_index: -1 for a pool.
   template <typename Op>
@@ -108,17 +118,23 @@ class StepEmitter {
     void AddReader(const Layer& reader) const;
   };
 
-  bool IsConverted(int layer) const;
-  void ConvertPosition(int layer, const Layer& reader);
-  BufferSlice UseFeatures(int layer);
+  // Returns the type in which `reader` reads the value of its input `node`.
+  DType ReadType(int reader, int node) const;
+  // Returns the type in which a layer reads its residual, or a convolution's shortcut its input.
+  DType AddedType(const Layer& reader, int layer) const;
+  // Appends a step that converts the layer's value, unless it is stored in this type or was converted before.
+  void Convert(int layer, DType dtype, const Layer& reader);
+  // Returns where the layer's value lies in this type, and extends the life of its buffer.
+  BufferSlice UseAs(int layer, DType dtype);
 
   const Graph& graph_;
   const CompileTarget& target_;
+  const Int8Types& int8_types_;
   Layers& layers_;
   BufferLayout& buffers_;
   Program& program_;
-  std::map<std::pair<int, int>, SharedValue> weights_of_;  // by positions' level and level
-  std::map<int, SharedValue> converted_;                   // by layer: its positions in the features' type
+  std::map<std::pair<int, int>, SharedValue> weights_of_;   // by positions' level and level
+  std::map<std::pair<int, DType>, SharedValue> converted_;  // by layer and type
   std::vector<int> sample_levels_;
 };
 

@@ -3,8 +3,11 @@
 // These functions emit the steps of the layers that operators.cc does not emit itself. index: the layer's index in
 // Layers. Each part is in the file of its name (product_steps.cc, ...).
 
+#include <memory>
+
 #include "engine/compiler/step_emitter.h"
 #include "engine/model/graph.h"
+#include "engine/ops/conv/dataflow.h"
 #include "engine/ops/step.h"
 
 namespace voxserve {
@@ -47,5 +50,15 @@ void EmitVoxelToPoint(int index, StepEmitter& emitter);
 // heads become one step for all heads on images, and one step for all heads on the sites of one level.
 void EmitNms(const NmsOp& op, int index, StepEmitter& emitter);
 void EmitQueryDecode(const QueryDecodeOp& op, int index, StepEmitter& emitter);
+
+// ---- int8_steps.cc: products in 8 bits on the CPU
+
+// conv: the convolution as the program lists it, at conv_index.
+void EmitInt8Conv(const SparseConvOp& op, ProgramConv conv, int conv_index, int index, StepEmitter& emitter);
+void EmitInt8Linear(int index, StepEmitter& emitter);
+// Returns a step that copies the value of a layer to a slice of another type, float32 or 8 bits. in, out: of this
+// value.
+std::unique_ptr<Step> MakeInt8Conversion(const BufferSlice& in, const BufferSlice& out, int layer,
+                                         const StepEmitter& emitter);
 
 }  // namespace voxserve

@@ -28,7 +28,10 @@ absl::StatusOr<Program> DeviceRunner::Compile(const Graph& graph, const Variant&
   const Plan plan{.fallback = variant.plan};
   if (!device_.is_cuda())
     return voxserve::Compile(graph, plan,
-                             {.bytes_per_label = bytes_per_label, .merges_products = variant.merges_products});
+                             {.bytes_per_label = bytes_per_label,
+                              .merges_products = variant.merges_products,
+                              .is_int8 = variant.precision == ModelConfig::Precision::kInt8,
+                              .float_nodes = variant.float_nodes});
   const ModelConfig config{.precision = variant.precision};
   Program program = voxserve::Compile(graph, plan,
                                       {.bytes_per_label = bytes_per_label,

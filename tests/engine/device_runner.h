@@ -27,6 +27,7 @@ struct Variant {
   ConvPlan plan = {};
   bool is_deterministic = false;
   bool merges_products = true;
+  std::vector<std::string> float_nodes = {};  // of kInt8
 };
 
 // Returns the plan that a server uses on such a device if it has no tuned plan.

@@ -40,7 +40,7 @@ ENGINE_STOREYS = [
     ["engine/tensor"],
     ["engine/geometry"],
     ["engine/ops"],
-    ["engine/ops/conv", "engine/ops/rows", "engine/ops/points", "engine/ops/image", "engine/ops/boxes"],
+    ["engine/ops/conv", "engine/ops/int8", "engine/ops/rows", "engine/ops/points", "engine/ops/image", "engine/ops/boxes"],
     ["engine/model"],
     ["engine/model/checks"],
     ["engine/compiler"],

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "engine/geometry/rulebook_forms.h"
 #include "engine/ops/conv_plan.h"
@@ -108,6 +109,15 @@ class ConvDataflow {
 const std::vector<const ConvDataflow*>& Dataflows();
 
 const ConvDataflow& DataflowOf(Dataflow id);
+
+// Returns INTERNAL if the rows of a convolution's matrices are not those of its rulebook, a kernels::RulebookView or
+// NeighboursView.
+template <typename Map>
+absl::Status CheckRows(const std::string& name, const Map& map, int64_t in_rows, int64_t out_rows) {
+  if (in_rows == map.num_in_rows && out_rows == map.num_out_rows) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("convolution \"", name, "\" of ", in_rows, " to ", out_rows,
+                                          " rows got a rulebook of ", map.num_in_rows, " to ", map.num_out_rows));
+}
 
 // Returns a block as text: "64 rows", "128 x 96", "128 x 96 by warps, split 2".
 std::string Describe(const kernels::ConvBlock& block);

@@ -40,10 +40,7 @@ ConvRun SparseConvStep::RunIn(const StepContext& context) const {
 
 absl::Status SparseConvStep::CheckRows(const ConvRun& run) const {
   const auto check = [&](const auto& map) {
-    const int64_t in_rows = run.operands.in.capacity, out_rows = run.operands.out.capacity;
-    if (in_rows == map.num_in_rows && out_rows == map.num_out_rows) return absl::OkStatus();
-    return absl::InternalError(absl::StrCat("convolution \"", name, "\" of ", in_rows, " to ", out_rows,
-                                            " rows got a rulebook of ", map.num_in_rows, " to ", map.num_out_rows));
+    return voxserve::CheckRows(name, map, run.operands.in.capacity, run.operands.out.capacity);
   };
   if constexpr (kernels::kHasCuda) {
     if (run.context.cuda() != nullptr) return check(run.context.device_geometry->neighbours(run.conv.rulebook));

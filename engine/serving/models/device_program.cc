@@ -61,7 +61,11 @@ absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& confi
   }
   if (is_int8) RETURN_IF_ERROR(CheckInt8(graph, config.float_nodes));
   if (!device.is_cuda()) {
-    Program program = Compile(graph, plan, {.bytes_per_label = config.bytes_per_label(), .stop = stop});
+    Program program = Compile(graph, plan,
+                              {.bytes_per_label = config.bytes_per_label(),
+                               .is_int8 = is_int8,
+                               .float_nodes = config.float_nodes,
+                               .stop = stop});
     if (stop.stop_requested()) return DrainingError();
     RETURN_IF_ERROR(program.Check());
     return program;

@@ -9,10 +9,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "tests/engine/executor/graph_builder.h"
@@ -53,8 +55,13 @@ class Interpreter {
   const Values& Evaluate(int node) {
     const auto found = values_.find(node);
     if (found != values_.end()) return found->second;
-    return values_[node] = Compute(graph_.nodes[static_cast<size_t>(node)]);
+    Values& values = values_[node] = Compute(graph_.nodes[static_cast<size_t>(node)]);
+    if (edit_) edit_(node, values);
+    return values;
   }
+
+  // Makes Evaluate call edit(node, values) for each node that it has computed.
+  void EditValues(std::function<void(int node, Values& values)> edit) { edit_ = std::move(edit); }
 
  private:
   // Returns the voxel of a point, or nullopt if it has none.
@@ -509,6 +516,7 @@ class Interpreter {
   Values voxels_;
   std::set<Site> coarse_;  // the output sites of the strided convolutions and pools, which share a level
   std::map<int, Values> values_;
+  std::function<void(int, Values&)> edit_;  // may be empty
 };
 
 }  // namespace voxserve
