@@ -18,4 +18,11 @@ T OrDie(absl::StatusOr<T> value) {
   std::exit(1);
 }
 
+// Does the same for an error without a value.
+inline void OrDie(const absl::Status& status) {
+  if (status.ok()) return;
+  std::cerr << status << std::endl;
+  std::exit(1);
+}
+
 }  // namespace voxserve::bench

@@ -1,0 +1,44 @@
+#include "tests/engine/measured_scales.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/compiler/int8_values.h"
+#include "tests/engine/device_runner.h"
+
+namespace voxserve {
+
+absl::Status SetMeasuredScales(const PointCloud& cloud, Graph& graph) {
+  const std::vector<Int8Value> values = FindInt8Candidates(graph).values;
+  if (values.size() > kMaxTensors) return absl::InvalidArgumentError(absl::StrCat(values.size(), " values"));
+  Graph observed = graph;
+  observed.tensors.clear();
+  InferTask task{.cloud = cloud, .tensor_set = 0};
+  for (size_t i = 0; i < values.size(); ++i) {
+    observed.tensors.push_back({absl::StrCat("v", i), values[i].node});
+    *task.tensor_set |= TensorBit(static_cast<int>(i));
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<DeviceRunner> runner, DeviceRunner::Create({}));
+  ASSIGN_OR_RETURN(const Program program, runner->Compile(observed, {}));
+  const BatchReport output = runner->Run(program, {task});
+  RETURN_IF_ERROR(output.status);
+  const std::vector<OutputTensor>& tensors = output.samples[0].tensors;
+  if (tensors.size() != values.size()) return absl::InternalError(absl::StrCat(tensors.size(), " tensors"));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const std::string& bytes = tensors[i].bytes;
+    float largest = 0;
+    for (size_t at = 0; at < bytes.size(); at += sizeof(float)) {
+      float value;
+      std::memcpy(&value, bytes.data() + at, sizeof(value));
+      largest = std::max(largest, std::fabs(value));
+    }
+    graph.nodes[static_cast<size_t>(values[i].node)].scale = largest / (values[i].is_non_negative ? 255 : 127);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace voxserve

@@ -1,0 +1,15 @@
+#pragma once
+
+// Gives networks rough scales for 8 bits, for tests and times of the engine. voxserve-calibrate finds better ones.
+
+#include "absl/status/status.h"
+#include "engine/model/graph.h"
+#include "engine/tensor/point_cloud.h"
+
+namespace voxserve {
+
+// Sets GraphNode::scale of each value that a layer may read in 8 bits (engine/compiler/int8_values.h): its largest
+// magnitude on this cloud becomes the largest number. The graph must have no more than kMaxTensors such values.
+absl::Status SetMeasuredScales(const PointCloud& cloud, Graph& graph);
+
+}  // namespace voxserve
