@@ -77,8 +77,9 @@ struct QuantisedWeights {
   std::vector<float> scale;    // [out_channels]; 0 where all weights of a channel are 0
 };
 
-// Rounds weights [..., out_channels] to whole numbers. Each output channel has a scale of its own, its largest absolute
-// weight / 127. Weights must be finite.
+// Rounds weights [..., out_channels] to whole numbers. Each output channel has a scale of its own: of several between
+// 3/4 of its largest absolute weight / 127 and the whole, the one with the least sum of squared errors. So a channel
+// may clip its largest weights to round all others less. Weights must be finite.
 QuantisedWeights QuantiseWeights(const std::vector<float>& weights, int32_t out_channels);
 
 namespace cpu {

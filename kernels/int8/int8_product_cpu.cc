@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
+#include <utility>
 
+#include "kernels/core/rounding.h"
 #include "kernels/core/scratch.h"
 #include "kernels/int8/int8_dispatch.h"
 
@@ -204,20 +207,54 @@ void Int8Linear(const Int8Isa& isa, const Int8LinearParams& params, ThreadPool& 
 }  // namespace voxserve::kernels::cpu
 
 namespace voxserve::kernels {
+namespace {
 
-QuantisedWeights QuantiseWeights(const std::vector<float>& weights, int32_t out_channels) {
-  const auto channels = static_cast<size_t>(out_channels);
+// The scales that are tried for an output channel: its largest weight / 127, and less in steps, so that the largest
+// weights are clipped and all others rounded less.
+constexpr int kNumClips = 11;
+constexpr float kClipStep = 0.025f;
+
+std::vector<float> LargestOf(const std::vector<float>& weights, size_t channels) {
   std::vector<float> largest(channels, 0.0f);
   for (size_t i = 0; i < weights.size(); ++i) {
     largest[i % channels] = std::max(largest[i % channels], std::fabs(weights[i]));
   }
-  QuantisedWeights quantised{.values = std::vector<int8_t>(weights.size()), .scale = std::vector<float>(channels)};
-  for (size_t c = 0; c < channels; ++c) quantised.scale[c] = largest[c] / 127.0f;
+  return largest;
+}
+
+// Returns a weight in units of a scale, rounded and limited to -127 to 127; 0 if that is no number.
+float WholeNumber(float weight, float scale) {
+  const float units = weight / scale;
+  return units == units ? RoundHalfEven(std::min(std::max(units, -127.0f), 127.0f)) : 0.0f;
+}
+
+}  // namespace
+
+QuantisedWeights QuantiseWeights(const std::vector<float>& weights, int32_t out_channels) {
+  const auto channels = static_cast<size_t>(out_channels);
+  const std::vector<float> largest = LargestOf(weights, channels);
+  // The scales with the least error so far, and their errors.
+  std::vector<float> scale(channels), error(channels, std::numeric_limits<float>::infinity());
+  std::vector<float> tried(channels), error_of_tried(channels);
+  for (int step = 0; step < kNumClips; ++step) {
+    for (size_t c = 0; c < channels; ++c) tried[c] = largest[c] / 127.0f * (1 - kClipStep * static_cast<float>(step));
+    std::fill(error_of_tried.begin(), error_of_tried.end(), 0.0f);
+    for (size_t begin = 0; begin < weights.size(); begin += channels) {
+      for (size_t c = 0; c < channels; ++c) {
+        const float weight = weights[begin + c];
+        const float difference = weight - WholeNumber(weight, tried[c]) * tried[c];
+        error_of_tried[c] += difference * difference;
+      }
+    }
+    for (size_t c = 0; c < channels; ++c) {
+      if (error_of_tried[c] >= error[c]) continue;
+      error[c] = error_of_tried[c];
+      scale[c] = tried[c];
+    }
+  }
+  QuantisedWeights quantised{.values = std::vector<int8_t>(weights.size()), .scale = std::move(scale)};
   for (size_t i = 0; i < weights.size(); ++i) {
-    const float scale = quantised.scale[i % channels];
-    // The quotient of denormal weights may exceed 127.
-    const float whole = scale == 0 ? 0 : std::nearbyint(std::clamp(weights[i] / scale, -127.0f, 127.0f));
-    quantised.values[i] = static_cast<int8_t>(whole);
+    quantised.values[i] = static_cast<int8_t>(WholeNumber(weights[i], quantised.scale[i % channels]));
   }
   return quantised;
 }

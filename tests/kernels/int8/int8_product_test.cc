@@ -352,12 +352,43 @@ TEST(Int8RowsTest, RoundsHalfToEvenSaturatesAndMakesNaNZero) {
   }
 }
 
-TEST(QuantiseWeightsTest, AChannelsLargestWeightIs127) {
-  const QuantisedWeights q = QuantiseWeights({1, 0, -0.25f, 1e-40f, 0.5f, 0, 0.125f, -2.5e-41f}, 4);
-  EXPECT_EQ(q.values, (std::vector<int8_t>{127, 0, -127, 127, 64, 0, 64, -32}));
+TEST(QuantiseWeightsTest, WeightsOfOneMagnitudeAreExact) {
+  const QuantisedWeights q = QuantiseWeights({1, 0, -0.25f, -1, 0, 0.25f, 1, 0, 0}, 3);
+  EXPECT_EQ(q.values, (std::vector<int8_t>{127, 0, -127, -127, 0, 127, 127, 0, 0}));
   EXPECT_FLOAT_EQ(q.scale[0], 1 / 127.0f);
   EXPECT_EQ(q.scale[1], 0);
   EXPECT_FLOAT_EQ(q.scale[2], 0.25f / 127);
+}
+
+TEST(QuantiseWeightsTest, TheSquaredErrorIsTheLeastOfTheScalesThatAreTried) {
+  Random random(5);
+  std::vector<float> weights = random.Floats(80000);
+  for (size_t i = 0; i < weights.size(); i += 2) weights[i] *= 0.01f;
+  for (size_t i = 21; i < weights.size(); i += 2) weights[i] = 0;
+  weights[0] = 0.012f;  // the largest of channel 0: its other 39,999 weights gain if it is clipped
+  weights[1] = 1.5f;    // too few others would gain
+  const QuantisedWeights q = QuantiseWeights(weights, 2);
+  const auto error = [&](size_t channel, double scale) {
+    double sum = 0;
+    for (size_t i = channel; i < weights.size(); i += 2) {
+      const double number = std::nearbyint(std::fmin(std::fmax(weights[i] / scale, -127), 127));
+      sum += std::pow(weights[i] - number * scale, 2);
+    }
+    return sum;
+  };
+  for (size_t channel = 0; channel < 2; ++channel) {
+    double largest = 0, least = std::numeric_limits<double>::infinity();
+    for (size_t i = channel; i < weights.size(); i += 2) largest = std::fmax(largest, std::fabs(weights[i]));
+    for (int percent = 750; percent <= 1000; percent += 25) {
+      least = std::fmin(least, error(channel, largest / 127 * percent / 1000));
+    }
+    EXPECT_NEAR(error(channel, q.scale[channel]), least, 1e-4 * least);
+    for (size_t i = channel; i < weights.size(); i += 2) {
+      EXPECT_NEAR(q.values[i], std::fmin(std::fmax(weights[i] / q.scale[channel], -127), 127), 0.5001) << i;
+    }
+  }
+  EXPECT_LT(q.scale[0], 0.012f / 127);
+  EXPECT_FLOAT_EQ(q.scale[1], 1.5f / 127);
 }
 
 TEST(SupportedInt8IsasTest, TheWidestComesFirstAndTheBaselineIsAlwaysThere) {

@@ -1,0 +1,99 @@
+// Runs the trained MinkUNet in 8 bits on the CPU, on a real scan that its scales were not measured on, and compares the
+// labels and logits with stored results of TorchSparse 2.1 in float32 (tests/golden).
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/compiler/int8_values.h"
+#include "tests/engine/device_runner.h"
+#include "tests/engine/executor/same_bytes.h"
+#include "tests/engine/golden_scan.h"
+#include "tests/engine/measured_scales.h"
+
+namespace voxserve::int8_golden_test {
+namespace {
+
+class Int8GoldenTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    absl::StatusOr<LoadedModel> model = LoadMinkUNetModel();
+    ASSERT_TRUE(model.ok()) << model.status();
+    graph_ = std::move(model->graph);
+    absl::StatusOr<GoldenScan> measured = LoadGoldenScan("pandaset_063"), scan = LoadGoldenScan("pandaset_070");
+    ASSERT_TRUE(measured.ok() && scan.ok());
+    measured_ = *std::move(measured);
+    scan_ = *std::move(scan);
+    const absl::Status status = SetMeasuredScales(measured_.cloud, graph_);
+    ASSERT_TRUE(status.ok()) << status;
+    variant_ = {.name = "Int8", .precision = ModelConfig::Precision::kInt8};
+  }
+
+  std::string NameOfLayer(size_t layer) const {
+    const Int8Candidates found = FindInt8Candidates(graph_);
+    const Int8Layer& named = layer < found.layers.size() ? found.layers[layer] : found.layers.back();
+    return graph_.nodes[static_cast<size_t>(named.first_node)].name;
+  }
+
+  Graph graph_;
+  GoldenScan measured_, scan_;
+  Variant variant_;
+};
+
+TEST_F(Int8GoldenTest, LabelsAreThoseOfFloat32ButForFew) {
+  variant_.float_nodes = {NameOfLayer(0), NameOfLayer(SIZE_MAX)};
+  const auto runner = DeviceRunner::Create({});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const auto program = (*runner)->Compile(graph_, variant_);
+  ASSERT_TRUE(program.ok()) << program.status();
+  const BatchReport output = (*runner)->Run(*program, {&scan_.cloud}, /*return_scores=*/true);
+  ASSERT_TRUE(output.status.ok()) << output.status;
+  const InferResult& sample = output.samples[0];
+  ASSERT_EQ(sample.labels().size(), scan_.labels.size());
+  int64_t num_other = 0;
+  for (size_t i = 0; i < scan_.labels.size(); ++i) num_other += sample.labels()[i] != scan_.labels[i];
+  EXPECT_GT(num_other, 0);  // else this network would not be in 8 bits
+  EXPECT_LE(static_cast<double>(num_other), 0.006 * static_cast<double>(scan_.labels.size()));
+  const std::vector<int64_t> voxel_of = scan_.PointToVoxel();
+  double error = 0, magnitude = 0;
+  for (size_t point = 0; point < voxel_of.size(); ++point) {
+    const float* const logits = scan_.LogitsOf(voxel_of[point]);
+    for (int c = 0; c < scan_.num_classes; ++c) {
+      const float score = sample.scores()[point * static_cast<size_t>(scan_.num_classes) + static_cast<size_t>(c)];
+      error += std::fabs(score - logits[c]);
+      magnitude += std::fabs(logits[c]);
+    }
+  }
+  EXPECT_LE(error, 0.05 * magnitude);
+}
+
+// The classifier multiplies in 8 bits here: in float32 oneDNN's sums depend on the number of rows.
+TEST_F(Int8GoldenTest, ABatchHasTheBytesOfItsScansWithEveryNumberOfThreads) {
+  variant_.float_nodes = {NameOfLayer(0)};
+  BatchReport first;
+  for (const int num_threads : {1, 3}) {
+    const auto runner = DeviceRunner::Create({.num_threads = num_threads});
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    const auto program = (*runner)->Compile(graph_, variant_);
+    ASSERT_TRUE(program.ok()) << program.status();
+    BatchReport batch = (*runner)->Run(*program, {&measured_.cloud, &scan_.cloud}, true);
+    const BatchReport alone = (*runner)->Run(*program, {&scan_.cloud}, true);
+    ASSERT_TRUE(batch.status.ok() && alone.status.ok());
+    ASSERT_EQ(batch.samples[1].outputs.size(), alone.samples[0].outputs.size());
+    for (size_t i = 0; i < alone.samples[0].outputs.size(); ++i) {
+      EXPECT_TRUE(batch.samples[1].outputs[i].bytes == alone.samples[0].outputs[i].bytes) << i;
+    }
+    if (first.samples.empty()) {
+      first = std::move(batch);
+    } else {
+      ExpectSameBytes(batch, first);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace voxserve::int8_golden_test
