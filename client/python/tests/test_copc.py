@@ -180,6 +180,22 @@ def test_a_copy_keeps_the_octree_and_the_order(octree: Path, tmp_path: Path) -> 
         assert len(reader.query(level=1)) == entries(octree)["points"][entries(octree)["key"][:, 0] == 1].sum()
 
 
+@pytest.mark.parametrize(("ending", "text"), [("copc.laz", "where COPC's readers look for WKT"),
+                                              ("e57", "which have no place in E57"), ("laz", "")])  # fmt: skip
+def test_geotiff_keys(columns: dict[str, Any], tmp_path: Path, ending: str, text: str) -> None:
+    keys = struct.pack("<12H", 1, 1, 0, 2, 1024, 0, 1, 1, 3076, 0, 1, 9001)
+    few = {name: values[:100] for name, values in columns.items()}
+    records = [laspy.VLR("LASF_Projection", 34735, "", keys)]
+    source = map_files.write_las(tmp_path / "a.laz", few, 3, vlrs=records)
+    with pieces.open_reader(source) as reader:
+        with pieces.open_writer(str(tmp_path / f"b.{ending}"), reader, LEGEND, keeps_codes=False) as writer:
+            for piece in reader.pieces(100):
+                writer.write(piece, np.ones(100, int), np.ones(100, np.float32))
+        assert writer.notes == ([f"the coordinate system is in GeoTIFF keys, {text}"] if text else [])
+    with pieces.open_reader(tmp_path / f"b.{ending}") as reader:
+        assert reader.contents.has_crs == (ending != "e57")
+
+
 def test_the_second_pass_is_told(survey: Path, octree: Path, tmp_path: Path) -> None:
     for source, passes in ((survey, 2), (octree, 1)):
         told: list[int] = []

@@ -226,6 +226,7 @@ def _nodes_of(source: LasReader) -> Array:
     number = int(nodes["points"].sum(dtype=np.int64))
     if number != source.contents.num_points:
         raise ValueError(
-            f"{source.path}: the header promises {source.contents.num_points} points, but the octree has {number}"
+            f"{source.path}: the header promises {source.contents.num_points} points, but the octree has {number}; "
+            "write .laz"
         )
     return nodes

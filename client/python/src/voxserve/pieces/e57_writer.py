@@ -195,6 +195,8 @@ class E57Writer(PieceWriter):
         if text and self._metres != 1:
             self.notes.append("E57 demands metres, so the coordinate system, which has another unit, is left out")
             text = ""
+        if contents.has_crs and not contents.wkt:
+            self.notes.append("the coordinate system is in GeoTIFF keys, which have no place in E57")
         for name, node in {
             "formatName": libe57.StringNode(file, "ASTM E57 3D Imaging Data File"),
             "guid": libe57.StringNode(file, _guid(seed)),
