@@ -42,6 +42,16 @@ inline Vector Load(const float* p) { return *reinterpret_cast<const Vector*>(p);
 inline void Store(float* p, Vector v) { *reinterpret_cast<Vector*>(p) = v; }
 #endif
 
+// Stands before a loop over the rows or vectors of a tile. GCC keeps a tile's sums in registers from the first load to
+// the last store only if it unrolls these loops before it looks at the sums' array. Else it copies all sums to the
+// stack and back, before and after the loop over the input channels. NEON's file has flags for this; Clang needs
+// nothing.
+#if defined(__clang__) || defined(VOXSERVE_NEON)
+#define UNROLLED
+#else
+#define UNROLLED _Pragma("GCC unroll 32")
+#endif
+
 // out[out_rows[r]][0 .. width) += in[in_rows[r]] * panel for kRows pairs; width = kVectors * kVectorFloats.
 template <int kRows, int kVectors>
 TILE_FUNCTION void AccumulateTile(const float* __restrict in, int64_t in_pitch, int32_t in_channels,
@@ -49,9 +59,11 @@ TILE_FUNCTION void AccumulateTile(const float* __restrict in, int64_t in_pitch, 
                                   const int32_t* out_rows) {
   const float* a[kRows];
   Vector sum[kRows][kVectors];
+  UNROLLED
   for (int r = 0; r < kRows; ++r) {
     a[r] = in + in_rows[r] * in_pitch;
     const float* c = out + out_rows[r] * out_pitch;
+    UNROLLED
     for (int v = 0; v < kVectors; ++v) sum[r][v] = Load(c + v * kVectorFloats);
   }
   int32_t i = 0;
@@ -75,13 +87,18 @@ TILE_FUNCTION void AccumulateTile(const float* __restrict in, int64_t in_pitch, 
 #endif
   for (; i < in_channels; ++i) {
     Vector b[kVectors];
+    UNROLLED
     for (int v = 0; v < kVectors; ++v) b[v] = Load(panel + (i * kVectors + v) * kVectorFloats);
+    UNROLLED
     for (int r = 0; r < kRows; ++r) {
+      UNROLLED
       for (int v = 0; v < kVectors; ++v) sum[r][v] += a[r][i] * b[v];
     }
   }
+  UNROLLED
   for (int r = 0; r < kRows; ++r) {
     float* c = out + out_rows[r] * out_pitch;
+    UNROLLED
     for (int v = 0; v < kVectors; ++v) Store(c + v * kVectorFloats, sum[r][v]);
   }
 }
@@ -156,3 +173,4 @@ extern const Isa kIsa = {kName, kVectorFloats, &Accumulate};
 }  // namespace voxserve::kernels::cpu::VOXSERVE_ISA
 
 #undef TILE_FUNCTION
+#undef UNROLLED
