@@ -8,8 +8,8 @@
 // So the result is deterministic and needs no atomics.
 //
 // A thread takes a block of output rows, which stays in its cache. It initialises the rows with bias and residual. It
-// adds the products of one offset after the other, in register tiles of several pairs times two vectors of channels. At
-// last it applies the activation. So memory traffic is mainly one read of an input row for every pair.
+// adds the products of one offset after the other, in register tiles of several pairs times up to three vectors of
+// channels. At last it applies the activation. So memory traffic is mainly one read of an input row for every pair.
 
 #include <cstdint>
 #include <type_traits>
@@ -34,8 +34,8 @@ namespace cpu {
 
 // Packs weights [K, in_channels, out_channels] in the order in which FetchOnDemand reads them on this machine; other
 // machines may have other vectors. The output channels of every offset are cut into panels [in_channels][panel width].
-// Panels are two vectors wide as long as the channels fill two vectors, then one vector wide. The last panel is padded
-// with 0 to a whole vector.
+// Panels are as wide as the register tiles that read them: two vectors, with AVX-512 also three; one, if no more is
+// left. Channels that do not fill a vector are a last panel, padded with 0 to a whole vector.
 std::vector<float> PackWeights(const float* weights, int32_t num_offsets, int32_t in_channels, int32_t out_channels);
 
 // Convolves. The caller's thread and the pool's threads take the blocks of output rows.

@@ -58,9 +58,9 @@ std::vector<float> PackWeights(const Isa& isa, const float* weights, int32_t num
   float* to = packed.data();
   for (int32_t k = 0; k < num_offsets; ++k) {
     for (int64_t column = 0; column < padded;) {
-      // A panel has two whole vectors if the channels fill them, else one.
-      const int64_t panel = out_channels - column >= 2 * width ? 2 * width : width;
-      const int64_t filled = std::min(panel, out_channels - column);
+      const int64_t left = out_channels - column;
+      const int64_t panel = left < width ? width : width * isa.panel_vectors(static_cast<int32_t>(left / width));
+      const int64_t filled = std::min(panel, left);
       for (int32_t i = 0; i < in_channels; ++i, to += panel) {
         std::copy_n(weights + (int64_t{k} * in_channels + i) * out_channels + column, filled, to);
       }

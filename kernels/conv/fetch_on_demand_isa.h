@@ -22,10 +22,13 @@ struct AccumulateArgs {
   int32_t out_channels;
 };
 
-// A vector instruction set: its name, the floats of a vector, and the function that is compiled for it.
+// A vector instruction set: its name, the floats of a vector, and the functions that are compiled for it.
 struct Isa {
   const char* name;
   int32_t vector_floats;
+  // Returns how many vectors wide the next panel of weights is, if num_vectors > 0 whole vectors of output channels are
+  // left.
+  int32_t (*panel_vectors)(int32_t num_vectors);
   void (*accumulate)(const AccumulateArgs&);  // out[out_row] += in[in_row] * weights for each pair
 };
 

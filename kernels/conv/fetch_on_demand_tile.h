@@ -11,21 +11,32 @@ namespace {
 #if defined(__AVX512F__)
 constexpr const char* kName = "avx512";
 constexpr int kVectorFloats = 16;
-constexpr int kTileRows = 12;
+constexpr int TileRows(int vectors) { return vectors == 3 ? 8 : 12; }
+constexpr int kMaxPanelVectors = 3;
 #elif defined(__AVX2__)
 constexpr const char* kName = "avx2";
 constexpr int kVectorFloats = 8;
-constexpr int kTileRows = 6;
+constexpr int TileRows(int /*vectors*/) { return 6; }
+constexpr int kMaxPanelVectors = 2;
 #elif defined(VOXSERVE_NEON)
 constexpr const char* kName = "neon";
 constexpr int kVectorFloats = 4;
-constexpr int kTileRows = 10;  // 20 sums, 8 vectors of weights and some inputs fill the 32 registers
+// 20 sums, 8 vectors of weights and some inputs fill the 32 registers.
+constexpr int TileRows(int /*vectors*/) { return 10; }
+constexpr int kMaxPanelVectors = 2;
 #else
 constexpr const char* kName = "baseline";
 constexpr int kVectorFloats = 4;
-constexpr int kTileRows = 6;
+constexpr int TileRows(int /*vectors*/) { return 6; }
+constexpr int kMaxPanelVectors = 2;
 #endif
-constexpr int kPanelFloats = 2 * kVectorFloats;
+
+// Cuts vectors of output channels into panels of three, as far as the set has them, and of two. Only a lone vector is a
+// panel of its own, because its tiles read an input for every multiplication.
+int32_t PanelVectors(int32_t num_vectors) {
+  if (kMaxPanelVectors >= 3 && num_vectors >= 3 && num_vectors != 4) return 3;
+  return num_vectors >= 2 ? 2 : 1;
+}
 
 #if defined(VOXSERVE_NEON)
 // GCC stores sums to memory in each step too if their vector's type may alias others, or if the stack is guarded. The
@@ -103,7 +114,8 @@ TILE_FUNCTION void AccumulateTile(const float* __restrict in, int64_t in_pitch, 
   }
 }
 
-// Does the same for the last `num_pairs` < kTileRows pairs. kRows is the largest number of pairs that are possible.
+// Does the same for the last `num_pairs` < TileRows(kVectors) pairs. kRows is the largest number of pairs that are
+// possible.
 template <int kRows, int kVectors>
 inline void AccumulateRest(int64_t num_pairs, const float* in, int64_t in_pitch, int32_t in_channels,
                            const float* panel, float* out, int64_t out_pitch, const int32_t* in_rows,
@@ -119,56 +131,53 @@ inline void AccumulateRest(int64_t num_pairs, const float* in, int64_t in_pitch,
 }
 
 template <int kVectors>
-void AccumulatePanel(int64_t num_pairs, const float* in, int64_t in_pitch, int32_t in_channels, const float* panel,
-                     float* out, int64_t out_pitch, const int32_t* in_rows, const int32_t* out_rows) {
+void AccumulatePanel(const AccumulateArgs& args, const float* panel, float* out) {
+  constexpr int kRows = TileRows(kVectors);
   int64_t p = 0;
-  for (; p + kTileRows <= num_pairs; p += kTileRows) {
-    AccumulateTile<kTileRows, kVectors>(in, in_pitch, in_channels, panel, out, out_pitch, in_rows + p, out_rows + p);
+  for (; p + kRows <= args.num_pairs; p += kRows) {
+    AccumulateTile<kRows, kVectors>(args.in, args.in_pitch, args.in_channels, panel, out, args.out_pitch,
+                                    args.in_rows + p, args.out_rows + p);
   }
-  AccumulateRest<kTileRows - 1, kVectors>(num_pairs - p, in, in_pitch, in_channels, panel, out, out_pitch, in_rows + p,
-                                          out_rows + p);
+  AccumulateRest<kRows - 1, kVectors>(args.num_pairs - p, args.in, args.in_pitch, args.in_channels, panel, out,
+                                      args.out_pitch, args.in_rows + p, args.out_rows + p);
 }
 
 // Adds the products of the last `num_columns` output channels if they do not fill a vector. Sums are made in a whole
 // vector, and only its first num_columns values are added to the output row.
-void AccumulatePartialVector(int64_t num_pairs, const float* in, int64_t in_pitch, int32_t in_channels,
-                             const float* panel, float* out, int64_t out_pitch, const int32_t* in_rows,
-                             const int32_t* out_rows, int32_t num_columns) {
-  for (int64_t p = 0; p < num_pairs; ++p) {
-    const float* a = in + in_rows[p] * in_pitch;
-    float* c = out + out_rows[p] * out_pitch;
+void AccumulatePartialVector(const AccumulateArgs& args, const float* panel, float* out, int32_t num_columns) {
+  for (int64_t p = 0; p < args.num_pairs; ++p) {
+    const float* a = args.in + args.in_rows[p] * args.in_pitch;
+    float* c = out + args.out_rows[p] * args.out_pitch;
     Vector sum = {};
-    for (int32_t i = 0; i < in_channels; ++i) sum += a[i] * Load(panel + i * kVectorFloats);
+    for (int32_t i = 0; i < args.in_channels; ++i) sum += a[i] * Load(panel + i * kVectorFloats);
     for (int32_t column = 0; column < num_columns; ++column) c[column] += sum[column];
   }
 }
 
 void Accumulate(const AccumulateArgs& args) {
-  const int32_t num_vectors = args.out_channels / kVectorFloats;
   const float* panel = args.weights;
   float* out = args.out;
-  int32_t v = 0;
-  for (; v + 2 <= num_vectors; v += 2) {
-    AccumulatePanel<2>(args.num_pairs, args.in, args.in_pitch, args.in_channels, panel, out, args.out_pitch,
-                       args.in_rows, args.out_rows);
-    panel += int64_t{args.in_channels} * kPanelFloats;
-    out += kPanelFloats;
-  }
-  if (v < num_vectors) {
-    AccumulatePanel<1>(args.num_pairs, args.in, args.in_pitch, args.in_channels, panel, out, args.out_pitch,
-                       args.in_rows, args.out_rows);
-    panel += int64_t{args.in_channels} * kVectorFloats;
-    out += kVectorFloats;
+  for (int32_t num_vectors = args.out_channels / kVectorFloats; num_vectors > 0;) {
+    const int32_t vectors = PanelVectors(num_vectors);
+    if (vectors == 1) {
+      AccumulatePanel<1>(args, panel, out);
+    } else if (vectors == 2) {
+      AccumulatePanel<2>(args, panel, out);
+    } else {
+      AccumulatePanel<kMaxPanelVectors>(args, panel, out);
+    }
+    panel += int64_t{args.in_channels} * vectors * kVectorFloats;
+    out += vectors * kVectorFloats;
+    num_vectors -= vectors;
   }
   if (const int32_t rest = args.out_channels % kVectorFloats; rest != 0) {
-    AccumulatePartialVector(args.num_pairs, args.in, args.in_pitch, args.in_channels, panel, out, args.out_pitch,
-                            args.in_rows, args.out_rows, rest);
+    AccumulatePartialVector(args, panel, out, rest);
   }
 }
 
 }  // namespace
 
-extern const Isa kIsa = {kName, kVectorFloats, &Accumulate};
+extern const Isa kIsa = {kName, kVectorFloats, &PanelVectors, &Accumulate};
 
 }  // namespace voxserve::kernels::cpu::VOXSERVE_ISA
 

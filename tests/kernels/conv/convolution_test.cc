@@ -52,6 +52,11 @@ INSTANTIATE_TEST_SUITE_P(Channels, ConvolutionTest,
                                           testing::Values(1, 3, 8, 12, 16, 17, 24, 31, 40, 48),
                                           testing::Values(0, 64)));
 
+// These output channels are 3 to 9 vectors of AVX-512, so panels of three, of two, and of both.
+INSTANTIATE_TEST_SUITE_P(WideChannels, ConvolutionTest,
+                         testing::Combine(testing::Values(1, 65, 300), testing::Values(5, 33),
+                                          testing::Values(56, 64, 80, 96, 112, 128, 144, 150), testing::Values(0)));
+
 TEST(SupportedIsasTest, TheWidestComesFirstAndTheBaselineIsAlwaysThere) {
   const std::vector<const cpu::Isa*>& isas = cpu::SupportedIsas();
   EXPECT_STREQ(isas.front()->name, cpu::VectorInstructionSet());
@@ -88,7 +93,7 @@ TEST(FetchOnDemandTest, ARowsBitsDoNotDependOnTheRowsThatShareItsTile) {
   constexpr int kOffsets = 4;
   constexpr int64_t kRows = 500;
   ThreadPool pool(2);
-  for (const auto& [in_channels, out_channels] : {std::pair{7, 30}, {32, 32}, {33, 12}, {4, 20}}) {
+  for (const auto& [in_channels, out_channels] : {std::pair{7, 30}, {32, 32}, {33, 12}, {4, 20}, {16, 48}, {9, 80}}) {
     Random random(static_cast<uint32_t>(in_channels));
     const Rulebook full = RandomRulebook(kOffsets, kRows, kRows, 0.7, random);
     Matrix in(kRows, in_channels, {}, &random);
