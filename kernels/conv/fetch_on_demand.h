@@ -34,8 +34,8 @@ namespace cpu {
 
 // Packs weights [K, in_channels, out_channels] in the order in which FetchOnDemand reads them on this machine; other
 // machines may have other vectors. The output channels of every offset are cut into panels [in_channels][panel width].
-// Panels are as wide as the register tiles that read them: two vectors, with AVX-512 also three; one, if no more is
-// left. Channels that do not fill a vector are a last panel, padded with 0 to a whole vector.
+// Panels are as wide as the register tiles that read them: two vectors, with AVX2 and AVX-512 also three; one, if no
+// more is left. Channels that do not fill a vector are a last panel, padded with 0 to a whole vector.
 std::vector<float> PackWeights(const float* weights, int32_t num_offsets, int32_t in_channels, int32_t out_channels);
 
 // Convolves. The caller's thread and the pool's threads take the blocks of output rows.

@@ -16,8 +16,8 @@ constexpr int kMaxPanelVectors = 3;
 #elif defined(__AVX2__)
 constexpr const char* kName = "avx2";
 constexpr int kVectorFloats = 8;
-constexpr int TileRows(int /*vectors*/) { return 6; }
-constexpr int kMaxPanelVectors = 2;
+constexpr int TileRows(int vectors) { return vectors == 3 ? 4 : 6; }
+constexpr int kMaxPanelVectors = 3;
 #elif defined(VOXSERVE_NEON)
 constexpr const char* kName = "neon";
 constexpr int kVectorFloats = 4;

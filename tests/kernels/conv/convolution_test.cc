@@ -52,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(Channels, ConvolutionTest,
                                           testing::Values(1, 3, 8, 12, 16, 17, 24, 31, 40, 48),
                                           testing::Values(0, 64)));
 
-// These output channels are 3 to 9 vectors of AVX-512, so panels of three, of two, and of both.
+// These output channels are 3 to 9 vectors of AVX-512 and 7 to 18 of AVX2, so panels of three, of two, and of both.
 INSTANTIATE_TEST_SUITE_P(WideChannels, ConvolutionTest,
                          testing::Combine(testing::Values(1, 65, 300), testing::Values(5, 33),
                                           testing::Values(56, 64, 80, 96, 112, 128, 144, 150), testing::Values(0)));
