@@ -155,10 +155,13 @@ TEST(FetchOnDemandTest, OutputMayBeItsOwnResidual) {
   const std::vector<float> weights = random.Floats(3 * 8 * 16);
   const std::vector<float> packed = cpu::PackWeights(weights.data(), 3, 8, 16);
   const Matrix residual = out;
-  const Expected expected = NaiveConvolution(rulebook.View(), in, weights, 16, nullptr, &residual, false);
-  cpu::FetchOnDemand(
-      {.rulebook = rulebook.View(), .operands = {in.View(), out.View(), packed.data(), {.residual = out.View()}}},
-      pool);
+  const Expected expected = NaiveConvolution(rulebook.View(), in, weights, 16, nullptr, &residual, true);
+  cpu::FetchOnDemand({.rulebook = rulebook.View(),
+                      .operands = {in.View(),
+                                   out.View(),
+                                   packed.data(),
+                                   {.residual = out.View(), .activation = ActivationFunction::kRelu}}},
+                     pool);
   ExpectNear(out, expected, DType::kFloat32);
 }
 
