@@ -19,7 +19,7 @@ absl::StatusOr<HostBuffer> HostBuffer::Create(int64_t bytes) {
   if (buffer.data_ == nullptr) {
     return OutOfMemoryError(absl::StrCat("no memory for a cloud of ", bytes, " bytes"));
   }
-  buffer.size_ = bytes;
+  buffer.size_ = buffer.capacity_ = bytes;
   return buffer;
 }
 
@@ -34,6 +34,7 @@ HostBuffer& HostBuffer::operator=(HostBuffer&& other) noexcept {
   Release();
   data_ = std::exchange(other.data_, nullptr);
   size_ = std::exchange(other.size_, 0);
+  capacity_ = std::exchange(other.capacity_, 0);
   is_pinned_ = std::exchange(other.is_pinned_, false);
   life_ = other.life_;
   pool_ = std::move(other.pool_);
@@ -57,7 +58,7 @@ void HostBuffer::Release() {
   if (pool_ != nullptr) pool_->TakeBack(*this);
   if (!is_pinned_) delete[] data_;
   data_ = nullptr;
-  size_ = 0;
+  size_ = capacity_ = 0;
   is_pinned_ = false;
   pool_.reset();
 }

@@ -52,6 +52,8 @@ class HostBuffer {
   // Write, before another thread or a device reads the buffer.
   void Write(int64_t begin, std::string_view bytes);
   void FinishWrites();
+  // Lets the buffer end after its first `size` bytes; at most size(). The memory behind them stays the buffer's.
+  void Shrink(int64_t size) { size_ = size; }
 
  private:
   friend class PinnedPool;
@@ -60,6 +62,7 @@ class HostBuffer {
 
   char* data_ = nullptr;
   int64_t size_ = 0;
+  int64_t capacity_ = 0;  // the size before Shrink
   bool is_pinned_ = false;
   BufferLife life_ = BufferLife::kRequest;
   std::shared_ptr<PinnedPool> pool_;  // is told when the buffer is destroyed; null: no pool

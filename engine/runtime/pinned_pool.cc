@@ -37,7 +37,7 @@ absl::StatusOr<HostBuffer> PinnedPool::Take(int64_t bytes, BufferLife life) {
       ++shelf.num_out;
       pinned.pool_ = shared_from_this();
       pinned.life_ = life;
-      pinned.size_ = bytes;
+      pinned.size_ = pinned.capacity_ = bytes;
     }
     if (is_pinned) {
       pinned.data_ = shelf.ready.back();
@@ -57,7 +57,7 @@ absl::StatusOr<HostBuffer> PinnedPool::Take(int64_t bytes, BufferLife life) {
 
 void PinnedPool::TakeBack(const HostBuffer& buffer) {
   absl::MutexLock lock(&mutex_);
-  Shelf& shelf = ShelfOf(buffer.size_);
+  Shelf& shelf = ShelfOf(buffer.capacity_);
   --shelf.num_out;
   if (!buffer.is_pinned_) return;
   shelf.ready.push_back(buffer.data_);

@@ -31,6 +31,7 @@ void StreamCall::OnReadDone(bool ok) {
   has_message_ = has_message_ || ok;
   if (ok && !Guard([this] { OnMessage(&request_); })) EndOutOfMemory();
   request_.Clear();
+  if (!ok) OnReadAll();
   {
     absl::MutexLock lock(&mutex_);
     is_reading_ = false;
@@ -147,7 +148,7 @@ bool StreamCall::StartNext() {
       ++num_starting_reads_;
     }
     // A read may be in progress when the stream finishes, but no thread may start one after Finish.
-    const bool is_idle = num_unanswered_ == 0 && !is_writing_ && num_starting_reads_ == 0;
+    const bool is_idle = !HasUnanswered() && !is_writing_ && num_starting_reads_ == 0;
     if (end_.has_value() && is_idle) is_finished_ = may_finish = true;
     if (!is_finished_) SetTimers();
   }
@@ -169,12 +170,12 @@ bool StreamCall::StartNext() {
 bool StreamCall::MayRead() const {
   if (is_reading_ || has_read_all_ || unsent_.size() >= kMaxUnsentAnswers) return false;
   // A draining server reads on while it has requests to answer, so that clients get an error for each one they send.
-  if (end_.has_value() && !(draining_ && num_unanswered_ > 0)) return false;
+  if (end_.has_value() && !(draining_ && HasUnanswered())) return false;
   return HasRoom();
 }
 
 absl::Time StreamCall::AllowedSilenceEnds() const {
-  const bool is_busy = num_unanswered_ > 0 || is_writing_ || !unsent_.empty();
+  const bool is_busy = HasUnanswered() || is_writing_ || !unsent_.empty();
   return is_busy || end_.has_value() ? absl::InfiniteFuture() : SilenceEnds();
 }
 

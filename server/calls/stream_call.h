@@ -66,6 +66,8 @@ class StreamCall : public Call {
   // ExpireDue is called, without mutex_.
   virtual absl::Time NextExpiry() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return absl::InfiniteFuture(); }
   virtual void ExpireDue() {}
+  // Called when the client has sent its last message (it has half-closed, or is gone).
+  virtual void OnReadAll() {}
   // Called with the error when Fail has set it as the stream's end.
   virtual void OnFailed(const absl::Status& /*status*/) {}
   // Called after all other callbacks, before OpenCalls releases the call.
@@ -93,7 +95,10 @@ class StreamCall : public Call {
   mutable absl::Mutex mutex_;
   std::deque<Outgoing> unsent_ ABSL_GUARDED_BY(mutex_);
   int64_t num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;  // accepted requests without an answer
-  absl::Time last_sign_ ABSL_GUARDED_BY(mutex_);        // when a message was last received or sent
+  // Requests that have come only in part so far. They get answers too, but do not count as use of the stream. The
+  // subclass bounds how long they may take.
+  int64_t num_collecting_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Time last_sign_ ABSL_GUARDED_BY(mutex_);  // when a message was last received or sent
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
   // The status with which the stream ends; nullopt while the stream goes on. Set and changed under mutex_ until
@@ -104,6 +109,9 @@ class StreamCall : public Call {
   void OnClosed() final;
   bool StartNext() ABSL_LOCKS_EXCLUDED(mutex_);
   bool MayRead() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HasUnanswered() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return num_unanswered_ > 0 || num_collecting_ > 0;
+  }
   // Returns SilenceEnds, or InfiniteFuture while a request is unanswered or an answer unsent, and after the stream's
   // end has been set.
   absl::Time AllowedSilenceEnds() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

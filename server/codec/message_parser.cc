@@ -103,6 +103,11 @@ class SkeletonReader {
         v1::InferStreamRequest::descriptor()->FindFieldByNumber(v1::InferStreamRequest::kFrameFieldNumber);
     return field;
   }
+  static const FieldDescriptor* PartField() {
+    static const FieldDescriptor* const field =
+        v1::InferStreamRequest::descriptor()->FindFieldByNumber(v1::InferStreamRequest::kPartFieldNumber);
+    return field;
+  }
 
  private:
   // Gathers a message's fields up to the current limit.
@@ -172,7 +177,7 @@ class SkeletonReader {
     RETURN_IF_ERROR(GatherVarint(tag, out));
     if (field != nullptr && field->type() == FieldDescriptor::TYPE_MESSAGE) {
       RETURN_IF_ERROR(GatherSubmessage(*field, num_bytes, out));
-      if (field->containing_oneof() == ConfigField()->containing_oneof()) ReplaceRequest(field, begin, out);
+      if (IsRequest(*field)) ReplaceRequest(field, begin, out);
       return absl::OkStatus();
     }
     const bool is_text = field != nullptr && field->type() == FieldDescriptor::TYPE_STRING;
@@ -195,7 +200,7 @@ class SkeletonReader {
     if (field.containing_type() == RawField()->containing_type() && !field.is_map()) {
       RETURN_IF_ERROR(CountSome(&num_tensors_, MessageLimits::kMaxRequestTensors, "inputs and outputs"));
     }
-    if (&field == ConfigField()) data_ = HostBuffer();  // which replaces an earlier frame
+    if (IsRequest(field) && &field != request_) data_ = HostBuffer();  // of the alternative that it replaces
     RETURN_IF_ERROR(EnterLevel());
     const CodedInputStream::Limit outer = input_.PushLimit(num_bytes);
     std::string body;
@@ -207,8 +212,12 @@ class SkeletonReader {
     return absl::OkStatus();
   }
 
-  // Config and frame are alternatives of one oneof. Drops from the skeleton the fields that one replaces, so that the
-  // skeleton has only one of them (see ParseSkeleton). begin: where the field begins in `out`.
+  static bool IsRequest(const FieldDescriptor& field) {
+    return field.containing_oneof() == ConfigField()->containing_oneof();
+  }
+
+  // Config, frame and part are alternatives of one oneof. Drops from the skeleton the fields that one replaces, so that
+  // the skeleton has only one of them (see ParseSkeleton). begin: where the field begins in `out`.
   void ReplaceRequest(const FieldDescriptor* field, size_t begin, std::string* out) {
     if (request_ != field && !request_fields_.empty()) {
       // Moves each byte at most once, however often a message changes its mind.
@@ -357,14 +366,19 @@ class SkeletonReader {
   std::vector<std::pair<size_t, size_t>> request_fields_;  // where they begin in the skeleton, and their sizes
 };
 
-// Makes sure that the message has this alternative: a frame or a config. Protobuf 3.21 sets a oneof's case before it
-// allocates, so that after a failed allocation the message's destructor would delete a message that is not there. This
-// allocates first.
+// Makes sure that the message has this alternative: a config, a frame or a part. Protobuf 3.21 sets a oneof's case
+// before it allocates, so that after a failed allocation the message's destructor would delete a message that is not
+// there. This allocates first.
 void SetAlternative(const FieldDescriptor& field, v1::InferStreamRequest* message) {
-  const bool is_frame = field.number() == v1::InferStreamRequest::kFrameFieldNumber;
-  if (is_frame && !message->has_frame()) message->set_allocated_frame(std::make_unique<v1::StreamFrame>().release());
-  if (!is_frame && !message->has_config()) {
-    message->set_allocated_config(std::make_unique<v1::StreamConfig>().release());
+  switch (field.number()) {
+    case v1::InferStreamRequest::kConfigFieldNumber:
+      if (!message->has_config()) message->set_allocated_config(std::make_unique<v1::StreamConfig>().release());
+      return;
+    case v1::InferStreamRequest::kFrameFieldNumber:
+      if (!message->has_frame()) message->set_allocated_frame(std::make_unique<v1::StreamFrame>().release());
+      return;
+    default:
+      if (!message->has_part()) message->set_allocated_part(std::make_unique<v1::FramePart>().release());
   }
 }
 
@@ -394,40 +408,45 @@ absl::Status ParseWithin(const grpc::ByteBuffer& bytes, CloudAllocator allocate,
   return status;
 }
 
-// Reads what ParseStreamRequest keeps of a message that it refuses: whether it is a config or a frame, and the frame's
-// id. It looks only at the outermost fields and at the fields of frames.
+// Reads what ParseStreamRequest keeps of a message that it refuses: whether it is a config, a frame or a part, and the
+// frame's id. It looks only at the outermost fields and at the fields of frames and parts.
 void ReadFrameId(const grpc::ByteBuffer& bytes, v1::InferStreamRequest* message) {
   using Request = v1::InferStreamRequest;
   constexpr auto kDelimited = WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
+  static_assert(v1::StreamFrame::kFrameIdFieldNumber == static_cast<int>(v1::FramePart::kFrameIdFieldNumber));
   const uint32_t config_tag = WireFormatLite::MakeTag(Request::kConfigFieldNumber, kDelimited);
   const uint32_t frame_tag = WireFormatLite::MakeTag(Request::kFrameFieldNumber, kDelimited);
+  const uint32_t part_tag = WireFormatLite::MakeTag(Request::kPartFieldNumber, kDelimited);
   const uint32_t id_tag =
       WireFormatLite::MakeTag(v1::StreamFrame::kFrameIdFieldNumber, WireFormatLite::WIRETYPE_VARINT);
   grpc::ProtoBufferReader reader(ReaderArgument(bytes));
   CodedInputStream input(&reader);
   CodedInputStream::Limit outer = 0;
-  bool is_in_frame = false;
+  bool is_within = false;  // a frame or a part
   for (int i = 0; i < MessageLimits::kMaxValues; ++i) {
     const uint32_t tag = input.ReadTag();
-    const bool is_frames_end = tag == 0 && is_in_frame && input.BytesUntilLimit() == 0;
-    if (is_frames_end) {
+    const bool is_its_end = tag == 0 && is_within && input.BytesUntilLimit() == 0;
+    if (is_its_end) {
       input.PopLimit(outer);
-      is_in_frame = false;
+      is_within = false;
     } else if (tag == 0) {
       return;
-    } else if (is_in_frame && tag == id_tag) {
+    } else if (is_within && tag == id_tag) {
       uint64_t id = 0;
       if (!input.ReadVarint64(&id)) return;
-      SetAlternative(*SkeletonReader::FrameField(), message);
-      message->mutable_frame()->set_frame_id(id);
-    } else if (!is_in_frame && tag == frame_tag) {
+      if (message->has_part()) {
+        message->mutable_part()->set_frame_id(id);
+      } else {
+        message->mutable_frame()->set_frame_id(id);
+      }
+    } else if (!is_within && (tag == frame_tag || tag == part_tag)) {
       uint32_t length = 0;
-      SetAlternative(*SkeletonReader::FrameField(), message);
+      SetAlternative(tag == part_tag ? *SkeletonReader::PartField() : *SkeletonReader::FrameField(), message);
       if (!input.ReadVarint32(&length)) return;
       outer = input.PushLimit(static_cast<int>(length));
-      is_in_frame = true;
+      is_within = true;
     } else {
-      if (!is_in_frame && tag == config_tag) SetAlternative(*SkeletonReader::ConfigField(), message);
+      if (!is_within && tag == config_tag) SetAlternative(*SkeletonReader::ConfigField(), message);
       if (!WireFormatLite::SkipField(&input, tag)) return;
     }
   }
@@ -457,14 +476,18 @@ absl::Status ParseStreamRequest(const grpc::ByteBuffer& bytes, CloudAllocator al
   return status;
 }
 
-uint64_t FrameIdOf(const grpc::ByteBuffer& bytes) {
+FrameName FrameNameOf(const v1::InferStreamRequest& message) {
+  return {message.request_case(), message.has_part() ? message.part().frame_id() : message.frame().frame_id()};
+}
+
+FrameName FrameNameOf(const grpc::ByteBuffer& bytes) {
   v1::InferStreamRequest message;
   try {
     ReadFrameId(bytes, &message);
   } catch (const std::bad_alloc&) {
-    return 0;
+    return {};
   }
-  return message.frame().frame_id();
+  return FrameNameOf(message);
 }
 
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, int64_t max_bytes, Message* message) {

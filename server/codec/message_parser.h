@@ -69,14 +69,20 @@ absl::Status ParseModelInferRequest(const grpc::ByteBuffer& bytes, CloudAllocato
 
 // Parses a message of an InferStream, as ParseInferRequest does. After an error it sets only two things in `message`,
 // which the caller needs for its answer, as far as they can still be read:
-// - request_case() is kFrame or kConfig, whichever comes last in the bytes, else REQUEST_NOT_SET.
-// - frame().frame_id() is the frame's id, wherever the bad part is. It is 0 if the id cannot be read, as when a field
-//   before the id has a wrong length.
+// - request_case() is kConfig, kFrame or kPart, whichever comes last in the bytes, else REQUEST_NOT_SET.
+// - frame().frame_id() or part().frame_id() is the frame's id, wherever the bad part is. It is 0 if the id cannot be
+//   read, as when a field before the id has a wrong length.
 absl::Status ParseStreamRequest(const grpc::ByteBuffer& bytes, CloudAllocator allocate, v1::InferStreamRequest* message,
                                 HostBuffer* data);
 
-// Returns the frame's id in a message of an InferStream that is refused without being parsed; 0 if it cannot be read.
-uint64_t FrameIdOf(const grpc::ByteBuffer& bytes);
+// The frame that a message of an InferStream belongs to.
+struct FrameName {
+  v1::InferStreamRequest::RequestCase kind = v1::InferStreamRequest::REQUEST_NOT_SET;  // kFrame, kPart, or another
+  uint64_t frame_id = 0;  // 0 also if it cannot be read, or the message is neither a frame nor a part
+};
+FrameName FrameNameOf(const v1::InferStreamRequest& message);
+// Does the same for a message that is refused without being parsed.
+FrameName FrameNameOf(const grpc::ByteBuffer& bytes);
 
 // Parses a message that has no cloud. A message of more than max_bytes bytes is an error too (MALFORMED_MESSAGE).
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, int64_t max_bytes, google::protobuf::Message* message);

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -19,6 +21,7 @@
 #include "server/codec/codec.h"
 #include "server/codec/grpc_status.h"
 #include "server/codec/message_parser.h"
+#include "server/services/frame_parts.h"
 #include "server/services/services.h"
 #include "server/services/stream_config.h"
 #include "voxserve/v1/inference.pb.h"
@@ -26,7 +29,16 @@
 namespace voxserve {
 namespace {
 
+// A stream that drains takes the parts of a frame that has begun for this long.
+constexpr absl::Duration kDrainedParts = absl::Seconds(1);
+// The frames in parts whose late parts the stream recognises (inference.proto names the number).
+constexpr size_t kMaxRecentFrames = 64;
+
 // One call of InferStream.
+//
+// A frame that comes in parts (FrameParts) is collected by the thread that handles a message. Other threads may end it
+// meanwhile: when its time is over, and when the stream fails or is cancelled. Whoever takes parts_ out under mutex_
+// pushes the frame to the session. While the handling thread has it, the others leave their error in parts_end_.
 class InferStreamCall final : public StreamCall {
  public:
   using StreamCall::StreamCall;
@@ -42,6 +54,7 @@ class InferStreamCall final : public StreamCall {
       if (end_.has_value()) return;
       draining_ = true;
       end_ = DrainingError();
+      parts_expiry_ = std::min(parts_expiry_, SteadyNow() + kDrainedParts);
       unsent_.push_back({.message = going_away, .held = HeldBytes()});
       session = session_;
     }
@@ -57,6 +70,12 @@ class InferStreamCall final : public StreamCall {
       session = session_;
     }
     if (session != nullptr) session->Cancel(why);
+    EndParts(why);
+  }
+
+  // Parts that lack do not come any more.
+  void OnReadAll() override {
+    PushIncomplete(TakeParts(), absl::StatusCode::kInvalidArgument, "the client sends no more");
   }
 
   bool HasRoom() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -74,18 +93,22 @@ class InferStreamCall final : public StreamCall {
     return WithReason(absl::DeadlineExceededError(why), error_reason::kStreamIdle);
   }
 
-  // Returns when a waiting frame or the sweeps expire.
+  // Returns when a waiting frame, the sweeps or the frame that comes in parts expire.
   absl::Time NextExpiry() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return session_ == nullptr ? absl::InfiniteFuture() : session_->NextExpiry();
+    if (session_ == nullptr) return absl::InfiniteFuture();
+    return std::min(session_->NextExpiry(), parts_ == nullptr ? absl::InfiniteFuture() : parts_expiry_);
   }
 
   void ExpireDue() override {
     std::shared_ptr<StreamSession> session;
+    std::unique_ptr<FrameParts> expired;
     {
       absl::MutexLock lock(&mutex_);
       session = session_;
+      if (parts_ != nullptr && parts_expiry_ <= SteadyNow()) expired = std::move(parts_);
     }
     if (session != nullptr) session->ExpireDue();
+    PushIncomplete(std::move(expired), absl::StatusCode::kDeadlineExceeded, "the time for its parts is over");
   }
 
   // A change of the token that does not concern this stream's model and priority does not end it.
@@ -104,7 +127,10 @@ class InferStreamCall final : public StreamCall {
     return absl::IsPermissionDenied(allowed) ? allowed : absl::OkStatus();  // the model may be gone for the moment
   }
 
-  void OnFailed(const absl::Status& status) override { TelemetryOf("").Fail(status); }
+  void OnFailed(const absl::Status& status) override {
+    TelemetryOf("").Fail(status);
+    EndParts(status);
+  }
 
   void OnStreamClosed() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (session_ == nullptr) return;
@@ -135,11 +161,13 @@ class InferStreamCall final : public StreamCall {
 
   void OnMessage(grpc::ByteBuffer* bytes) override {
     absl::StatusOr<HeldBytes> held = HoldMessage(static_cast<int64_t>(bytes->Length()), 0);
-    if (!held.ok()) return OnBadMessage(held.status(), FrameIdOf(*bytes));
+    if (!held.ok()) return OnBadMessage(held.status(), FrameNameOf(*bytes));
     v1::InferStreamRequest message;
     HostBuffer data;
-    const BufferLife life = has_sweeps_ ? BufferLife::kStream : BufferLife::kRequest;
-    const auto allocate = [this, life](int64_t size) { return environment().engine->AllocateCloud(size, life); };
+    // The points of a part are copied once more, to their place in the frame, so they need no page-locked memory.
+    const auto allocate = [this](int64_t size) {
+      return sends_parts_ ? HostBuffer::Create(size) : AllocateCloud(size);
+    };
     absl::Status status = ParseStreamRequest(*bytes, allocate, &message, &data);
     bytes->Clear();
     if (status.ok()) {
@@ -148,14 +176,16 @@ class InferStreamCall final : public StreamCall {
       status = parsed.status();
       held = std::move(parsed);
     }
-    if (!status.ok()) return OnBadMessage(status, message.frame().frame_id());
+    if (!status.ok()) return OnBadMessage(status, FrameNameOf(message));
     switch (message.request_case()) {
       case v1::InferStreamRequest::kConfig:
         return OnConfig(message.config());
       case v1::InferStreamRequest::kFrame:
         return OnFrame(std::move(*message.mutable_frame()), std::move(data), *std::move(held));
+      case v1::InferStreamRequest::kPart:
+        return OnPart(std::move(*message.mutable_part()), std::move(data), *std::move(held));
       case v1::InferStreamRequest::REQUEST_NOT_SET:
-        return Fail(BadStreamError("a message has neither a config nor a frame"));
+        return Fail(BadStreamError("a message has no config, no frame and no part"));
     }
   }
 
@@ -167,14 +197,25 @@ class InferStreamCall final : public StreamCall {
     return environment().bytes->Hold(ByteKind::kFrame, client(), bytes, in_place_of);
   }
 
-  // Answers a message that cannot be parsed as a frame with an error. Before the config there are no frames, so the
-  // error ends the stream.
-  void OnBadMessage(const absl::Status& why, uint64_t frame_id) {
+  absl::StatusOr<HostBuffer> AllocateCloud(int64_t bytes) {
+    return environment().engine->AllocateCloud(bytes, has_sweeps_ ? BufferLife::kStream : BufferLife::kRequest);
+  }
+
+  // Answers a message that cannot be parsed as a frame or a part with an error. Before the config there are no frames,
+  // so the error ends the stream.
+  void OnBadMessage(const absl::Status& why, const FrameName& frame) {
     if (ReasonOf(why) == error_reason::kMalformed) environment().metrics->OnCallEndedEarly(error_reason::kMalformed);
     if (session_of_reader_ == nullptr) return Fail(why);
-    PushFrame(frame_id, StreamFrame{.cloud = why}, HeldBytes(), RequestCodec(&environment(), client()),
-              TelemetryOf(absl::StrCat(frame_id)));
+    if (frame.kind == v1::InferStreamRequest::kPart) {
+      if (std::unique_ptr<FrameParts> parts = PartsOf(frame.frame_id)) SettleParts(std::move(parts), why, NewCodec());
+      return;
+    }
+    if (frame.kind == v1::InferStreamRequest::kFrame) EndUnfinished();
+    PushFrame(frame.frame_id, StreamFrame{.cloud = why}, HeldBytes(), NewCodec(),
+              TelemetryOf(absl::StrCat(frame.frame_id)));
   }
+
+  RequestCodec NewCodec() { return {&environment(), client()}; }
 
   void OnConfig(const v1::StreamConfig& message) {
     if (session_of_reader_ != nullptr) return Fail(BadStreamError("the stream has a config already"));
@@ -217,7 +258,9 @@ class InferStreamCall final : public StreamCall {
 
   void OnFrame(v1::StreamFrame message, HostBuffer data, HeldBytes held) {
     if (session_of_reader_ == nullptr) return Fail(BadStreamError("the first message must be the stream's config"));
-    RequestCodec codec(&environment(), client());
+    EndUnfinished();
+    sends_parts_ = false;
+    RequestCodec codec = NewCodec();
     RequestTelemetry telemetry = TelemetryOf(absl::StrCat(message.frame_id()));
     StreamFrame frame;
     frame.reset_sweeps = message.reset_sweeps();
@@ -228,6 +271,12 @@ class InferStreamCall final : public StreamCall {
     } else {
       frame.cloud = WithReason(absl::InvalidArgumentError("the frame has no cloud"), error_reason::kMissingCloud);
     }
+    PushDecoded(message.frame_id(), std::move(frame), std::move(held), std::move(codec), std::move(telemetry));
+  }
+
+  // Pushes a frame whose cloud has been decoded, or could not be.
+  void PushDecoded(uint64_t frame_id, StreamFrame frame, HeldBytes held, RequestCodec codec, RequestTelemetry telemetry,
+                   bool is_collected = false) {
     if (has_sweeps_ && frame.cloud.ok()) {
       absl::StatusOr<HeldBytes> sweep = HoldSweep(held.bytes());
       if (sweep.ok()) {
@@ -238,7 +287,7 @@ class InferStreamCall final : public StreamCall {
     }
     if (!frame.cloud.ok()) held.Release();
     frame.stamp = telemetry.stamp();
-    PushFrame(message.frame_id(), std::move(frame), std::move(held), std::move(codec), std::move(telemetry));
+    PushFrame(frame_id, std::move(frame), std::move(held), std::move(codec), std::move(telemetry), is_collected);
   }
 
   // Counts the frame's cloud as a sweep. If the limits have no room for it, frees this stream's own sweeps: nobody else
@@ -252,13 +301,17 @@ class InferStreamCall final : public StreamCall {
     return held;
   }
 
-  // Hands the frame to the session, which answers it exactly once.
-  void PushFrame(uint64_t frame_id, StreamFrame frame, HeldBytes held, RequestCodec codec, RequestTelemetry telemetry) {
+  // Hands the frame to the session, which answers it exactly once. is_collected: it came in parts.
+  void PushFrame(uint64_t frame_id, StreamFrame frame, HeldBytes held, RequestCodec codec, RequestTelemetry telemetry,
+                 bool is_collected = false) {
     const bool has_points = frame.cloud.ok() && frame.cloud->num_points() > 0;
+    std::shared_ptr<StreamSession> session;
     {
       absl::MutexLock lock(&mutex_);
       if (is_finished_) return;
+      session = session_;
       BeginRequest(has_points);
+      if (is_collected) --num_collecting_;
       ++num_frames_;
     }
     const bool is_taken = Guard([&] {
@@ -269,12 +322,142 @@ class InferStreamCall final : public StreamCall {
         held->Release();
         self->OnAnswer(frame_id, std::move(result), num_sweeps, &codec, telemetry);
       };
-      session_of_reader_->Push(std::move(frame));
+      session->Push(std::move(frame));
     });
     if (is_taken) return;
     EndOutOfMemory();
     absl::MutexLock lock(&mutex_);
     --num_unanswered_;
+  }
+
+  // ---- frames that come in parts
+
+  void OnPart(v1::FramePart message, HostBuffer data, HeldBytes held) {
+    if (session_of_reader_ == nullptr) return Fail(BadStreamError("the first message must be the stream's config"));
+    sends_parts_ = true;
+    RequestCodec codec = NewCodec();
+    std::unique_ptr<FrameParts> parts = PartsOf(message.frame_id());
+    if (parts == nullptr) return;
+    absl::Status status = OutOfMemoryError();
+    Guard([&] { status = AddPart(std::move(message), std::move(data), std::move(held), &codec, *parts); });
+    SettleParts(std::move(parts), std::move(status), std::move(codec));
+  }
+
+  static absl::Status AddPart(v1::FramePart message, HostBuffer data, HeldBytes held, RequestCodec* codec,
+                              FrameParts& parts) {
+    if (!message.has_cloud()) {
+      return WithReason(absl::InvalidArgumentError("a part of the frame has no cloud"), error_reason::kMissingCloud);
+    }
+    absl::StatusOr<PointCloud> cloud = codec->Decode(message.mutable_cloud(), std::move(data));
+    if (!cloud.ok()) return cloud.status();
+    return parts.Add(message, *std::move(cloud), std::move(held));
+  }
+
+  // Returns the frame for its next part; the caller must hand it to SettleParts. Begins the frame if it is new, and
+  // ends the one before it. Returns null if the frame has its result.
+  std::unique_ptr<FrameParts> PartsOf(uint64_t frame_id) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (parts_ != nullptr && parts_->frame_id() == frame_id) {
+        reader_has_parts_ = true;
+        return std::move(parts_);
+      }
+    }
+    if (std::find(recent_frames_.begin(), recent_frames_.end(), frame_id) != recent_frames_.end()) return nullptr;
+    EndUnfinished();
+    auto begun = std::make_unique<FrameParts>(frame_id, OptionsOfParts());
+    recent_frames_.push_back(frame_id);
+    if (recent_frames_.size() > kMaxRecentFrames) recent_frames_.pop_front();
+    absl::MutexLock lock(&mutex_);
+    reader_has_parts_ = true;
+    parts_end_.reset();
+    if (end_.has_value()) parts_end_ = *end_;  // the stream ends, and takes no new frame
+    ++num_collecting_;
+    parts_expiry_ = SteadyNow() + environment().times.silence;
+    return begun;
+  }
+
+  FrameParts::Options OptionsOfParts() {
+    const CallEnvironment& server = environment();
+    std::string name;
+    int64_t version = 0;
+    {
+      absl::MutexLock lock(&mutex_);
+      name = model_;
+      version = version_;
+    }
+    // A model that is gone has no limit here: the engine refuses the frame.
+    const absl::StatusOr<ModelVersionInfo> model = server.engine->GetModel(name, version);
+    const bool is_ready = model.ok() && model->state == ModelState::kReady;
+    return {.max_points = is_ready ? static_cast<uint64_t>(model->max_points) : uint64_t{1} << 62,
+            .model = std::move(name),
+            .max_bytes = server.max_message_bytes,
+            .expected_bytes = last_frame_bytes_,
+            .allocate = [this](int64_t bytes) { return AllocateCloud(bytes); },
+            .hold = [this](int64_t bytes, int64_t in_place_of) { return HoldMessage(bytes, in_place_of); }};
+  }
+
+  // Keeps the frame for its next part, or pushes it, if it is complete or `status` is an error.
+  void SettleParts(std::unique_ptr<FrameParts> parts, absl::Status status, RequestCodec codec) {
+    {
+      absl::MutexLock lock(&mutex_);
+      reader_has_parts_ = false;
+      if (status.ok() && parts_end_.has_value()) status = *parts_end_;
+      parts_end_.reset();
+      if (status.ok() && !parts->is_complete()) parts_ = std::move(parts);
+    }
+    if (parts == nullptr) return;
+    if (!status.ok()) return PushFailed(*parts, status);
+    const bool is_pushed = Guard([&] {
+      StreamFrame frame{.pose = parts->pose(), .reset_sweeps = parts->reset_sweeps(), .is_accepted = true};
+      RequestTelemetry telemetry = TelemetryOf(absl::StrCat(parts->frame_id()));
+      telemetry.SetCloud(parts->Description());
+      last_frame_bytes_ = parts->num_bytes();
+      frame.cloud = parts->TakeCloud();
+      PushDecoded(parts->frame_id(), std::move(frame), parts->TakeHeld(), std::move(codec), std::move(telemetry),
+                  /*is_collected=*/true);
+    });
+    if (!is_pushed) PushFailed(*parts, OutOfMemoryError());
+  }
+
+  // Ends the frame whose parts have come in part, since the next frame begins.
+  void EndUnfinished() { PushIncomplete(TakeParts(), absl::StatusCode::kInvalidArgument, "the next frame began"); }
+
+  std::unique_ptr<FrameParts> TakeParts() {
+    absl::MutexLock lock(&mutex_);
+    return std::move(parts_);
+  }
+
+  // Ends a frame whose parts have come in part with this error. Any thread may call it.
+  void EndParts(const absl::Status& why) {
+    std::unique_ptr<FrameParts> parts;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (reader_has_parts_ && !parts_end_.has_value()) parts_end_ = why;
+      parts = std::move(parts_);
+    }
+    if (parts != nullptr) PushFailed(*parts, why);
+  }
+
+  void PushIncomplete(std::unique_ptr<FrameParts> parts, absl::StatusCode code, std::string_view what_happened) {
+    if (parts == nullptr) return;
+    absl::Status why = OutOfMemoryError();
+    Guard([&] { why = parts->Incomplete(code, what_happened); });
+    PushFailed(*parts, why);
+  }
+
+  void PushFailed(const FrameParts& parts, const absl::Status& why) {
+    const bool is_pushed = Guard([&] {
+      PushFrame(parts.frame_id(), StreamFrame{.cloud = why, .reset_sweeps = parts.reset_sweeps(), .is_accepted = true},
+                HeldBytes(), NewCodec(), TelemetryOf(absl::StrCat(parts.frame_id())), /*is_collected=*/true);
+    });
+    if (is_pushed) return;
+    EndOutOfMemory();  // without an answer to this frame
+    {
+      absl::MutexLock lock(&mutex_);
+      --num_collecting_;
+    }
+    Advance();
   }
 
   // ---- outgoing messages
@@ -329,12 +512,19 @@ class InferStreamCall final : public StreamCall {
 
   // Used only by the thread that handles a message that was read.
   bool has_sweeps_ = false;
+  bool sends_parts_ = false;            // the client's last frame came in parts
+  std::deque<uint64_t> recent_frames_;  // the ids of the last frames that came in parts
+  int64_t last_frame_bytes_ = 0;        // of the points of the last frame that came in parts
   std::shared_ptr<StreamSession> session_of_reader_;
 
   std::shared_ptr<StreamSession> session_ ABSL_GUARDED_BY(mutex_);  // null before the config
   std::string model_ ABSL_GUARDED_BY(mutex_);                       // model_ and version_ come from the config
   int64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
   int priority_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::unique_ptr<FrameParts> parts_ ABSL_GUARDED_BY(mutex_);  // the frame whose parts come; null: none, or see below
+  bool reader_has_parts_ ABSL_GUARDED_BY(mutex_) = false;      // the thread that handles a message has the frame
+  std::optional<absl::Status> parts_end_ ABSL_GUARDED_BY(mutex_);  // the error with which that thread ends the frame
+  absl::Time parts_expiry_ ABSL_GUARDED_BY(mutex_);                // when the parts of the frame must have come
   int64_t num_frames_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_ok_ ABSL_GUARDED_BY(mutex_) = 0;
 };

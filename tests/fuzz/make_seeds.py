@@ -32,12 +32,15 @@ def requests() -> dict[str, bytes]:
     frame = wire.InferStreamRequest(frame=wire.StreamFrame(frame_id=7, cloud=cloud()))
     frame.frame.pose.x = 1.0
     frame.frame.pose.qw = 1.0
+    part = wire.InferStreamRequest(part=wire.FramePart(frame_id=7, cloud=cloud(), index=2, is_last=True))
+    part.part.pose.qw = 1.0
     return {
         "infer_request/whole": request.SerializeToString(),
         "infer_request/empty_cloud": wire.InferRequest(cloud=wire.PointCloud()).SerializeToString(),
         "infer_request/no_cloud": wire.InferRequest(model="m").SerializeToString(),
         "stream_request/config": config.SerializeToString(),
         "stream_request/frame": frame.SerializeToString(),
+        "stream_request/part": part.SerializeToString(),
     }
 
 

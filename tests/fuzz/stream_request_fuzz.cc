@@ -14,13 +14,18 @@ FUZZER(stream_request) {
   const absl::Status status = ParseStreamRequest(slices, HostBuffer::Create, &message, &points);
   {
     v1::InferStreamRequest whole = message;
-    if (points.size() > 0) whole.mutable_frame()->mutable_cloud()->set_data(std::string(points.bytes()));
+    if (points.size() > 0) {
+      v1::PointCloud* const cloud =
+          whole.has_part() ? whole.mutable_part()->mutable_cloud() : whole.mutable_frame()->mutable_cloud();
+      cloud->set_data(std::string(points.bytes()));
+    }
     fuzz::CheckAgainstProtobuf(bytes, status, whole);
   }
-  // The server answers a frame that it cannot parse by the frame's id, so FrameIdOf must find the id in every message
+  // The server answers a frame that it cannot parse by the frame's id, so FrameNameOf must find the id in every message
   // that parses, and must not fail on any other bytes.
-  const uint64_t frame_id = FrameIdOf(slices);
-  if (status.ok()) FUZZ_CHECK(frame_id == message.frame().frame_id());
+  const FrameName frame = FrameNameOf(slices);
+  if (status.ok()) FUZZ_CHECK(frame.kind == message.request_case());
+  if (status.ok()) FUZZ_CHECK(frame.frame_id == FrameNameOf(message).frame_id);
   if (!status.ok()) return 0;
 
   if (message.has_config()) {
@@ -30,6 +35,9 @@ FUZZER(stream_request) {
   if (message.has_frame()) {
     (void)DecodePose(message.frame().pose());
     fuzz::DecodeAndReadCloud(message.mutable_frame()->mutable_cloud(), std::move(points));
+  }
+  if (message.has_part()) {
+    fuzz::DecodeAndReadCloud(message.mutable_part()->mutable_cloud(), std::move(points));
   }
   return 0;
 }

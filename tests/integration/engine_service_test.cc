@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -86,6 +87,58 @@ TEST_F(EngineServiceTest, LabelsWhatTheNetworkSays) {
   for (int i = 0; i < 9; ++i) EXPECT_NEAR(scores[i], expected[i], 1e-5) << i;
   EXPECT_EQ(response.counts().voxels(), 3u);
   EXPECT_EQ(response.device(), "cpu");
+}
+
+// A frame in parts has the same answer as its points in one frame, to the byte.
+TEST_F(EngineServiceTest, AFrameInPartsHasTheAnswerOfTheWholeFrame) {
+  StartWith(HeightModel());
+  constexpr size_t kNumPoints = 5000;
+  std::mt19937 random(3);
+  std::uniform_real_distribution<float> coordinate(-18, 18), intensity(-0.1f, 1);
+  std::vector<float> points;
+  for (size_t i = 0; i < kNumPoints; ++i) {
+    points.insert(points.end(), {coordinate(random), coordinate(random), coordinate(random) / 4, intensity(random)});
+  }
+  points[4 * 77] = std::numeric_limits<float>::quiet_NaN();
+  points[4 * 4321 + 3] = std::numeric_limits<float>::infinity();
+  v1::StreamConfig config = StreamConfigOf("height", v1::STREAM_POLICY_QUEUE);
+  config.set_return_scores(true);
+  Vehicle vehicle(client_.get(), config);
+  v1::StreamFrame whole;
+  whole.set_frame_id(1);
+  *whole.mutable_cloud() = Request("height", points).cloud();
+  whole.mutable_cloud()->mutable_fields(3)->set_scale(0.5);
+  ASSERT_TRUE(vehicle.Send(whole));
+  std::vector<uint32_t> order = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  for (uint64_t frame = 2; frame <= 4; ++frame) {
+    size_t num_sent = 0;
+    std::vector<size_t> borders = {0, kNumPoints};
+    for (int i = 0; i < 9; ++i) borders.push_back(random() % kNumPoints);
+    std::sort(borders.begin(), borders.end());
+    for (const uint32_t index : order) {
+      v1::FramePart part;
+      part.set_frame_id(frame);
+      part.set_index(index);
+      part.set_is_last(index == 9);
+      *part.mutable_cloud() = Request("height", {points.begin() + 4 * static_cast<int64_t>(borders[index]),
+                                                 points.begin() + 4 * static_cast<int64_t>(borders[index + 1])})
+                                  .cloud();
+      part.mutable_cloud()->mutable_fields(3)->set_scale(0.5);
+      if (num_sent++ > 0 && frame == 3) part.mutable_cloud()->clear_fields();
+      ASSERT_TRUE(vehicle.Send(part));
+    }
+    std::shuffle(order.begin(), order.end(), random);
+  }
+  ASSERT_TRUE(vehicle.AwaitResults(4));
+  const v1::InferResponse expected = vehicle.results()[0].response();
+  EXPECT_EQ(expected.segmentation().labels().size(), kNumPoints);
+  EXPECT_EQ(expected.counts().invalid(), 2u);
+  EXPECT_GT(expected.counts().out_of_range(), 0u);
+  for (const v1::FrameResult& result : vehicle.results()) {
+    ASSERT_FALSE(result.has_status()) << result.status().message();
+    EXPECT_EQ(result.response().segmentation().SerializeAsString(), expected.segmentation().SerializeAsString());
+    EXPECT_EQ(result.response().counts().SerializeAsString(), expected.counts().SerializeAsString());
+  }
 }
 
 TEST_F(EngineServiceTest, PointsWhoseLogitsOverflowGetTheIgnoreLabelAndAreCounted) {

@@ -35,6 +35,16 @@ inline v1::StreamFrame StreamFrameOf(uint64_t frame_id, int64_t num_points) {
   return frame;
 }
 
+// Returns a part of a frame, with the points of RequestOf.
+inline v1::FramePart FramePartOf(uint64_t frame_id, uint32_t index, int64_t num_points, bool is_last = false) {
+  v1::FramePart part;
+  part.set_frame_id(frame_id);
+  part.set_index(index);
+  part.set_is_last(is_last);
+  *part.mutable_cloud() = std::move(*RequestOf("", num_points).mutable_cloud());
+  return part;
+}
+
 class Vehicle {
  public:
   // Opens a stream without sending its configuration. `client` must outlive this object.
@@ -67,6 +77,11 @@ class Vehicle {
   bool Send(v1::StreamFrame frame) {
     v1::InferStreamRequest request;
     *request.mutable_frame() = std::move(frame);
+    return Send(request);
+  }
+  bool Send(v1::FramePart part) {
+    v1::InferStreamRequest request;
+    *request.mutable_part() = std::move(part);
     return Send(request);
   }
   bool Send(uint64_t frame_id, int64_t num_points) { return Send(StreamFrameOf(frame_id, num_points)); }

@@ -279,7 +279,7 @@ std::vector<ModelVersionInfo> FakeEngine::ListModels() const {
                       .classes = {{.id = 0, .name = "car", .color_rgb = 0xFF0000}},
                       .axes = {"x", "y", "z"},
                       .features = {{.name = "x", .unit = "m"}, {.name = "intensity", .unit = "1"}},
-                      .max_points = 1000,
+                      .max_points = 100'000,
                       .voxel_size = {0.05f, 0.05f, 0.05f},
                       .num_parameters = 42,
                       .priority_levels = 2,

@@ -44,7 +44,7 @@ void StreamSession::Push(StreamFrame pushed) {
     absl::MutexLock lock(&mutex_);
     if (cancelled_.has_value()) {
       End(*frame, *cancelled_);
-    } else if (draining_) {
+    } else if (draining_ && !pushed.is_accepted) {
       End(*frame, DrainingError());
     } else if (!taken.ok()) {
       End(*frame, taken);

@@ -9,7 +9,7 @@
 //   frames are answered ABORTED, reason SUPERSEDED. So a frame that starts is the newest frame. Answers are sent in the
 //   order in which they become ready.
 // - QUEUE (StreamPolicy::kQueue): every frame goes to the engine at once, and answers are sent in the order of the
-//   frames. The caller must not push frames while HasRoom() is false.
+//   frames. The caller must not push frames with a cloud while HasRoom() is false.
 // - Answers: every accepted frame gets exactly one call of its `done`. The session calls the engine and `done` from one
 //   thread at a time (a caller's or one of the engine's), and does not hold its lock: both may call the session.
 // - Sweeps: a stream may accumulate sweeps, that is, run each frame together with the frames before it (SweepHistory).
@@ -19,7 +19,7 @@
 //   answers a frame INVALID_ARGUMENT, since the sweep that caused the error would cause it again.
 // - Memory: a frame for which no memory is left gets OutOfMemoryError. Only Push throws std::bad_alloc; then it has not
 //   accepted the frame and does not call `done`. `done` must not throw.
-// - Threads: thread-safe, except that calls of Push must not overlap. Nothing blocks.
+// - Threads: thread-safe, except that calls of Push for frames with a cloud must not overlap. Nothing blocks.
 // - Lifetime: use Create. While a frame is in the engine, its task keeps the session alive.
 
 #include <cstdint>
@@ -56,6 +56,7 @@ struct StreamFrame {
   std::optional<Pose> pose;                 // the sensor's pose; required if sweeps accumulate
   absl::Time stamp = absl::InfinitePast();  // when the sensor took the cloud; required if sweeps accumulate
   bool reset_sweeps = false;                // true: forget the sweeps before this frame
+  bool is_accepted = false;                 // true: the frame began to come before StartDraining, so it still runs
   std::shared_ptr<const void> reservation;  // of memory, held while the cloud is kept as a sweep; may be null
   // Gets the answer. num_sweeps: the number of sweeps that ran together, this frame's included; 0 if no sweeps
   // accumulate, or if the frame got an error. Must not block.
@@ -112,7 +113,8 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   // waits for the frame that already runs. For QUEUE: returns 0.
   int64_t BytesAheadOfNext() const;
 
-  // Answers frames that come from now on with UNAVAILABLE, reason DRAINING. Frames that were accepted go on.
+  // Answers frames that come from now on with UNAVAILABLE, reason DRAINING. Frames that were accepted go on, and so
+  // does a frame whose first part was (StreamFrame::is_accepted).
   void StartDraining();
 
   // Cancels the stream. Frames that have not ended get the error `why`, and so do frames that come later. A running

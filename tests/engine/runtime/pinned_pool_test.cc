@@ -70,6 +70,19 @@ TEST_F(PinnedPoolTest, MemoryIsUsedAgainWhenItsBufferEnds) {
   EXPECT_EQ(memory_.num_allocations(), 1);
 }
 
+TEST_F(PinnedPoolTest, AShrunkBufferGivesAllOfItsMemoryBack) {
+  const auto pool = Pool();
+  MakeReady(*pool, kMiB, 1);
+  HostBuffer buffer = Take(*pool, kMiB);
+  const char* const data = buffer.data();
+  buffer.Shrink(100);
+  EXPECT_EQ(buffer.bytes().size(), 100u);
+  HostBuffer moved = std::move(buffer);
+  EXPECT_EQ(moved.size(), 100);
+  moved = HostBuffer();
+  EXPECT_EQ(Take(*pool, kMiB).data(), data);
+}
+
 TEST_F(PinnedPoolTest, SizesAreRoundedUpToPowersOfTwo) {
   struct Case {
     int64_t bytes;

@@ -304,7 +304,9 @@ TEST(ParserMemoryTest, NoFailedAllocationLeavesAnException) {
       DelimitedField(9, text) + DelimitedField(8, VarintField(1, 1)) + DelimitedField(kData, text);
   const std::string frame =
       DelimitedField(kFrame, VarintField(kFrameId, 3) + VarintField(15, 1) + DelimitedField(kFrameCloud, cloud));
-  const std::string wire = frame + DelimitedField(kConfig, DelimitedField(1, text)) + frame;
+  const std::string part =
+      DelimitedField(kPart, VarintField(kFrameId, 3) + VarintField(5, 1) + DelimitedField(kFrameCloud, cloud));
+  const std::string wire = frame + DelimitedField(kConfig, DelimitedField(1, text)) + part + frame;
   const grpc::ByteBuffer bytes = OneSlice(wire);
   {
     // Protobuf looks up the types of fields at their first use, once. ThreadSanitizer's std::call_once never returns

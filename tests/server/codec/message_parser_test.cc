@@ -37,7 +37,12 @@ absl::Status Parse(const grpc::ByteBuffer& bytes, v1::InferStreamRequest* messag
   HostBuffer data;
   const absl::Status status = ParseStreamRequest(bytes, HostBuffer::Create, message, &data);
   EXPECT_TRUE(message->frame().cloud().data().empty()) << "it stands beside the message";
-  if (data.size() > 0) message->mutable_frame()->mutable_cloud()->set_data(std::string(data.bytes()));
+  EXPECT_TRUE(message->part().cloud().data().empty());
+  if (data.size() > 0) {
+    v1::PointCloud* const cloud =
+        message->has_part() ? message->mutable_part()->mutable_cloud() : message->mutable_frame()->mutable_cloud();
+    cloud->set_data(std::string(data.bytes()));
+  }
   return status;
 }
 absl::Status Parse(const grpc::ByteBuffer& bytes, v1::TunePlanRequest* message) {
@@ -244,8 +249,14 @@ TEST(MessageParserTest, DataThatIsNotTakenGivesItsMemoryBack) {
   EXPECT_EQ(num_pinned, 3) << "one is given back before the next is taken";
   EXPECT_TRUE(parsed.bytes() == data);
   parsed = HostBuffer();
-  ASSERT_TRUE(ParseStreamRequest(OneSlice(frame + config), allocate, &message, &parsed).ok());
-  EXPECT_EQ(parsed.size(), 0);
+  const std::string part = DelimitedField(kPart, VarintField(kFrameId, 5));
+  for (const std::string& later : {config, part}) {
+    ASSERT_TRUE(ParseStreamRequest(OneSlice(frame + later), allocate, &message, &parsed).ok());
+    EXPECT_EQ(parsed.size(), 0);
+  }
+  ASSERT_TRUE(ParseStreamRequest(OneSlice(config + frame + frame), allocate, &message, &parsed).ok());
+  EXPECT_TRUE(parsed.bytes() == data);
+  parsed = HostBuffer();
   EXPECT_FALSE(ParseStreamRequest(OneSlice(frame + "\x0f"), allocate, &message, &parsed).ok());
   EXPECT_EQ(parsed.size(), 0);
   EXPECT_FALSE(ParseStreamRequest(OneSlice(frame.substr(0, 99'999)), allocate, &message, &parsed).ok());
@@ -477,6 +488,14 @@ TEST(FrameIdTest, SaysWhatTheMessageIs) {
   const std::string frame = DelimitedField(kFrame, VarintField(kFrameId, 7));
   const std::string config = DelimitedField(kConfig, "");
   EXPECT_EQ(Refused(frame + config + "\x0f").request_case(), v1::InferStreamRequest::kConfig);
+  const std::string part = DelimitedField(kPart, VarintField(kFrameId, 8) + DelimitedField(kFrameCloud, "\x0f"));
+  for (const std::string& earlier : {std::string(), frame, config}) {
+    const v1::InferStreamRequest message = Refused(earlier + part);
+    EXPECT_EQ(message.ShortDebugString(), "part { frame_id: 8 }");
+    EXPECT_EQ(FrameNameOf(OneSlice(earlier + part)).kind, v1::InferStreamRequest::kPart);
+    EXPECT_EQ(FrameNameOf(OneSlice(earlier + part)).frame_id, 8u);
+  }
+  EXPECT_EQ(Refused(part + frame + "\x0f").ShortDebugString(), "frame { frame_id: 7 }");
   EXPECT_EQ(Refused(config + frame + "\x0f").frame().frame_id(), 7u);
 }
 

@@ -22,6 +22,7 @@ inline constexpr int kFields = v1::PointCloud::kFieldsFieldNumber;
 inline constexpr int kName = v1::PointField::kNameFieldNumber;
 inline constexpr int kConfig = v1::InferStreamRequest::kConfigFieldNumber;
 inline constexpr int kFrame = v1::InferStreamRequest::kFrameFieldNumber;
+inline constexpr int kPart = v1::InferStreamRequest::kPartFieldNumber;
 inline constexpr int kFrameId = v1::StreamFrame::kFrameIdFieldNumber;
 inline constexpr int kFrameCloud = v1::StreamFrame::kCloudFieldNumber;
 

@@ -339,6 +339,22 @@ TEST_F(StreamSessionTest, ADrainAnswersWhatWasTaken) {
   EXPECT_EQ(AnswerTo(2), "OK");
 }
 
+TEST_F(StreamSessionTest, ADrainTakesTheFrameThatHasBegunToCome) {
+  OpenLatest();
+  session_->StartDraining();
+  StreamFrame begun = FrameOf(1);
+  begun.is_accepted = true;
+  session_->Push(std::move(begun));
+  StreamFrame failed = FrameOf(2);
+  failed.is_accepted = true;
+  failed.cloud = WithReason(absl::InvalidArgumentError("half"), error_reason::kFrameIncomplete);
+  session_->Push(std::move(failed));
+  EXPECT_EQ(AnswerTo(2), "FRAME_INCOMPLETE");
+  engine_.End(1);
+  EXPECT_EQ(AnswerTo(1), "OK");
+  EXPECT_TRUE(observer_.drops.empty());
+}
+
 TEST_F(StreamSessionTest, SaysWhatTheNextFrameTakesThePlaceOf) {
   OpenLatest();
   EXPECT_EQ(session_->BytesAheadOfNext(), 0);
