@@ -4,9 +4,11 @@
 #include <utility>
 #include <vector>
 
+#include "engine/compiler/product_merging.h"
 #include "engine/compiler/row_products.h"
 #include "engine/compiler/steps.h"
 #include "engine/ops/int8/int8_conv.h"
+#include "engine/ops/int8/int8_conv2d.h"
 #include "engine/ops/int8/int8_conversion.h"
 #include "engine/ops/int8/int8_linear.h"
 #include "kernels/int8/int8_product.h"
@@ -56,6 +58,30 @@ FusedInt8Epilogue MakeEpilogue(std::vector<float> multiplier, int index, StepEmi
   return epilogue;
 }
 
+void PushInt8Linear(Int8Product product, int index, StepEmitter& emitter) {
+  emitter.Push(index, std::make_unique<Int8LinearStep>(Int8LinearStep::Options{
+                          .in = emitter.UseInputBuffer(index),
+                          .out = emitter.UseBuffer(index),
+                          .weights = std::move(product.weights),
+                          .epilogue = MakeEpilogue(std::move(product.multiplier), index, emitter)}));
+}
+
+// Returns weights in PyTorch's order (Conv2dOp::weight) as [cells, in channels, out channels].
+std::vector<float> ByCell(const Conv2dOp& op, const std::vector<float>& weights) {
+  const auto ins = static_cast<size_t>(op.in_channels), outs = static_cast<size_t>(op.out_channels);
+  const size_t num_cells = weights.size() / (ins * outs);
+  std::vector<float> by_cell(weights.size());
+  for (size_t cell = 0; cell < num_cells; ++cell) {
+    for (size_t i = 0; i < ins; ++i) {
+      for (size_t o = 0; o < outs; ++o) {
+        const size_t matrix = op.geometry.is_transposed ? i * outs + o : o * ins + i;
+        by_cell[(cell * ins + i) * outs + o] = weights[matrix * num_cells + cell];
+      }
+    }
+  }
+  return by_cell;
+}
+
 }  // namespace
 
 void EmitInt8Conv(const SparseConvOp& op, ProgramConv conv, int conv_index, int index, StepEmitter& emitter) {
@@ -69,14 +95,27 @@ void EmitInt8Conv(const SparseConvOp& op, ProgramConv conv, int conv_index, int 
                           .epilogue = MakeEpilogue(std::move(product.multiplier), index, emitter)}));
 }
 
-void EmitInt8Linear(int index, StepEmitter& emitter) {
-  Int8Product product =
-      MakeProduct(RowProductWeights(emitter.layers(), emitter.At(index)), /*num_offsets=*/1, index, emitter);
-  emitter.Push(index, std::make_unique<Int8LinearStep>(Int8LinearStep::Options{
+void EmitInt8Conv2d(const Conv2dOp& op, int index, StepEmitter& emitter) {
+  const Layer& layer = emitter.At(index);
+  const FoldedProduct folded = FoldProduct(emitter.layers(), layer);
+  const kernels::Conv2dGeometry& geometry = folded.geometry;
+  const int32_t num_cells = geometry.kernel_size[0] * geometry.kernel_size[1];
+  Int8Product product = MakeProduct(ByCell(op, folded.weights), num_cells, index, emitter);
+  if (geometry == kernels::Conv2dGeometry()) return PushInt8Linear(std::move(product), index, emitter);
+  const kernels::Axes& in_size = emitter.Node(emitter.FirstNode(layer).inputs[0]).grid->size;
+  emitter.Push(index, std::make_unique<Int8Conv2dStep>(Int8Conv2dStep::Options{
                           .in = emitter.UseInputBuffer(index),
                           .out = emitter.UseBuffer(index),
+                          .in_rows = in_size[0],
+                          .in_columns = in_size[1],
+                          .geometry = geometry,
                           .weights = std::move(product.weights),
                           .epilogue = MakeEpilogue(std::move(product.multiplier), index, emitter)}));
+}
+
+void EmitInt8Linear(int index, StepEmitter& emitter) {
+  PushInt8Linear(MakeProduct(RowProductWeights(emitter.layers(), emitter.At(index)), /*num_offsets=*/1, index, emitter),
+                 index, emitter);
 }
 
 std::unique_ptr<Step> MakeInt8Conversion(const BufferSlice& in, const BufferSlice& out, int layer,

@@ -79,9 +79,14 @@ std::vector<bool> FindNonNegative(const Graph& graph) {
   return is_non_negative;
 }
 
+// Returns the number of products in a sum of the node's; 0 for a node that does not multiply in 8 bits.
 int64_t NumProducts(const GraphNode& node) {
   if (const auto* const conv = std::get_if<SparseConvOp>(&node.op)) {
     return int64_t{conv->geometry().NumOffsets()} * conv->in_channels;
+  }
+  if (const auto* const conv = std::get_if<Conv2dOp>(&node.op)) {
+    const kernels::Conv2dGeometry& geometry = conv->geometry;
+    return geometry.groups > 1 ? 0 : int64_t{geometry.kernel_size[0]} * geometry.kernel_size[1] * conv->in_channels;
   }
   const auto* const linear = std::get_if<LinearOp>(&node.op);
   return linear == nullptr ? 0 : linear->in_channels;
@@ -145,8 +150,8 @@ absl::Status CheckInt8(const Graph& graph, const std::vector<std::string>& float
     });
     if (is_known) continue;
     ProblemsAt("config.textproto: int8", &problems)
-        .Add("float_nodes has ", Quoted(name), ", which is no sparse convolution or linear layer of the network that ",
-             "may multiply in 8 bits");
+        .Add("float_nodes has ", Quoted(name), ", which is no convolution or linear layer of the network that may ",
+             "multiply in 8 bits");
   }
   return StatusOfProblems(absl::StrCat("model ", Quoted(graph.name)), problems);
 }

@@ -5,7 +5,8 @@
 // number is uint8 (0 to 255) where the value cannot be negative, else int8 (-127 to 127). Both are rounded to nearest,
 // ties to even, and saturate.
 //
-// - Sparse convolutions of all kinds and linear layers may multiply in 8 bits. Other layers compute in float32.
+// - Sparse convolutions of all kinds, linear layers and convolutions of images in one group may multiply in 8 bits.
+//   Other layers compute in float32.
 // - A concatenation of values on one level has no scale of its own: each part keeps the scale of its node.
 // - The compiler fuses nodes into layers (layers.h), so only the value of a layer's last node has a scale.
 

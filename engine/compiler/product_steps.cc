@@ -133,6 +133,7 @@ void EmitArgmax(int index, StepEmitter& emitter) {
 }
 
 void EmitConv2d(const Conv2dOp& op, int index, StepEmitter& emitter) {
+  if (emitter.int8_types().Multiplies(index)) return EmitInt8Conv2d(op, index, emitter);
   index = EmittedLayer(index, emitter);
   if (index < 0) return;
   Layer& layer = emitter.At(index);

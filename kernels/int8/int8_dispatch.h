@@ -25,6 +25,8 @@ std::vector<Int8Line> PackInt8Weights(const Int8Isa& isa, const int8_t* weights,
 void Int8Conv(const Int8Isa& isa, const Int8ConvParams& params, ThreadPool& pool, std::pmr::memory_resource* memory);
 void Int8Linear(const Int8Isa& isa, const Int8LinearParams& params, ThreadPool& pool,
                 std::pmr::memory_resource* memory);
+void Int8Conv2d(const Int8Isa& isa, const Int8Conv2dParams& params, ThreadPool& pool,
+                std::pmr::memory_resource* memory);
 void ConvertInt8Rows(const Int8Isa& isa, const Int8RowsParams& params, ThreadPool& pool);
 
 }  // namespace voxserve::kernels::cpu

@@ -1,7 +1,8 @@
 #pragma once
 
-// Products of whole numbers of 8 bits on a CPU: sparse convolutions and linear layers. Inputs are uint8 or int8,
-// weights int8, sums int32. The sums are exact, so they depend neither on their order nor on the vector instructions.
+// Products of whole numbers of 8 bits on a CPU: sparse convolutions, linear layers and convolutions of images. Inputs
+// are uint8 or int8, weights int8, sums int32. The sums are exact, so they depend neither on their order nor on the
+// vector instructions.
 //
 // A product ends with an epilogue in float32, which rounds a value to 8 bits once:
 //   value = activation(sum * multiplier[c] + bias[c] + residual * residual_scale[c])
@@ -12,7 +13,8 @@
 // Convolution: a thread takes a block of output rows and keeps its sums, which are no part of the output, in its cache.
 // As in fetch_on_demand.h it adds the products of one offset after the other, in register tiles of several pairs times
 // up to four vectors of channels, and reads input rows in place. A linear layer is the same with one offset, in which
-// every row reads itself.
+// every row reads itself. A convolution of images (kernels/image/conv2d.h) is the same too: its cells are the offsets,
+// and a block lists their pairs itself.
 
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +26,7 @@
 #include "kernels/core/epilogue.h"
 #include "kernels/core/rows.h"
 #include "kernels/core/thread_pool.h"
+#include "kernels/image/conv2d.h"
 
 namespace voxserve::kernels {
 
@@ -71,6 +74,17 @@ struct Int8LinearParams {
 };
 static_assert(std::is_trivially_copyable_v<Int8LinearParams>);
 
+struct Int8Conv2dParams {
+  Conv2dGeometry geometry;  // of 1 group
+  int64_t num_images = 0;
+  int32_t in_rows = 0, in_columns = 0;  // of one image; Conv2dGeometry::OutSize gives those of the output
+  ConstRows in;                         // [input positions, in_channels] uint8 or int8
+  const Int8Line* weights = nullptr;    // of PackInt8Weights, with an offset for each cell, row by row
+  Rows out;                             // [output positions, out_channels] float32, uint8 or int8
+  Int8Epilogue epilogue;                // as of Int8ConvParams
+};
+static_assert(std::is_trivially_copyable_v<Int8Conv2dParams>);
+
 // Int8 weights of a product, and the scales by which they were divided.
 struct QuantisedWeights {
   std::vector<int8_t> values;  // as the weights, -127 to 127
@@ -92,6 +106,7 @@ std::vector<Int8Line> PackInt8Weights(const int8_t* weights, int32_t num_offsets
 // must be thread-safe; if it refuses, the functions throw std::bad_alloc.
 void Int8Conv(const Int8ConvParams& params, ThreadPool& pool, std::pmr::memory_resource* memory);
 void Int8Linear(const Int8LinearParams& params, ThreadPool& pool, std::pmr::memory_resource* memory);
+void Int8Conv2d(const Int8Conv2dParams& params, ThreadPool& pool, std::pmr::memory_resource* memory);
 
 // Returns the instruction set that the products use: "avx512vnni", "avx2" or "baseline".
 const char* Int8InstructionSet();

@@ -78,6 +78,37 @@ class BlockSums {
   ScratchVector<Int8Line> lines_;
 };
 
+// The input places along one axis of an image: [cells, output places], -1 for a place outside of the input.
+std::vector<int32_t> InputPlaces(const Conv2dGeometry& geometry, size_t axis, int32_t in_size, int32_t out_size) {
+  std::vector<int32_t> places;
+  for (int32_t cell = 0; cell < geometry.kernel_size[axis]; ++cell) {
+    for (int32_t out = 0; out < out_size; ++out) {
+      int32_t in = out * geometry.stride[axis] - geometry.padding[axis] + geometry.dilation[axis] * cell;
+      if (geometry.is_transposed) {
+        const int32_t moved = out + geometry.padding[axis] - cell;
+        in = moved % geometry.stride[axis] == 0 ? moved / geometry.stride[axis] : -1;
+      }
+      places.push_back(in >= 0 && in < in_size ? in : -1);
+    }
+  }
+  return places;
+}
+
+// The pairs of one cell of an image's kernel whose output positions are in one block.
+struct ImagePairs {
+  ScratchVector<int32_t> in_rows, out_rows;  // out_rows count from the block's first position
+  int64_t size = 0;
+
+  ImagePairs(int64_t capacity, std::pmr::memory_resource* memory) : in_rows(memory), out_rows(memory) {
+    in_rows.resize(static_cast<size_t>(capacity));
+    out_rows.resize(static_cast<size_t>(capacity));
+  }
+  void Add(int64_t in_row, int64_t out_row) {
+    in_rows[static_cast<size_t>(size)] = static_cast<int32_t>(in_row);
+    out_rows[static_cast<size_t>(size++)] = static_cast<int32_t>(out_row);
+  }
+};
+
 }  // namespace
 
 const std::vector<const Int8Isa*>& SupportedInt8Isas() {
@@ -104,6 +135,10 @@ void Int8Conv(const Int8ConvParams& params, ThreadPool& pool, std::pmr::memory_r
 }
 void Int8Linear(const Int8LinearParams& params, ThreadPool& pool, std::pmr::memory_resource* memory) {
   Int8Linear(WidestIsa(), params, pool, memory);
+}
+
+void Int8Conv2d(const Int8Conv2dParams& params, ThreadPool& pool, std::pmr::memory_resource* memory) {
+  Int8Conv2d(WidestIsa(), params, pool, memory);
 }
 
 std::vector<Int8Line> PackInt8Weights(const Int8Isa& isa, const int8_t* weights, int32_t num_offsets,
@@ -202,6 +237,54 @@ void Int8Linear(const Int8Isa& isa, const Int8LinearParams& params, ThreadPool& 
                     .num_vectors = NumVectors(isa, out.channels)});
     block.Finish(params.epilogue, out, begin, end - begin);
   });
+}
+
+void Int8Conv2d(const Int8Isa& isa, const Int8Conv2dParams& params, ThreadPool& pool,
+                std::pmr::memory_resource* memory) {
+  const ConstRows& in = params.in;
+  const Rows& out = params.out;
+  const Conv2dGeometry& geometry = params.geometry;
+  const int64_t out_rows = geometry.OutSize(0, params.in_rows), out_columns = geometry.OutSize(1, params.in_columns);
+  if (out_rows <= 0 || out_columns <= 0) return;
+  const std::vector<int32_t> row_of = InputPlaces(geometry, 0, params.in_rows, static_cast<int32_t>(out_rows));
+  const std::vector<int32_t> column_of = InputPlaces(geometry, 1, params.in_columns, static_cast<int32_t>(out_columns));
+  const int64_t bytes_of_offset = BytesOfOffset(isa, in.channels, out.channels);
+  pool.ParallelFor(params.num_images * out_rows * out_columns, BlockRows(out.channels),
+                   [&](int64_t begin, int64_t end) {
+                     BlockSums block(isa, out.channels, end - begin, memory);
+                     block.Clear(end - begin);
+                     ImagePairs pairs(end - begin, memory);
+                     for (int32_t cell = 0; cell < geometry.kernel_size[0] * geometry.kernel_size[1]; ++cell) {
+                       const int32_t* const rows = row_of.data() + cell / geometry.kernel_size[1] * out_rows;
+                       const int32_t* const columns = column_of.data() + cell % geometry.kernel_size[1] * out_columns;
+                       pairs.size = 0;
+                       // Goes through the block's positions, one row of an image after the other.
+                       for (int64_t position = begin; position < end;) {
+                         const int64_t row = position / out_columns, first = position % out_columns;
+                         const int64_t last = std::min(out_columns, first + end - position);
+                         const int32_t in_row = rows[row % out_rows];
+                         const int64_t in_begin = (row / out_rows * params.in_rows + in_row) * params.in_columns;
+                         for (int64_t column = first; in_row >= 0 && column < last; ++column) {
+                           if (columns[column] >= 0)
+                             pairs.Add(in_begin + columns[column], position - begin + column - first);
+                         }
+                         position += last - first;
+                       }
+                       if (pairs.size == 0) continue;
+                       isa.accumulate({.num_pairs = pairs.size,
+                                       .in_rows = pairs.in_rows.data(),
+                                       .out_rows = pairs.out_rows.data(),
+                                       .in = static_cast<const uint8_t*>(in.data),
+                                       .is_signed = in.dtype == DType::kInt8,
+                                       .in_pitch = in.pitch,
+                                       .in_channels = in.channels,
+                                       .weights = params.weights->bytes + cell * bytes_of_offset,
+                                       .sums = block.sums(),
+                                       .first_out_row = 0,
+                                       .num_vectors = NumVectors(isa, out.channels)});
+                     }
+                     block.Finish(params.epilogue, out, begin, end - begin);
+                   });
 }
 
 }  // namespace voxserve::kernels::cpu

@@ -48,6 +48,7 @@ FLAGS = {
     "tests/bench/farthest_point_sample_bench.cc": UNFUSED_CPU,
     "tests/engine/executor/point_sample_test.cc": UNFUSED_CPU,
     "tests/kernels/boxes/rotated_nms_test.cc": UNFUSED_CPU,
+    "tests/kernels/int8/int8_conv2d_test.cc": UNFUSED_CPU,
     "tests/kernels/int8/int8_product_test.cc": UNFUSED_CPU,
     "tests/kernels/points/farthest/farthest_point_sample_test.cc": UNFUSED_CPU,
 }

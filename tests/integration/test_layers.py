@@ -23,13 +23,13 @@ ROOMS = {
     "kernels/coordinates": ["kernels/core"],
     "kernels/coordinates/curves": ["kernels/core", "kernels/coordinates"],
     "kernels/conv": ["kernels/core", "kernels/coordinates"],
-    "kernels/int8": ["kernels/core", "kernels/coordinates", "kernels/conv"],
     "kernels/conv/implicit_gemm": ["kernels/core", "kernels/coordinates", "kernels/conv"],
     "kernels/points": ["kernels/core", "kernels/coordinates"],
     "kernels/points/farthest": ["kernels/core", "kernels/coordinates"],
     "kernels/rows": ["kernels/core", "kernels/coordinates", "kernels/conv"],
     "kernels/rows/attention": ["kernels/core", "kernels/coordinates", "kernels/conv"],
     "kernels/image": ["kernels/core", "kernels/coordinates"],
+    "kernels/int8": ["kernels/core", "kernels/coordinates", "kernels/conv", "kernels/image"],
     "kernels/boxes": ["kernels/core"],
 }
 

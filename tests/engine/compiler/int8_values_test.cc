@@ -145,11 +145,10 @@ TEST(CheckInt8Test, NamesAScaleThatNoLayerReads) {
 
 TEST(CheckInt8Test, NamesFloatNodesThatAreNoLayers) {
   const Graph graph = SmallGraph(0.5f);
-  EXPECT_THAT(
-      ProblemsWith(graph, {"nobody", graph.nodes[2].name}),
-      ElementsAre("config.textproto: int8: float_nodes has \"nobody\", which is no sparse convolution or linear "
-                  "layer of the network that may multiply in 8 bits",
-                  HasSubstr("float_nodes has \"" + graph.nodes[2].name + "\"")));
+  EXPECT_THAT(ProblemsWith(graph, {"nobody", graph.nodes[2].name}),
+              ElementsAre("config.textproto: int8: float_nodes has \"nobody\", which is no convolution or linear "
+                          "layer of the network that may multiply in 8 bits",
+                          HasSubstr("float_nodes has \"" + graph.nodes[2].name + "\"")));
 }
 
 }  // namespace

@@ -69,10 +69,21 @@ Graph WithRoundedWeights(Graph graph, const std::vector<std::string>& float_node
     }
     auto* const conv = std::get_if<SparseConvOp>(&node.op);
     auto* const linear = std::get_if<LinearOp>(&node.op);
-    HostTensor weight = conv != nullptr ? *conv->weight : *linear->weight;
-    const auto outs = static_cast<size_t>(node.channels);
-    const auto out_of = [&](size_t i) { return conv != nullptr ? i % outs : i / scales.size(); };
-    const auto in_of = [&](size_t i) { return conv != nullptr ? i / outs % scales.size() : i % scales.size(); };
+    auto* const image = std::get_if<Conv2dOp>(&node.op);
+    HostTensorPtr& stored = conv != nullptr ? conv->weight : linear != nullptr ? linear->weight : image->weight;
+    HostTensor weight = *stored;
+    const size_t outs = static_cast<size_t>(node.channels), ins = scales.size();
+    const size_t cells = weight.values.size() / outs / ins;
+    const bool ends_with_outs = conv != nullptr || (image != nullptr && image->geometry.is_transposed);
+    // Weights are [cells, in, out], or [out, in] or [out, in, cells], or [in, out, cells].
+    const auto out_of = [&](size_t i) {
+      const size_t matrix = conv != nullptr ? i : i / cells;
+      return ends_with_outs ? matrix % outs : matrix / ins;
+    };
+    const auto in_of = [&](size_t i) {
+      const size_t matrix = conv != nullptr ? i : i / cells;
+      return ends_with_outs ? matrix / outs % ins : matrix % ins;
+    };
     std::vector<double> largest(outs);
     for (size_t i = 0; i < weight.values.size(); ++i) {
       largest[out_of(i)] = std::max(largest[out_of(i)], std::abs(weight.values[i] * scales[in_of(i)]));
@@ -82,7 +93,7 @@ Graph WithRoundedWeights(Graph graph, const std::vector<std::string>& float_node
       weight.values[i] =
           static_cast<float>(Rounded(scaled, largest[out_of(i)] / 127, /*is_unsigned=*/false) / scales[in_of(i)]);
     }
-    (conv != nullptr ? conv->weight : linear->weight) = std::make_shared<const HostTensor>(std::move(weight));
+    stored = std::make_shared<const HostTensor>(std::move(weight));
   }
   return graph;
 }
@@ -217,6 +228,37 @@ TEST(Int8NetworkTest, PartsOfAConcatenationWithAndWithoutSign) {
     const auto expected = interpreter.EvaluateAt(At(graph, graph.scores_output).inputs[0], point);
     for (size_t c = 0; c < classes; ++c) EXPECT_NEAR(scores[point * classes + c], (*expected)[c], 1e-4);
   }
+}
+
+TEST(Int8NetworkTest, ImagesHaveTheScoresOfTheirWholeNumbers) {
+  GraphBuilder b(14, kernels::CoordinateRule::kFloor, /*dimension=*/2);
+  const int sites = b.Relu(b.Linear(0, 6, true));
+  const int image = b.ToDense(sites);
+  const kernels::Conv2dGeometry plain{.kernel_size = {3, 3}, .padding = {1, 1}};
+  const kernels::Conv2dGeometry wide{.kernel_size = {3, 1}, .padding = {2, 0}, .dilation = {2, 1}};
+  const kernels::Conv2dGeometry half{.kernel_size = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
+  kernels::Conv2dGeometry twice = half;
+  twice.is_transposed = true;
+  const int first = b.Relu(b.Norm(b.Conv2d(image, plain, 9, false)));
+  const int coarse = b.Relu(b.Conv2d(b.Conv2d(first, half, 12, true), plain, 12, true));
+  const int both = b.Concat({b.Relu(b.Norm(b.Conv2d(coarse, twice, 8, false))), first});
+  const int last = b.Relu(b.Sum(b.Conv2d(both, wide, 9, true), b.Conv2d(first, {}, 9, false)));
+  const int back = b.FromDense(b.Conv2d(last, {}, 5, true), sites);
+  Graph graph = b.Finish(back);
+  const Points points = RandomPoints(10, /*dimension=*/2);
+  AddScales(graph, points);
+  std::vector<int> values;
+  for (const Int8Value& value : FindInt8Candidates(graph).values) values.push_back(value.node);
+  ExpectRoundedScores(graph, points, values);
+}
+
+TEST(Int8ProgramTest, AConvolutionOfImagesInGroupsStaysFloat32) {
+  GraphBuilder b(15, kernels::CoordinateRule::kFloor, /*dimension=*/2);
+  const int sites = b.Linear(0, 6, true);
+  const int image = b.ToDense(sites);
+  const int grouped = b.Conv2d(image, {.kernel_size = {3, 3}, .padding = {1, 1}, .groups = 2}, 4, true);
+  const Graph graph = b.Finish(b.FromDense(grouped, sites));
+  EXPECT_EQ(FindInt8Candidates(graph).layers.size(), 1U);
 }
 
 // Each value is read in 8 bits and in float32: by a pool, a crop, an addition on other sites, an attention, an output.

@@ -6,195 +6,18 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <memory_resource>
-#include <numeric>
-#include <string>
+#include <new>
 #include <tuple>
 #include <vector>
 
 #include "kernels/int8/int8_dispatch.h"
 #include "tests/kernels/conv/rulebook_testing.h"
+#include "tests/kernels/int8/int8_testing.h"
 
 namespace voxserve::kernels::int8_product_test {
 namespace {
-
-constexpr uint8_t kUntouchedByte = 0xa5;
-
-// Rows of float32, uint8 or int8 with columns before and after them that no kernel may change.
-class Table {
- public:
-  Table(DType dtype, int64_t rows, int32_t channels, int32_t before, int32_t after)
-      : dtype_(dtype), rows_(rows), channels_(channels), before_(before), pitch_(before + channels + after) {
-    bytes_.assign(static_cast<size_t>(rows * pitch_ * SizeOf(dtype)), kUntouchedByte);
-  }
-
-  Rows View() {
-    return {.data = bytes_.empty() ? nullptr : bytes_.data() + before_ * SizeOf(dtype_),
-            .dtype = dtype_,
-            .channels = channels_,
-            .pitch = pitch_,
-            .capacity = rows_};
-  }
-  float Get(int64_t row, int32_t c) const {
-    const uint8_t* const at = At(row, c);
-    if (dtype_ == DType::kUint8) return *at;
-    if (dtype_ == DType::kInt8) return static_cast<int8_t>(*at);
-    float value;
-    std::memcpy(&value, at, sizeof(value));
-    return value;
-  }
-  void Set(int64_t row, int32_t c, float value) {
-    uint8_t* const at = const_cast<uint8_t*>(At(row, c));
-    if (dtype_ == DType::kFloat32) {
-      std::memcpy(at, &value, sizeof(value));
-    } else {
-      *at = static_cast<uint8_t>(static_cast<int32_t>(value));
-    }
-  }
-  // Fills the table with random values of its type's whole range; float32 with values within 4.
-  void Fill(Random& random) {
-    const std::vector<float> unit = random.Floats(rows_ * channels_);
-    const auto [least, largest] = dtype_ == DType::kUint8  ? std::pair(0.0f, 255.0f)
-                                  : dtype_ == DType::kInt8 ? std::pair(-127.0f, 127.0f)
-                                                           : std::pair(-4.0f, 4.0f);
-    for (int64_t row = 0; row < rows_; ++row) {
-      for (int32_t c = 0; c < channels_; ++c) {
-        const float value = least + (unit[static_cast<size_t>(row * channels_ + c)] + 1) / 2 * (largest - least);
-        Set(row, c, dtype_ == DType::kFloat32 ? value : std::nearbyint(value));
-      }
-    }
-  }
-  const std::vector<uint8_t>& bytes() const { return bytes_; }
-
- private:
-  const uint8_t* At(int64_t row, int32_t c) const {
-    return bytes_.data() + (row * pitch_ + before_ + c) * SizeOf(dtype_);
-  }
-
-  DType dtype_;
-  int64_t rows_;
-  int32_t channels_, before_;
-  int64_t pitch_;
-  std::vector<uint8_t> bytes_;
-};
-
-// Arrays of the epilogue, padded.
-std::vector<float> Padded(std::vector<float> values) {
-  values.resize(static_cast<size_t>(PaddedInt8Channels(static_cast<int64_t>(values.size()))));
-  return values;
-}
-
-std::vector<float> Positive(Random& random, int64_t count, float largest) {
-  std::vector<float> values = random.Floats(count);
-  for (float& value : values) value = (std::fabs(value) + 0.01f) * largest;
-  return values;
-}
-
-std::vector<int8_t> RandomWeights(Random& random, int64_t count) {
-  std::vector<int8_t> weights;
-  for (const float value : random.Floats(count)) weights.push_back(static_cast<int8_t>(std::nearbyint(value * 127)));
-  return weights;
-}
-
-struct Case {
-  DType in = DType::kUint8;
-  DType out = DType::kUint8;
-  bool bias = false;
-  DType residual = DType::kUint16;  // none
-  Activation activation;
-};
-
-std::vector<Case> Cases() {
-  return {{.in = DType::kUint8, .out = DType::kUint8, .bias = true, .activation = ActivationFunction::kRelu},
-          {.in = DType::kInt8, .out = DType::kInt8},
-          {.in = DType::kUint8, .out = DType::kFloat32, .bias = true, .residual = DType::kInt8},
-          {.in = DType::kInt8,
-           .out = DType::kUint8,
-           .bias = true,
-           .residual = DType::kUint8,
-           .activation = ActivationFunction::kRelu},
-          {.in = DType::kInt8,
-           .out = DType::kInt8,
-           .residual = DType::kFloat32,
-           .activation = {ActivationFunction::kLeakyRelu, 0.25f}},
-          {.in = DType::kUint8,
-           .out = DType::kFloat32,
-           .residual = DType::kFloat32,
-           .activation = ActivationFunction::kSigmoid}};
-}
-
-// The operands of one case, and what the epilogue must make of exact sums.
-class Product {
- public:
-  Product(const Case& c, int64_t rows, int32_t in_channels, int32_t out_channels, int32_t num_offsets, Random& random)
-      : case_(c), rows_(rows), out_channels_(out_channels), in_channels_(in_channels) {
-    weights_ = RandomWeights(random, int64_t{num_offsets} * in_channels * out_channels);
-    const float typical = 255.0f * 127.0f * std::sqrt(static_cast<float>(num_offsets * in_channels));
-    multiplier_ = Padded(Positive(random, out_channels, 4 / typical));
-    bias_ = Padded(random.Floats(out_channels));
-    residual_scale_ = Padded(Positive(random, out_channels, 0.02f));
-    inverse_scale_ = Padded(Positive(random, out_channels, 200.0f));
-    if (c.residual != DType::kUint16) {
-      residual_.emplace_back(c.residual, rows, out_channels, 1, 2).Fill(random);
-    }
-  }
-
-  Int8Epilogue Epilogue() {
-    Int8Epilogue epilogue{.multiplier = multiplier_.data(),
-                          .bias = case_.bias ? bias_.data() : nullptr,
-                          .activation = case_.activation,
-                          .inverse_scale = inverse_scale_.data()};
-    if (!residual_.empty()) {
-      epilogue.residual = residual_.front().View();
-      if (case_.residual != DType::kFloat32) epilogue.residual_scale = residual_scale_.data();
-    }
-    return epilogue;
-  }
-  // The first weight of an input channel of an offset.
-  const int8_t* Weights(int32_t offset, int32_t i) const {
-    return weights_.data() + (int64_t{offset} * in_channels_ + i) * out_channels_;
-  }
-  const std::vector<int8_t>& weights() const { return weights_; }
-
-  // Writes what sums [rows, out_channels] become.
-  Table Finish(const std::vector<int64_t>& sums) {
-    Table out = Out();
-    for (int64_t row = 0; row < rows_; ++row) {
-      for (int32_t c = 0; c < out_channels_; ++c) {
-        const auto channel = static_cast<size_t>(c);
-        const int64_t sum = sums[static_cast<size_t>(row * out_channels_ + c)];
-        EXPECT_LE(std::abs(sum), std::numeric_limits<int32_t>::max());
-        float value = static_cast<float>(static_cast<int32_t>(sum)) * multiplier_[channel];
-        if (case_.bias) value += bias_[channel];
-        if (!residual_.empty()) {
-          float residual = residual_.front().Get(row, c);
-          if (case_.residual != DType::kFloat32) residual *= residual_scale_[channel];
-          value += residual;
-        }
-        value = Activate(case_.activation, value);
-        if (case_.out != DType::kFloat32) {
-          value *= inverse_scale_[channel];
-          const float least = case_.out == DType::kInt8 ? -127.0f : 0.0f;
-          const float largest = case_.out == DType::kInt8 ? 127.0f : 255.0f;
-          value = std::nearbyint(std::fmin(std::fmax(value, least), largest));
-        }
-        out.Set(row, c, value);
-      }
-    }
-    return out;
-  }
-  Table Out() const { return {case_.out, rows_, out_channels_, 3, 2}; }
-
- private:
-  const Case case_;
-  const int64_t rows_;
-  const int32_t out_channels_, in_channels_;
-  std::vector<int8_t> weights_;
-  std::vector<float> multiplier_, bias_, residual_scale_, inverse_scale_;
-  std::vector<Table> residual_;  // one or none
-};
 
 // The parameters are rows, input channels, output channels, and rows of a block.
 class Int8ConvTest : public testing::TestWithParam<std::tuple<int, int, int, int>> {};
@@ -207,10 +30,10 @@ TEST_P(Int8ConvTest, HasTheBytesOfItsDefinition) {
   const int64_t num_in = rows + rows / 3;
   const Rulebook rulebook = RandomRulebook(kOffsets, num_in, rows, 0.6, random);
   const RulebookView view = rulebook.View();
-  for (const Case& c : Cases()) {
-    Table in(c.in, num_in, in_channels, 1, 2);
+  for (const Int8Case& c : Cases()) {
+    Int8Table in(c.in, num_in, in_channels, 1, 2);
     in.Fill(random);
-    Product product(c, rows, in_channels, out_channels, kOffsets, random);
+    Int8Product product(c, rows, in_channels, out_channels, kOffsets, random);
     std::vector<int64_t> sums(static_cast<size_t>(int64_t{rows} * out_channels));
     for (int32_t k = 0; k < kOffsets; ++k) {
       for (int64_t p = view.offset_begin[k]; p < view.offset_begin[k + 1]; ++p) {
@@ -222,11 +45,11 @@ TEST_P(Int8ConvTest, HasTheBytesOfItsDefinition) {
         }
       }
     }
-    const Table expected = product.Finish(sums);
+    const Int8Table expected = product.Finish(sums);
     for (const cpu::Int8Isa* isa : cpu::SupportedInt8Isas()) {
       const std::vector<Int8Line> packed =
           cpu::PackInt8Weights(*isa, product.weights().data(), kOffsets, in_channels, out_channels);
-      Table out = product.Out();
+      Int8Table out = product.Out();
       cpu::Int8Conv(*isa,
                     {.rulebook = view,
                      .in = in.View(),
@@ -247,10 +70,10 @@ TEST_P(Int8LinearTest, HasTheBytesOfItsDefinition) {
   const auto [rows, in_channels, out_channels] = GetParam();
   Random random(static_cast<uint32_t>(rows * 1000003 + in_channels * 1009 + out_channels + 1));
   ThreadPool pool(2);
-  for (const Case& c : Cases()) {
-    Table in(c.in, rows, in_channels, 2, 1);
+  for (const Int8Case& c : Cases()) {
+    Int8Table in(c.in, rows, in_channels, 2, 1);
     in.Fill(random);
-    Product product(c, rows, in_channels, out_channels, 1, random);
+    Int8Product product(c, rows, in_channels, out_channels, 1, random);
     std::vector<int64_t> sums;
     for (int64_t row = 0; row < rows; ++row) {
       for (int32_t o = 0; o < out_channels; ++o) {
@@ -260,11 +83,11 @@ TEST_P(Int8LinearTest, HasTheBytesOfItsDefinition) {
         }
       }
     }
-    const Table expected = product.Finish(sums);
+    const Int8Table expected = product.Finish(sums);
     for (const cpu::Int8Isa* isa : cpu::SupportedInt8Isas()) {
       const std::vector<Int8Line> packed =
           cpu::PackInt8Weights(*isa, product.weights().data(), 1, in_channels, out_channels);
-      Table out = product.Out();
+      Int8Table out = product.Out();
       cpu::Int8Linear(*isa,
                       {.in = in.View(), .weights = packed.data(), .out = out.View(), .epilogue = product.Epilogue()},
                       pool, std::pmr::get_default_resource());
@@ -287,14 +110,14 @@ TEST(Int8SumsTest, TheLargestSumsAreExact) {
   ThreadPool pool(1);
   for (const DType dtype : {DType::kUint8, DType::kInt8}) {
     for (const int8_t weight : {int8_t{127}, int8_t{-127}}) {
-      Table in(dtype, 1, in_channels, 0, 0);
+      Int8Table in(dtype, 1, in_channels, 0, 0);
       const float largest = dtype == DType::kUint8 ? 255 : -127;
       for (int32_t i = 0; i < in_channels; ++i) in.Set(0, i, largest);
       const std::vector<int8_t> weights(static_cast<size_t>(in_channels), weight);
       const std::vector<float> one = Padded({1});
       for (const cpu::Int8Isa* isa : cpu::SupportedInt8Isas()) {
         const std::vector<Int8Line> packed = cpu::PackInt8Weights(*isa, weights.data(), 1, in_channels, 1);
-        Table out(DType::kFloat32, 1, 1, 0, 0);
+        Int8Table out(DType::kFloat32, 1, 1, 0, 0);
         cpu::Int8Linear(
             *isa,
             {.in = in.View(), .weights = packed.data(), .out = out.View(), .epilogue = {.multiplier = one.data()}},
@@ -308,7 +131,7 @@ TEST(Int8SumsTest, TheLargestSumsAreExact) {
 
 TEST(Int8SumsTest, RefusedMemoryIsAnException) {
   ThreadPool pool(2);
-  Table in(DType::kUint8, 10, 4, 0, 0), out(DType::kFloat32, 10, 4, 0, 0);
+  Int8Table in(DType::kUint8, 10, 4, 0, 0), out(DType::kFloat32, 10, 4, 0, 0);
   const std::vector<int8_t> weights(16, 1);
   const std::vector<Int8Line> packed = cpu::PackInt8Weights(weights.data(), 1, 4, 4);
   const std::vector<float> one = Padded({1, 1, 1, 1});
@@ -331,8 +154,8 @@ TEST(Int8RowsTest, RoundsHalfToEvenSaturatesAndMakesNaNZero) {
     for (const DType dtype : {DType::kUint8, DType::kInt8}) {
       const std::vector<float>& expected = dtype == DType::kUint8 ? unsigned_bytes : signed_bytes;
       constexpr int64_t kRows = 1500;  // two blocks
-      Table in(DType::kFloat32, kRows, channels, 1, 0), bytes(dtype, kRows, channels, 1, 1);
-      Table back(DType::kFloat32, kRows, channels, 0, 3), moved(dtype, kRows, channels, 0, 1);
+      Int8Table in(DType::kFloat32, kRows, channels, 1, 0), bytes(dtype, kRows, channels, 1, 1);
+      Int8Table back(DType::kFloat32, kRows, channels, 0, 3), moved(dtype, kRows, channels, 0, 1);
       for (int64_t row = 0; row < kRows; ++row) {
         for (int32_t c = 0; c < channels; ++c) in.Set(row, c, values[static_cast<size_t>(c)] / 2);
       }

@@ -1,0 +1,33 @@
+#pragma once
+
+// Int8Conv2dStep computes a convolution of images (engine/ops/image/conv2d.h) of one group in 8 bits on the CPU.
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "engine/ops/int8/int8_epilogue.h"
+#include "engine/ops/step.h"
+
+namespace voxserve {
+
+class Int8Conv2dStep final : public Step {
+ public:
+  struct Options {
+    BufferSlice in, out;  // the images of all samples, on kSampleLevel, `in` in 8 bits; they do not overlap
+    int32_t in_rows = 0;  // rows of one image
+    int32_t in_columns = 0;
+    kernels::Conv2dGeometry geometry;
+    std::vector<kernels::Int8Line> weights;  // of PackInt8Weights, with an offset for each cell
+    FusedInt8Epilogue epilogue;
+  };
+
+  explicit Int8Conv2dStep(Options options) : options_(std::move(options)) {}
+
+  absl::Status Run(const StepContext& context) const override;
+
+ private:
+  Options options_;
+};
+
+}  // namespace voxserve
