@@ -189,8 +189,13 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     }
     if (early_end) return EndEarly(*early_end, config, stream);
     uint32_t num_sweeps = 0;
+    v1::StreamFrame frame;
     while (stream->Read(&message)) {
-      const v1::StreamFrame& frame = message.frame();
+      if (message.has_part()) {
+        if (!AddPart(message.part(), &frame)) continue;
+      } else {
+        frame = message.frame();
+      }
       Keep(frame);
       num_sweeps = std::min(frame.reset_sweeps() ? 1 : num_sweeps + 1, config.sweeps().num_sweeps());
       if (model == "forgetful") continue;
@@ -269,6 +274,10 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     const std::lock_guard<std::mutex> lock(mutex_);
     return frames_;
   }
+  std::vector<v1::FramePart> parts() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return parts_;
+  }
   size_t num_streams() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return num_streams_;
@@ -316,7 +325,11 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     std::vector<v1::StreamFrame> frames;
     while (frames.size() < end.num_frames && stream->Read(&message)) {
       frames.push_back(message.frame());
-      Keep(message.frame());
+      if (message.has_part()) {
+        AddPart(message.part(), &frames.back());
+      } else {
+        Keep(message.frame());
+      }
     }
     for (size_t i = 0; i < std::min(end.num_answers, frames.size()); ++i) {
       v1::InferStreamResponse response;
@@ -335,6 +348,25 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     const std::lock_guard<std::mutex> lock(mutex_);
     frames_.push_back(frame);
     all_frame_ids_.push_back(frame.frame_id());
+  }
+
+  // Adds a part to the frame, and returns true if it was the last.
+  bool AddPart(const v1::FramePart& part, v1::StreamFrame* frame) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      parts_.push_back(part);
+    }
+    if (part.index() == 0) {
+      *frame = v1::StreamFrame();
+      frame->set_frame_id(part.frame_id());
+      *frame->mutable_cloud() = part.cloud();
+    } else {
+      v1::PointCloud& cloud = *frame->mutable_cloud();
+      cloud.mutable_data()->append(part.cloud().data());
+      cloud.set_num_points(cloud.num_points() + part.cloud().num_points());
+    }
+    frame->set_reset_sweeps(frame->reset_sweeps() || part.reset_sweeps());
+    return part.is_last();
   }
 
   static void AnswerFrame(const v1::StreamConfig& config, const v1::StreamFrame& frame, v1::FrameResult* result) {
@@ -436,6 +468,7 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
   v1::StreamConfig last_stream_config_;
   std::string last_traceparent_;
   std::vector<v1::StreamFrame> frames_;
+  std::vector<v1::FramePart> parts_;
   std::condition_variable released_;
   bool streams_are_released_ = false;
   size_t num_streams_ = 0;
@@ -465,6 +498,7 @@ void FakeServer::ReleaseStreams() { impl_->ReleaseStreams(); }
 std::string FakeServer::last_traceparent() const { return impl_->last_traceparent(); }
 v1::StreamConfig FakeServer::last_stream_config() const { return impl_->last_stream_config(); }
 std::vector<v1::StreamFrame> FakeServer::frames() const { return impl_->frames(); }
+std::vector<v1::FramePart> FakeServer::parts() const { return impl_->parts(); }
 v1::TunePlanRequest FakeServer::last_tune_request() const { return impl_->admin().last_request(); }
 v1::InferRequest FakeServer::last_request() const { return impl_->last_request(); }
 size_t FakeServer::num_connections() const { return impl_->num_connections(); }

@@ -25,9 +25,10 @@
 //   broken     UNAVAILABLE with the reason MODEL_FAILED; GetModel describes a failed version with two problems
 //   any other  NOT_FOUND with the reason MODEL_NOT_FOUND; GetModel, though, knows every name but "missing"
 //
-// InferStream answers each frame at once and in order. num_sweeps counts the frames since the last reset_sweeps, up to
-// the config's num_sweeps. "missing" ends the stream with NOT_FOUND. "slow" reads no frames and ends with CANCELLED, as
-// Infer does. "full" gives each frame the error of Infer's "full". These names exist only on streams:
+// InferStream answers each frame at once and in order; a frame in parts when its last part has come, in the order of
+// the indices from 0. num_sweeps counts the frames since the last reset_sweeps, up to the config's num_sweeps.
+// "missing" ends the stream with NOT_FOUND. "slow" reads no frames and ends with CANCELLED, as Infer does. "full" gives
+// each frame the error of Infer's "full". These names exist only on streams:
 //
 //   held       reads its first frame only once ReleaseStreams was called; labels are those of segmenter
 //   stranger   answers with the frame_id plus 1000
@@ -74,8 +75,8 @@ class FakeServer {
 
   void ReleaseStreams();  // lets all streams of "held" read, now and later
 
-  // Says how a stream ends early: it reads num_frames frames, answers the first num_answers of them, and ends with
-  // UNAVAILABLE.
+  // Says how a stream ends early: it reads num_frames frames (or parts, which it does not answer), answers the first
+  // num_answers of them, and ends with UNAVAILABLE.
   struct EarlyEnd {
     size_t num_frames = 1;
     size_t num_answers = 0;
@@ -91,6 +92,7 @@ class FakeServer {
   // Return the config of the last stream, and the frames that the server read from that stream.
   v1::StreamConfig last_stream_config() const;
   std::vector<v1::StreamFrame> frames() const;
+  std::vector<v1::FramePart> parts() const;  // of all streams
   // Return the number of streams so far, and the ids of the frames of all streams in the order of reading.
   size_t num_streams() const;
   std::vector<uint64_t> all_frame_ids() const;

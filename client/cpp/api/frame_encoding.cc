@@ -30,11 +30,31 @@ void SetTime(absl::Time time, google::protobuf::Timestamp* message) {
   message->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(seconds))));
 }
 
+// Frame: v1::StreamFrame or v1::FramePart.
+template <typename Frame>
+void FillHeader(uint64_t frame_id, const FrameOptions& options, std::optional<absl::Time> stamp, Frame* frame) {
+  frame->set_frame_id(frame_id);
+  frame->set_reset_sweeps(options.reset_sweeps);
+  if (stamp) SetTime(*stamp, frame->mutable_cloud()->mutable_stamp());
+  if (!options.pose) return;
+  v1::Pose& pose = *frame->mutable_pose();
+  pose.set_x(options.pose->x);
+  pose.set_y(options.pose->y);
+  pose.set_z(options.pose->z);
+  pose.set_qw(options.pose->qw);
+  pose.set_qx(options.pose->qx);
+  pose.set_qy(options.pose->qy);
+  pose.set_qz(options.pose->qz);
+}
+
 }  // namespace
 
-grpc::Slice EncodeCloud(const PointCloud& cloud) {
+grpc::Slice EncodeCloud(const PointCloud& cloud, FrameForm form) {
   // Encodes the messages around the cloud by hand: message objects would need a copy of the cloud.
   const uint64_t cloud_bytes = cloud.ByteSizeLong();
+  static_assert(v1::StreamFrame::kCloudFieldNumber == static_cast<int>(v1::FramePart::kCloudFieldNumber));
+  const int form_field = form == FrameForm::kWhole ? static_cast<int>(v1::InferStreamRequest::kFrameFieldNumber)
+                                                   : static_cast<int>(v1::InferStreamRequest::kPartFieldNumber);
   const uint64_t frame_bytes =
       WireFormatLite::TagSize(v1::StreamFrame::kCloudFieldNumber, WireFormatLite::TYPE_MESSAGE) +
       CodedOutputStream::VarintSize64(cloud_bytes) + cloud_bytes;
@@ -44,7 +64,7 @@ grpc::Slice EncodeCloud(const PointCloud& cloud) {
     end = WireFormatLite::WriteTagToArray(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED, end);
     end = CodedOutputStream::WriteVarint64ToArray(size, end);
   };
-  open(v1::InferStreamRequest::kFrameFieldNumber, frame_bytes);
+  open(form_field, frame_bytes);
   open(v1::StreamFrame::kCloudFieldNumber, cloud_bytes);
   const size_t envelope_bytes = static_cast<size_t>(end - envelope);
   grpc::Slice slice(envelope_bytes + cloud_bytes);
@@ -56,26 +76,27 @@ grpc::Slice EncodeCloud(const PointCloud& cloud) {
 
 grpc::Slice EncodeFrameHeader(uint64_t frame_id, const FrameOptions& options, std::optional<absl::Time> stamp) {
   v1::InferStreamRequest request;
-  v1::StreamFrame& frame = *request.mutable_frame();
-  frame.set_frame_id(frame_id);
-  frame.set_reset_sweeps(options.reset_sweeps);
-  if (stamp) SetTime(*stamp, frame.mutable_cloud()->mutable_stamp());
-  if (options.pose) {
-    v1::Pose& pose = *frame.mutable_pose();
-    pose.set_x(options.pose->x);
-    pose.set_y(options.pose->y);
-    pose.set_z(options.pose->z);
-    pose.set_qw(options.pose->qw);
-    pose.set_qx(options.pose->qx);
-    pose.set_qy(options.pose->qy);
-    pose.set_qz(options.pose->qz);
-  }
+  FillHeader(frame_id, options, stamp, request.mutable_frame());
   return Encode(request);
 }
 
-grpc::Slice EncodeResetSweeps() {
+grpc::Slice EncodePartHeader(uint64_t frame_id, uint32_t index, bool is_last, const FrameOptions& options,
+                             std::optional<absl::Time> stamp) {
   v1::InferStreamRequest request;
-  request.mutable_frame()->set_reset_sweeps(true);
+  v1::FramePart& part = *request.mutable_part();
+  FillHeader(frame_id, options, stamp, &part);
+  part.set_index(index);
+  part.set_is_last(is_last);
+  return Encode(request);
+}
+
+grpc::Slice EncodeResetSweeps(FrameForm form) {
+  v1::InferStreamRequest request;
+  if (form == FrameForm::kWhole) {
+    request.mutable_frame()->set_reset_sweeps(true);
+  } else {
+    request.mutable_part()->set_reset_sweeps(true);
+  }
   return Encode(request);
 }
 

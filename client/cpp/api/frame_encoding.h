@@ -15,16 +15,24 @@
 
 namespace voxserve::client {
 
-// Returns the part that holds a frame's cloud.
-grpc::Slice EncodeCloud(const PointCloud& cloud);
+// What a request of a stream holds beside its config: a whole frame, or one of the parts in which a frame comes
+// (v1::FramePart). Below, a "part" without this word is one of the slices of a request.
+enum class FrameForm { kWhole, kInParts };
+
+// Returns the part that holds the cloud of a frame, or of a part of a frame.
+grpc::Slice EncodeCloud(const PointCloud& cloud, FrameForm form = FrameForm::kWhole);
 
 // Returns the part that holds the rest of a frame. `stamp` becomes the stamp of a cloud that was encoded without a
 // stamp. If the cloud has its own stamp, that one is used, since the cloud's part comes later.
 grpc::Slice EncodeFrameHeader(uint64_t frame_id, const FrameOptions& options,
                               std::optional<absl::Time> stamp = std::nullopt);
 
-// Returns a part that sets reset_sweeps of a frame. It may follow the frame's other parts.
-grpc::Slice EncodeResetSweeps();
+// Does the same for a frame that comes in parts: the part with this index.
+grpc::Slice EncodePartHeader(uint64_t frame_id, uint32_t index, bool is_last, const FrameOptions& options,
+                             std::optional<absl::Time> stamp = std::nullopt);
+
+// Returns a part that sets reset_sweeps. It may follow the request's other parts.
+grpc::Slice EncodeResetSweeps(FrameForm form = FrameForm::kWhole);
 
 // Returns the first message of a stream, which holds the stream's config. This is a whole request, not a part.
 grpc::Slice EncodeConfig(const StreamOptions& options);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/api/error.h"
+#include "client/cpp/api/frame_encoding.h"
 #include "engine/base/steady_time.h"
 
 namespace voxserve::client {
@@ -13,6 +14,9 @@ namespace {
 // A frame that was under way when this many connections broke is not sent again, since the frame itself may make the
 // server fail.
 constexpr int kMaxBreaks = 3;
+
+// A server drops the parts of a frame whose id is one of the last frames that came in parts. It remembers this many.
+constexpr size_t kMaxIdsInParts = 64;
 
 }  // namespace
 
@@ -48,7 +52,7 @@ absl::Status ReopeningStream::Begin() {
   }
   std::vector<StreamCall::Frame> frames;
   for (Kept& kept : kept_) {
-    frames.push_back(kept.frame);
+    frames.insert(frames.end(), kept.parts.begin(), kept.parts.end());
     kept.is_in_call = true;
   }
   is_going_away_ = false;
@@ -78,14 +82,56 @@ StreamCall::Callbacks ReopeningStream::CallbacksOfCall() {
 
 absl::Status ReopeningStream::Send(StreamCall::Frame frame) {
   absl::MutexLock lock(&mutex_);
+  absl::Status status = SendNow(std::move(frame));
+  if (status.ok()) begun_.reset();
+  return status;
+}
+
+absl::Status ReopeningStream::SendPart(StreamCall::Frame part, bool is_last) {
+  absl::MutexLock lock(&mutex_);
+  const uint64_t frame_id = part.frame_id;
+  const bool begins = !begun_ || begun_->frame_id != frame_id;
+  if (begins && std::find(ids_in_parts_.begin(), ids_in_parts_.end(), frame_id) != ids_in_parts_.end()) {
+    return WithReason(absl::InvalidArgumentError(absl::StrCat("frame ", frame_id, " is one of the last ",
+                                                              kMaxIdsInParts, " frames that were sent in parts")),
+                      kDuplicateFrame);
+  }
+  part.form = FrameForm::kInParts;
+  part.index = begins ? 0 : begun_->num_parts;
+  part.parts.insert(part.parts.begin(), EncodePartHeader(frame_id, part.index, is_last, part.options));
+  const uint32_t num_parts = part.index + 1;
+  const absl::Status status = begins ? SendNow(std::move(part)) : SendNextPart(std::move(part));
+  if (!status.ok()) return status;
+  if (begins) ids_in_parts_.push_back(frame_id);
+  if (ids_in_parts_.size() > kMaxIdsInParts) ids_in_parts_.pop_front();
+  begun_.reset();
+  if (!is_last) begun_ = Begun{frame_id, num_parts};
+  return status;
+}
+
+absl::Status ReopeningStream::SendNextPart(StreamCall::Frame part) {
+  if (!reopening_.is_wanted()) return call_->Send(std::move(part));
+  if (sends_are_closed_ || is_cancelled_ || has_ended_) return StreamCall::EndedError();
+  const auto kept =
+      std::find_if(kept_.begin(), kept_.end(), [&](const Kept& other) { return other.frame_id == part.frame_id; });
+  if (kept == kept_.end()) return absl::OkStatus();  // the frame has its result
+  kept->parts.push_back(part);
+  kept->sent = SteadyNow();
+  // If the call has ended, the next one sends all parts.
+  if (kept->is_in_call && call_ != nullptr) call_->Send(std::move(part)).IgnoreError();
+  return absl::OkStatus();
+}
+
+absl::Status ReopeningStream::SendNow(StreamCall::Frame frame) {
   if (!reopening_.is_wanted()) return call_->Send(std::move(frame));
   if (absl::Status status = StreamCall::CheckFrame(options_, frame); !status.ok()) return status;
   if (sends_are_closed_ || is_cancelled_ || has_ended_) return StreamCall::EndedError();
-  const auto is_this = [&](const Kept& kept) { return kept.frame.frame_id == frame.frame_id; };
-  if (std::any_of(kept_.begin(), kept_.end(), is_this)) return StreamCall::DuplicateError(frame.frame_id);
+  const uint64_t frame_id = frame.frame_id;
+  const auto is_this = [&](const Kept& kept) { return kept.frame_id == frame_id; };
+  if (std::any_of(kept_.begin(), kept_.end(), is_this)) return StreamCall::DuplicateError(frame_id);
   if (call_ != nullptr && !ended_call_ && !is_going_away_) {
     const absl::Status status = call_->Send(frame);
-    if (status.ok()) kept_.push_back({std::move(frame), SteadyNow(), /*is_in_call=*/true});
+    if (status.ok()) kept_.push_back({frame_id, {std::move(frame)}, SteadyNow(), /*is_in_call=*/true});
     const std::string reason = ErrorReason(status);
     if (reason != kStreamEnded && reason != StreamCall::kDraining) return status;
   }
@@ -94,7 +140,7 @@ absl::Status ReopeningStream::Send(StreamCall::Frame frame) {
   if (options_.policy == StreamPolicy::kQueue && num_waiting >= options_.max_unsent_frames) {
     return StreamCall::TooManyUnsentError(static_cast<size_t>(num_waiting));
   }
-  kept_.push_back({std::move(frame), SteadyNow()});
+  kept_.push_back({frame_id, {std::move(frame)}, SteadyNow()});
   SupersedeWaiting();
   return absl::OkStatus();
 }
@@ -116,8 +162,8 @@ void ReopeningStream::Cancel() {
 void ReopeningStream::TakeResult(StreamCall::Outcome outcome) {
   {
     absl::MutexLock lock(&mutex_);
-    const auto found = std::find_if(kept_.begin(), kept_.end(),
-                                    [&](const Kept& kept) { return kept.frame.frame_id == outcome.frame_id; });
+    const auto found =
+        std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) { return kept.frame_id == outcome.frame_id; });
     if (outcome.fate != StreamCall::Fate::kAnswered) {
       const bool may_be_the_cause =
           outcome.fate == StreamCall::Fate::kUnderWay && ErrorReason(outcome.response.status()) == kConnectionLost;
@@ -216,8 +262,7 @@ void ReopeningStream::Finish(absl::Status status) {
     // The stream has all its answers, so it does not matter how the call ended.
     if (sends_are_closed_ && kept_.empty() && absl::IsUnavailable(status)) status = absl::OkStatus();
     if (status.ok() && !kept_.empty()) status = Malformed("a stream that ended before its sends were closed");
-    std::sort(kept_.begin(), kept_.end(),
-              [](const Kept& a, const Kept& b) { return a.frame.frame_id < b.frame.frame_id; });
+    std::sort(kept_.begin(), kept_.end(), [](const Kept& a, const Kept& b) { return a.frame_id < b.frame_id; });
     for (Kept& kept : kept_) Fail(std::move(kept), status);
     kept_.clear();
   }
@@ -227,7 +272,7 @@ void ReopeningStream::Finish(absl::Status status) {
 }
 
 void ReopeningStream::Fail(Kept kept, absl::Status status) {
-  failed_.push_back({.frame_id = kept.frame.frame_id, .response = std::move(status)});
+  failed_.push_back({.frame_id = kept.frame_id, .response = std::move(status)});
   changed_.Signal();
 }
 

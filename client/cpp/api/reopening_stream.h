@@ -7,6 +7,7 @@
 // they are not copied. A thread of its own waits for the end of a call, asks Reopening whether and when to continue,
 // and begins the next call with the frames that have no answer. Without reopen_for there is one call, and no thread.
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -38,6 +39,9 @@ class ReopeningStream {
   ~ReopeningStream();
 
   absl::Status Send(StreamCall::Frame frame) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Sends the next part of the frame, with its cloud as its only slice. Begins the frame if it is not the last one of
+  // which a part was sent, or that one is complete.
+  absl::Status SendPart(StreamCall::Frame part, bool is_last) ABSL_LOCKS_EXCLUDED(mutex_);
   void CloseSends() ABSL_LOCKS_EXCLUDED(mutex_);
   void Cancel() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -45,9 +49,10 @@ class ReopeningStream {
   bool has_sweeps() const { return options_.sweeps.has_value(); }
 
  private:
-  // A frame that Send accepted, until it has its result.
+  // A frame that Send or SendPart accepted, until it has its result.
   struct Kept {
-    StreamCall::Frame frame;
+    uint64_t frame_id = 0;
+    std::vector<StreamCall::Frame> parts;  // one of a whole frame
     absl::Time sent;
     bool is_in_call = false;  // false: it waits for the next call
     int num_breaks = 0;       // connections that broke while it was under way
@@ -55,6 +60,14 @@ class ReopeningStream {
 
   ReopeningStream(std::shared_ptr<Channels> channels, const StreamOptions& options, Callbacks callbacks);
 
+  // A frame of which a part is to come.
+  struct Begun {
+    uint64_t frame_id = 0;
+    uint32_t num_parts = 0;
+  };
+
+  absl::Status SendNow(StreamCall::Frame frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status SendNextPart(StreamCall::Frame part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Begins a call, which first sends the kept frames.
   absl::Status Begin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   StreamCall::Callbacks CallbacksOfCall();
@@ -92,6 +105,8 @@ class ReopeningStream {
   bool sends_are_closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<Begun> begun_ ABSL_GUARDED_BY(mutex_);
+  std::deque<uint64_t> ids_in_parts_ ABSL_GUARDED_BY(mutex_);        // of the last frames in parts
   std::vector<Kept> kept_ ABSL_GUARDED_BY(mutex_);                   // in the order of Send
   std::vector<StreamCall::Outcome> failed_ ABSL_GUARDED_BY(mutex_);  // still to be delivered
   std::thread thread_;                                               // only with reopen_for

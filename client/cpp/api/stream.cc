@@ -52,6 +52,11 @@ absl::Status Stream::Send(uint64_t frame_id, const PointCloud& cloud, const Fram
       {frame_id, cloud.num_points(), options, {EncodeFrameHeader(frame_id, options), EncodeCloud(cloud)}});
 }
 
+absl::Status Stream::SendPart(uint64_t frame_id, const PointCloud& cloud, bool is_last, const FrameOptions& options) {
+  if (absl::Status status = calls_->channels().CheckSize(cloud); !status.ok()) return status;
+  return calls_->SendPart({frame_id, cloud.num_points(), options, {EncodeCloud(cloud, FrameForm::kInParts)}}, is_last);
+}
+
 void Stream::CloseSends() { calls_->CloseSends(); }
 
 void Stream::Cancel() { calls_->Cancel(); }

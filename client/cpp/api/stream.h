@@ -13,6 +13,9 @@
 // up. Under QUEUE all frames are answered, in order, and Send refuses a frame if max_unsent_frames wait in the client.
 // See StreamConfig in proto/voxserve/v1/inference.proto.
 //
+// A sensor that takes a scan bit by bit (a spinning LiDAR) can send it in parts, with SendPart. When the scan ends,
+// only its last part is left to send.
+//
 // With StreamOptions::reopen_for, a stream outlives its server. When the connection breaks or the server goes away, the
 // client opens the stream again, at any server of the address, and sends the frames without a result again. Each frame
 // still gets exactly one result.
@@ -131,6 +134,19 @@ class Stream {
   // - FAILED_PRECONDITION with STREAM_ENDED after CloseSends or the end.
   // - UNAVAILABLE with DRAINING after on_going_away.
   absl::Status Send(uint64_t frame_id, const PointCloud& cloud, const FrameOptions& options = {});
+
+  // Sends the next part of a frame, in the order of the points; see FramePart in proto/voxserve/v1/inference.proto. The
+  // first call with a frame_id begins the frame, and is_last completes it. The answer has a label for each point of all
+  // parts, and is that of Send with all points. Each part's cloud has the same fields; the last may have no points.
+  // Pose, stamp and reset_sweeps may come with any part; the last pose and stamp count.
+  // - A frame that is not complete when the next one begins, or at CloseSends, gets INVALID_ARGUMENT with
+  //   FRAME_INCOMPLETE. Under LATEST, one of which no part has been sent yet gets SUPERSEDED.
+  // - The errors are those of Send. If the first part of a frame gets an error, on_result is not called for the frame;
+  // if
+  //   a later one does, the frame still gets its result. Parts of a frame that has its result are dropped.
+  // - Answer::round_trip is counted from the last part. on_going_away leaves the frame that has begun to be completed.
+  // - No frame in parts may have the id of one of the 64 before it: INVALID_ARGUMENT with DUPLICATE_FRAME.
+  absl::Status SendPart(uint64_t frame_id, const PointCloud& cloud, bool is_last, const FrameOptions& options = {});
 
   // Accepts no more frames. The client sends the frames that wait; the server answers all frames that it gets, then
   // ends the stream.

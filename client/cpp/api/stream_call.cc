@@ -36,12 +36,15 @@ StreamCall::StreamCall(std::shared_ptr<Channels> channels, const StreamOptions& 
       callbacks_(std::move(callbacks)),
       context_(*channels_, options.timeout) {
   for (Frame& frame : frames) {
-    awaited_[frame.frame_id] = {frame.num_points, SteadyNow()};
+    Awaited& awaited = awaited_[frame.frame_id];
+    awaited.num_points += frame.num_points;
+    awaited.sent = SteadyNow();
     unsent_.push_back(std::move(frame));
   }
 }
 
 absl::Status StreamCall::CheckFrame(const StreamOptions& options, const Frame& frame) {
+  if (frame.form == FrameForm::kInParts) return absl::OkStatus();  // another part may have it
   if (!options.sweeps || frame.options.pose) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("frame ", frame.frame_id, " has no pose, which sweeps need"));
 }
@@ -90,31 +93,45 @@ absl::Status StreamCall::Send(Frame frame) {
   if (absl::Status status = CheckFrame(options_, frame); !status.ok()) return status;
   absl::MutexLock lock(&mutex_);
   if (sends_are_closed_ || !has_hold_) return EndedError();
-  if (is_going_away_) {
-    return WithReason(absl::UnavailableError("the server is going away and takes no more frames"), kDraining);
-  }
-  if (awaited_.contains(frame.frame_id)) return DuplicateError(frame.frame_id);
-  if (options_.policy == StreamPolicy::kQueue && unsent_.size() >= static_cast<size_t>(options_.max_unsent_frames)) {
-    return TooManyUnsentError(unsent_.size());
-  }
-  awaited_[frame.frame_id] = {frame.num_points, SteadyNow()};
-  if (!is_writing_) {
-    Write(std::move(frame.parts));
-    return absl::OkStatus();
-  }
-  if (options_.policy == StreamPolicy::kLatest && !unsent_.empty()) {
-    const Frame& older = unsent_.front();
-    // A reset of the older frame must not get lost; the sweeps that it would forget are older than both frames.
-    if (older.options.reset_sweeps && !frame.options.reset_sweeps) {
-      frame.options.reset_sweeps = true;
-      frame.parts.push_back(EncodeResetSweeps());
+  const auto awaited = awaited_.find(frame.frame_id);
+  if (frame.index > 0) {
+    if (awaited == awaited_.end()) return absl::OkStatus();
+    awaited->second.num_points += frame.num_points;
+    awaited->second.sent = SteadyNow();
+  } else {
+    if (is_going_away_) {
+      return WithReason(absl::UnavailableError("the server is going away and takes no more frames"), kDraining);
     }
-    awaited_.erase(older.frame_id);
-    superseded_.push_back(older.frame_id);
-    unsent_.pop_front();
+    if (awaited != awaited_.end()) return DuplicateError(frame.frame_id);
+    const auto num_unsent =
+        std::count_if(unsent_.begin(), unsent_.end(), [](const Frame& other) { return other.index == 0; });
+    if (options_.policy == StreamPolicy::kQueue && num_unsent >= options_.max_unsent_frames) {
+      return TooManyUnsentError(static_cast<size_t>(num_unsent));
+    }
+    awaited_[frame.frame_id] = {frame.num_points, SteadyNow()};
+    if (options_.policy == StreamPolicy::kLatest) SupersedeUnsent(frame);
   }
-  unsent_.push_back(std::move(frame));
+  if (is_writing_) {
+    unsent_.push_back(std::move(frame));
+  } else {
+    Write(std::move(frame.parts));
+  }
   return absl::OkStatus();
+}
+
+void StreamCall::SupersedeUnsent(Frame& frame) {
+  // The parts of a frame whose first part has been sent must follow it.
+  const auto begin = std::find_if(unsent_.begin(), unsent_.end(), [](const Frame& other) { return other.index == 0; });
+  if (begin == unsent_.end()) return;
+  // A reset of the older frame must not get lost; the sweeps that it would forget are older than both frames.
+  const bool resets = std::any_of(begin, unsent_.end(), [](const Frame& older) { return older.options.reset_sweeps; });
+  if (resets && !frame.options.reset_sweeps) {
+    frame.options.reset_sweeps = true;
+    frame.parts.push_back(EncodeResetSweeps(frame.form));
+  }
+  awaited_.erase(begin->frame_id);
+  superseded_.push_back(begin->frame_id);
+  unsent_.erase(begin, unsent_.end());
 }
 
 void StreamCall::CloseSends() {
@@ -240,8 +257,9 @@ void StreamCall::OnDone(const grpc::Status& grpc_status) {
     absl::MutexLock lock(&mutex_);
     if (!violation_.ok()) status = violation_;
     for (const auto& [frame_id, awaited] : awaited_) {
-      const bool is_unsent = std::any_of(unsent_.begin(), unsent_.end(),
-                                         [id = frame_id](const Frame& frame) { return frame.frame_id == id; });
+      const bool is_unsent = std::any_of(unsent_.begin(), unsent_.end(), [id = frame_id](const Frame& frame) {
+        return frame.frame_id == id && frame.index == 0;
+      });
       unanswered.emplace_back(frame_id, is_unsent ? Fate::kUnsent : Fate::kUnderWay);
     }
     awaited_.clear();

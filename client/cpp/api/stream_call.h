@@ -20,6 +20,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "client/cpp/api/channels.h"
+#include "client/cpp/api/frame_encoding.h"
 #include "client/cpp/api/response.h"
 #include "client/cpp/api/stream.h"
 #include "voxserve/v1/inference.pb.h"
@@ -28,12 +29,14 @@ namespace voxserve::client {
 
 class StreamCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  // An encoded frame (frame_encoding.h).
+  // An encoded frame, or one part of a frame (frame_encoding.h).
   struct Frame {
     uint64_t frame_id = 0;
-    uint64_t num_points = 0;
+    uint64_t num_points = 0;  // of this part
     FrameOptions options;
     std::vector<grpc::Slice> parts;
+    FrameForm form = FrameForm::kWhole;
+    uint32_t index = 0;  // of a frame in parts: 0 begins the frame
   };
 
   // How a frame left the call.
@@ -61,8 +64,8 @@ class StreamCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc:
 
   static constexpr absl::string_view kDraining = "DRAINING";  // a server's reason
 
-  // Opens a call. Returns the errors of StreamOptions::Validate. frames: sent before those of Send; their number may
-  // exceed max_unsent_frames, but is at most one under LATEST.
+  // Opens a call. Returns the errors of StreamOptions::Validate. frames: sent before those of Send; the number of
+  // frames may exceed max_unsent_frames, but is at most one under LATEST.
   static absl::StatusOr<std::unique_ptr<StreamCall>> Open(std::shared_ptr<Channels> channels,
                                                           const StreamOptions& options, Callbacks callbacks,
                                                           std::vector<Frame> frames = {});
@@ -75,6 +78,8 @@ class StreamCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc:
   static absl::Status TooManyUnsentError(size_t num_unsent);
   static absl::Status SupersededError();
 
+  // Sends a frame or a part. The parts of a frame come one after the other, by index; a frame that is not complete when
+  // the next one begins gets the server's error. A part of a frame that has its result is dropped, and OK is returned.
   absl::Status Send(Frame frame) ABSL_LOCKS_EXCLUDED(mutex_);
   void CloseSends() ABSL_LOCKS_EXCLUDED(mutex_);
   void Cancel() { context_.TryCancel(); }
@@ -93,6 +98,8 @@ class StreamCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc:
   void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
   void OnDone(const grpc::Status& status) override ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Makes the frame supersede the one that waits to be sent, if there is one.
+  void SupersedeUnsent(Frame& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Write(std::vector<grpc::Slice> parts) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Releases the hold. Nothing is written afterwards; unsent frames stay in awaited_ until OnDone.
   void EndWrites() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

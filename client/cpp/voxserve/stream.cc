@@ -8,14 +8,35 @@ namespace voxserve {
 inline namespace abi0 {
 namespace {
 
-Status SendFrame(detail::StreamData* data, uint64_t frame_id, const PointCloud& cloud,
-                 const client::FrameOptions& options) {
+// Calls send(stream, cloud), which sends the cloud.
+template <typename SendCloud>
+Status SendBy(detail::StreamData* data, const PointCloud& cloud, const SendCloud& send) {
   if (data == nullptr) {
     return Status(StatusCode::kFailedPrecondition, "the stream was moved from", "STREAM_ENDED");
   }
   const detail::PointCloudData* points = cloud.data();
-  return detail::ToStatus(
-      data->stream->Send(frame_id, points == nullptr ? client::PointCloud() : points->cloud, options));
+  return detail::ToStatus(send(*data->stream, points == nullptr ? client::PointCloud() : points->cloud));
+}
+
+Status SendFrame(detail::StreamData* data, uint64_t frame_id, const PointCloud& cloud,
+                 const client::FrameOptions& options) {
+  return SendBy(data, cloud, [&](client::Stream& stream, const client::PointCloud& points) {
+    return stream.Send(frame_id, points, options);
+  });
+}
+
+Status SendFramePart(detail::StreamData* data, uint64_t frame_id, const PointCloud& cloud, bool is_last,
+                     const client::FrameOptions& options) {
+  return SendBy(data, cloud, [&](client::Stream& stream, const client::PointCloud& points) {
+    return stream.SendPart(frame_id, points, is_last, options);
+  });
+}
+
+client::FrameOptions OptionsOf(const Pose& pose, bool reset_sweeps) {
+  return {.pose =
+              client::Pose{
+                  .x = pose.x, .y = pose.y, .z = pose.z, .qw = pose.qw, .qx = pose.qx, .qy = pose.qy, .qz = pose.qz},
+          .reset_sweeps = reset_sweeps};
 }
 
 }  // namespace
@@ -50,12 +71,15 @@ Stream& Stream::operator=(Stream&& other) noexcept = default;
 Status Stream::Send(uint64_t frame_id, const PointCloud& cloud) { return SendFrame(data_.get(), frame_id, cloud, {}); }
 
 Status Stream::Send(uint64_t frame_id, const PointCloud& cloud, const Pose& pose, bool reset_sweeps) {
-  return SendFrame(
-      data_.get(), frame_id, cloud,
-      {.pose =
-           client::Pose{
-               .x = pose.x, .y = pose.y, .z = pose.z, .qw = pose.qw, .qx = pose.qx, .qy = pose.qy, .qz = pose.qz},
-       .reset_sweeps = reset_sweeps});
+  return SendFrame(data_.get(), frame_id, cloud, OptionsOf(pose, reset_sweeps));
+}
+
+Status Stream::SendPart(uint64_t frame_id, const PointCloud& cloud, bool is_last) {
+  return SendFramePart(data_.get(), frame_id, cloud, is_last, {});
+}
+
+Status Stream::SendPart(uint64_t frame_id, const PointCloud& cloud, bool is_last, const Pose& pose, bool reset_sweeps) {
+  return SendFramePart(data_.get(), frame_id, cloud, is_last, OptionsOf(pose, reset_sweeps));
 }
 
 void Stream::CloseSends() {

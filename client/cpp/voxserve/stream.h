@@ -66,6 +66,15 @@ class VOXSERVE_API Stream {
   Status Send(uint64_t frame_id, const PointCloud& cloud);
   // reset_sweeps: the server forgets the sweeps before this frame, e.g. after a jump of the pose.
   Status Send(uint64_t frame_id, const PointCloud& cloud, const Pose& pose, bool reset_sweeps = false);
+  // Sends the next part of a frame: a sensor that takes a scan bit by bit sends each part when it has it. The first
+  // call with a frame_id begins the frame, and is_last completes it. The answer is that of Send with the points of all
+  // parts, in the order of the calls. A frame that is not complete when the next one begins, or at CloseSends, gets
+  // INVALID_ARGUMENT (FRAME_INCOMPLETE). The errors are those of Send: for the first part they mean that the frame gets
+  // no result. DUPLICATE_FRAME also refuses an id of the last 64 frames in parts.
+  Status SendPart(uint64_t frame_id, const PointCloud& cloud, bool is_last);
+  // The last pose and stamp of a frame's parts count.
+  Status SendPart(uint64_t frame_id, const PointCloud& cloud, bool is_last, const Pose& pose,
+                  bool reset_sweeps = false);
   void CloseSends();  // no more frames; those sent are still answered
   void Cancel();      // ends the stream now; frames without a result get CANCELLED
 

@@ -38,6 +38,9 @@ class AioStream:
     def send(self, *arguments: Any, **keywords: Any) -> None:
         self._loop.run(self._stream.send(*arguments, **keywords))
 
+    def send_part(self, *arguments: Any, **keywords: Any) -> None:
+        self._loop.run(self._stream.send_part(*arguments, **keywords))
+
     def close_sends(self) -> None:
         self._loop.run(self._call(self._stream.close_sends))
 

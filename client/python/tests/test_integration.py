@@ -197,6 +197,29 @@ def test_a_stream_answers_as_calls_do(client: voxserve.Client, scan: Any) -> Non
     assert results[-1].error.reason == "MISSING_FIELD"
 
 
+def test_a_frame_in_parts_has_the_answer_of_the_whole_frame(client: voxserve.Client, scan: Any) -> None:
+    points = scan[::10]
+    with client.stream("minkunet", policy="queue", scores=True, timeout=TIMEOUT) as stream:
+        stream.send(1, points)
+        for part in np.array_split(points, 10):
+            stream.send_part(2, part)
+        stream.send_part(2, points[:0], is_last=True)
+        stream.send_part(3, points[:5])  # never completed
+        stream.send_part(4, points[:50])
+        stream.send_part(4, points[50:80, :3], is_last=True)  # of other fields
+        stream.send_part(5, points[:0], is_last=True)
+        stream.close_sends()
+        whole, parts, incomplete, different, empty = stream
+    assert [result.frame_id for result in (whole, parts, incomplete, different, empty)] == [1, 2, 3, 4, 5]
+    assert parts.segmentation.scores.tobytes() == whole.segmentation.scores.tobytes()
+    assert parts.segmentation.labels.tobytes() == whole.segmentation.labels.tobytes()
+    assert parts.segmentation.counts == whole.segmentation.counts
+    assert incomplete.error.reason == "FRAME_INCOMPLETE"
+    assert "lacks parts 1 and all after it" in incomplete.error.message
+    assert different.error.reason == "BAD_LAYOUT"
+    assert len(empty.segmentation.labels) == 0
+
+
 def tolerance(device: str) -> float:
     """Returns the tolerance of logits that are computed in different batches. A GPU computes them in float16."""
     return 1e-4 if device == "cpu" else 0.1

@@ -158,7 +158,7 @@ def test_a_frame_keeps_its_points_no_longer_than_it_must() -> None:
     state = make_state()
     add(state, 1)
     take(state)
-    assert [frame.request for frame in state._under_way.values()] == [b""]
+    assert [frame.requests for frame in state._under_way.values()] == [[b""]]
 
 
 @pytest.mark.parametrize("frame_id", [0, 1, np.int64(7), (1 << 64) - 1])

@@ -230,6 +230,24 @@ TEST_F(FailoverTest, FramesWithoutAResultAreSentAgainInOrder) {
   EXPECT_EQ(ErrorReason(record_.reopened()[0]), kConnectionLost);
 }
 
+TEST_F(FailoverTest, TheNextServerGetsAllPartsOfAFrame) {
+  server_->EndStreams(1, {.num_frames = 2});
+  const auto stream = Open({.policy = StreamPolicy::kQueue});
+  ASSERT_TRUE(stream->SendPart(5, CloudOf(1), /*is_last=*/false).ok());
+  ASSERT_TRUE(stream->SendPart(5, CloudOf(2), /*is_last=*/false).ok());  // ends the server's first stream
+  EXPECT_TRUE(support::AwaitTrue([&] { return server_->parts().size() == 4; })) << "both again";
+  ASSERT_TRUE(stream->SendPart(5, CloudOf(3), /*is_last=*/true).ok());
+  ASSERT_TRUE(stream->Send(6, CloudOf(1)).ok());
+  stream->CloseSends();
+  EXPECT_TRUE(record_.AwaitEnd().ok()) << record_.AwaitEnd();
+  EXPECT_THAT(record_.order(), ElementsAre(5, 6));
+  EXPECT_TRUE(record_.StatusOf(5).ok()) << record_.StatusOf(5);
+  std::vector<uint32_t> indices;
+  for (const v1::FramePart& part : server_->parts()) indices.push_back(part.index());
+  EXPECT_THAT(indices, ElementsAre(0, 1, 0, 1, 2));
+  EXPECT_EQ(record_.reopened().size(), 1u);
+}
+
 TEST_F(FailoverTest, UnderLatestTheNewestFrameIsSentAgain) {
   server_->EndStreams(1, {.num_frames = 3});
   const auto stream = Open({});

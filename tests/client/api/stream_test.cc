@@ -233,6 +233,112 @@ TEST_F(StreamTest, LatestKeepsTheNewestOfTheFramesThatWaitToBeSent) {
   }
 }
 
+TEST_F(StreamTest, AFrameInPartsGetsOneResult) {
+  const auto stream = Open({.model = "segmenter", .policy = StreamPolicy::kQueue});
+  PointCloud second = Cloud({2});
+  second.mutable_stamp()->set_seconds(5);
+  ASSERT_TRUE(stream->SendPart(7, Cloud({0, 1}), /*is_last=*/false).ok());
+  ASSERT_TRUE(stream->SendPart(7, second, false, {.pose = Pose{.x = 3}, .reset_sweeps = true}).ok());
+  ASSERT_TRUE(stream->SendPart(7, Cloud({}), /*is_last=*/true).ok());
+  ASSERT_TRUE(stream->Send(8, Cloud({1})).ok());
+  ASSERT_TRUE(stream->SendPart(9, Cloud({2, 2}), /*is_last=*/true).ok());
+  stream->CloseSends();
+  EXPECT_TRUE(log_.AwaitEnd().ok()) << log_.AwaitEnd();
+  const std::vector<FrameOutcome> results = log_.results();
+  ASSERT_EQ(results.size(), 3u);
+  ASSERT_TRUE(results[0].result.ok()) << results[0].result.status();
+  EXPECT_EQ(results[0].frame_id, 7u);
+  EXPECT_THAT(results[0].result->labels, ElementsAre(0, 1, 2));
+  EXPECT_GT(results[0].result->round_trip, absl::ZeroDuration());
+  EXPECT_TRUE(results[1].result.ok());
+  EXPECT_THAT(results[2].result->labels, ElementsAre(2, 2));
+  const std::vector<v1::FramePart> parts = server_->parts();
+  ASSERT_EQ(parts.size(), 4u);
+  for (uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(parts[i].frame_id(), 7u);
+    EXPECT_EQ(parts[i].index(), i);
+    EXPECT_EQ(parts[i].is_last(), i == 2);
+    EXPECT_EQ(parts[i].cloud().fields_size(), 4);
+  }
+  EXPECT_EQ(parts[1].cloud().SerializeAsString(), second.SerializeAsString());
+  EXPECT_EQ(parts[1].pose().x(), 3);
+  EXPECT_TRUE(parts[1].reset_sweeps());
+}
+
+TEST_F(StreamTest, PartsOfAFrameWithAResultAreDropped) {
+  const auto stream = Open({.model = "segmenter"});
+  ASSERT_TRUE(stream->SendPart(1, Cloud({1}), /*is_last=*/false).ok());
+  ASSERT_TRUE(stream->SendPart(1, Cloud({1}), /*is_last=*/true).ok());
+  log_.AwaitResults(1);
+  EXPECT_EQ(ErrorReason(stream->SendPart(1, Cloud({1}), /*is_last=*/false)), kDuplicateFrame)
+      << "a new frame with the id of the last one";
+  ASSERT_TRUE(stream->SendPart(2, Cloud({1}), /*is_last=*/true).ok());
+  stream->CloseSends();
+  EXPECT_TRUE(log_.AwaitEnd().ok());
+  EXPECT_EQ(log_.StatusByFrame().size(), 2u);
+
+  Log log;
+  auto failing = client_->OpenStream({.model = "stranger"}, log.Callbacks());
+  ASSERT_TRUE(failing.ok());
+  ASSERT_TRUE((*failing)->SendPart(1, Cloud({1}), /*is_last=*/true).ok());
+  EXPECT_EQ(ErrorReason(log.AwaitEnd()), kMalformedResponse);
+  EXPECT_EQ(ErrorReason((*failing)->SendPart(2, Cloud({1}), /*is_last=*/true)), kStreamEnded);
+}
+
+TEST_F(StreamTest, LatestKeepsTheNewestOfTheFramesInPartsThatWait) {
+  const auto stream = Open({.model = "held"});
+  const PointCloud large = CloudOf(kLargeCloud);
+  constexpr uint64_t kNumFrames = 5;
+  for (uint64_t frame = 1; frame <= kNumFrames; ++frame) {
+    for (int part = 0; part < 3; ++part) {
+      ASSERT_TRUE(
+          stream->SendPart(frame, frame < 3 ? large : Cloud({1}), part == 2, {.reset_sweeps = frame == 3}).ok());
+    }
+  }
+  server_->ReleaseStreams();
+  stream->CloseSends();
+  EXPECT_TRUE(log_.AwaitEnd().ok()) << log_.AwaitEnd();
+  std::map<uint64_t, uint32_t> sent;  // parts by frame
+  bool is_reset = false;
+  for (const v1::FramePart& part : server_->parts()) {
+    EXPECT_EQ(part.index(), sent[part.frame_id()]++) << "of frame " << part.frame_id();
+    is_reset = is_reset || (part.frame_id() >= 3 && part.reset_sweeps());
+  }
+  EXPECT_TRUE(is_reset) << "frame 3's reset was lost";
+  EXPECT_LE(sent.size(), 3u);
+  EXPECT_EQ(sent[kNumFrames], 3u);
+  const auto statuses = log_.StatusByFrame();
+  ASSERT_EQ(statuses.size(), kNumFrames);
+  for (const auto& [frame_id, status] : statuses) {
+    if (sent.count(frame_id) > 0) {
+      EXPECT_EQ(sent[frame_id], 3u) << "a frame whose first part was sent is sent whole";
+      EXPECT_TRUE(status.ok()) << frame_id << status;
+    } else {
+      EXPECT_EQ(ErrorReason(status), kSuperseded);
+    }
+  }
+}
+
+TEST_F(StreamTest, AQueueCountsFramesAndNotTheirParts) {
+  const auto stream = Open({.model = "held", .policy = StreamPolicy::kQueue, .max_unsent_frames = 2});
+  const PointCloud large = CloudOf(kLargeCloud);
+  uint64_t num_accepted = 0;
+  absl::Status refusal;
+  while (refusal.ok() && num_accepted < 10) {
+    refusal = stream->SendPart(num_accepted, large, /*is_last=*/false);
+    if (!refusal.ok()) break;
+    for (int i = 0; i < 5; ++i) ASSERT_TRUE(stream->SendPart(num_accepted, Cloud({1}), i == 4).ok());
+    ++num_accepted;
+  }
+  EXPECT_EQ(ErrorReason(refusal), kTooManyUnsent);
+  EXPECT_GE(num_accepted, 2u);
+  server_->ReleaseStreams();
+  stream->CloseSends();
+  EXPECT_TRUE(log_.AwaitEnd().ok());
+  EXPECT_EQ(server_->parts().size(), 6 * num_accepted);
+  for (const auto& [frame_id, status] : log_.StatusByFrame()) EXPECT_TRUE(status.ok()) << frame_id << status;
+}
+
 TEST_F(StreamTest, QueueRefusesMoreThanMayWaitUnsentAndLosesNone) {
   const auto stream = Open({.model = "held", .policy = StreamPolicy::kQueue, .max_unsent_frames = 2});
   const PointCloud large = CloudOf(kLargeCloud);

@@ -187,6 +187,33 @@ TEST_F(PublicClientTest, StreamsFramesAndEnds) {
   EXPECT_EQ(stream->Send(5, cloud, Pose{}).reason(), "STREAM_ENDED");
 }
 
+TEST_F(PublicClientTest, SendsAFrameInParts) {
+  Client client = Connect();
+  std::mutex mutex;
+  std::map<uint64_t, std::vector<uint16_t>> labels;
+  std::promise<Status> end;
+  auto stream = client.OpenStream(
+      StreamOptions("segmenter").set_policy(StreamPolicy::kQueue),
+      [&](uint64_t frame_id, Result<Segmentation> result) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        ASSERT_TRUE(result.ok()) << result.status();
+        labels[frame_id] = {result->labels().begin(), result->labels().end()};
+      },
+      StreamEvents().set_on_end([&](Status status) { end.set_value(status); }));
+  ASSERT_TRUE(stream.ok()) << stream.status();
+  EXPECT_TRUE(stream->SendPart(1, Cloud({1, 2}), /*is_last=*/false).ok());
+  EXPECT_TRUE(stream->SendPart(1, Cloud({0}), /*is_last=*/true, Pose{.x = 3}, /*reset_sweeps=*/true).ok());
+  EXPECT_EQ(stream->SendPart(1, Cloud({1}), /*is_last=*/true).reason(), "DUPLICATE_FRAME");
+  stream->CloseSends();
+  EXPECT_TRUE(end.get_future().get().ok());
+  EXPECT_THAT(labels, ElementsAre(testing::Pair(1, ElementsAre(1, 2, 0))));
+  const std::vector<v1::FramePart> parts = server_.parts();
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[1].pose().x(), 3);
+  EXPECT_TRUE(parts[1].reset_sweeps());
+  EXPECT_EQ(stream->SendPart(2, Cloud({1}), /*is_last=*/true).reason(), "STREAM_ENDED");
+}
+
 TEST_F(PublicClientTest, AStreamToAMissingModelEndsWithItsReason) {
   Client client = Connect();
   std::promise<Status> end;

@@ -35,6 +35,10 @@ std::vector<Flag> BenchOptions::Flags() {
       IntFlag("seed", "N", "The seed of --arrivals poisson. Without this flag it is 1.", 0, INT64_MAX, &seed),
       IntFlag("streams", "N", "Streams: N vehicles send --frame_rate frames a second each.", 1, 1024, &num_streams),
       NumberFlag("frame_rate", "R", "Each stream sends R frames a second.", 0.01, 10000, &frame_rate),
+      IntFlag("parts", "N",
+              "A frame of --streams comes in N parts, which are sent evenly over the time between two frames. Latency "
+              "counts from the last part. Without this flag frames are whole.",
+              1, 1000, &num_parts),
       ChoiceFlag("policy", {"latest", "queue"},
                  "With latest a stream's newer frame replaces a frame that waits. With queue all frames are answered "
                  "in order.",
@@ -85,6 +89,7 @@ absl::Status BenchOptions::Validate() const {
   if (!is_poisson() && seed >= 0) return Missing("seed", "arrivals poisson");
   const BenchOptions defaults;
   if (num_streams == 0 && frame_rate != defaults.frame_rate) return Missing("frame_rate", "streams");
+  if (num_streams == 0 && num_parts != defaults.num_parts) return Missing("parts", "streams");
   if (num_streams == 0 && policy != defaults.policy) return Missing("policy", "streams");
   if (num_streams == 0 && num_sweeps > 0) return Missing("sweeps", "streams");
   if (num_sweeps > 0 && poses.empty()) return Missing("sweeps", "poses");

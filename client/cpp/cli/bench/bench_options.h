@@ -36,6 +36,7 @@ struct BenchOptions {
 
   int64_t num_streams = 0;  // 0: no streams
   double frame_rate = 10;   // frames per second and stream
+  int64_t num_parts = 1;    // of a frame; 1: whole frames
   std::string policy = "latest";
   int64_t num_sweeps = 0;  // 0: the server does not accumulate sweeps
   std::string age_feature;

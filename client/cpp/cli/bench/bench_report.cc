@@ -117,6 +117,7 @@ Json SettingsOf(const BenchOptions& options, const BenchInput& input) {
       settings["mode"] = "streams";
       settings["streams"] = options.num_streams;
       settings["frame_rate"] = options.frame_rate;
+      settings["parts"] = options.num_parts;
       settings["policy"] = options.policy;
       settings["sweeps"] = options.num_sweeps;
       break;
@@ -144,6 +145,7 @@ std::string DescribeLoad(const BenchOptions& options, const BenchInput& input) {
     case LoadMode::kStreams:
       text = absl::StrFormat("%s of %g frames/s, policy %s", Plural(options.num_streams, "stream"), options.frame_rate,
                              options.policy);
+      if (options.num_parts > 1) absl::StrAppend(&text, ", frames in ", options.num_parts, " parts");
       if (options.num_sweeps > 0) absl::StrAppend(&text, ", ", options.num_sweeps, " sweeps");
       break;
   }

@@ -1,6 +1,7 @@
 #include "client/cpp/cli/bench/bench_run.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -31,7 +32,10 @@ class Run {
     since_ = start_ + options_.warm_up;
     window_end_ = since_ + options_.window;
     const absl::Time end = since_ + options_.duration;
-    load_->Start({since_, options_.max_requests});
+    // A load of streams counts the parts that it sends.
+    const int64_t max_requests =
+        std::min(options_.max_requests, std::numeric_limits<int64_t>::max() / options_.num_parts);
+    load_->Start({since_, max_requests * options_.num_parts});
     absl::Time now = absl::Now();
     for (; now < end && !load_->is_exhausted() && !is_stable_; now = absl::Now()) {
       load_->Tick();

@@ -24,6 +24,25 @@ grpc::ByteBuffer EncodeRequest(const BenchOptions& options, PointCloud cloud) {
   return grpc::ByteBuffer(&slice, 1);
 }
 
+// Encodes the cloud whole, or in parts of equal size.
+absl::StatusOr<std::vector<BenchCloud>> EncodeClouds(const PointCloud& cloud, uint64_t num_parts) {
+  if (num_parts == 1) return std::vector<BenchCloud>{{EncodeCloud(cloud), cloud.num_points()}};
+  if (cloud.data().size() != cloud.num_points() * cloud.point_step()) {
+    return absl::InvalidArgumentError("its rows have padding, which --parts does not take apart");
+  }
+  std::vector<BenchCloud> parts;
+  PointCloud part = cloud;
+  part.set_height(0);
+  for (uint64_t i = 0; i < num_parts; ++i) {
+    const uint64_t begin = cloud.num_points() * i / num_parts;
+    const uint64_t end = cloud.num_points() * (i + 1) / num_parts;
+    part.set_num_points(end - begin);
+    part.set_data(cloud.data().substr(begin * cloud.point_step(), (end - begin) * cloud.point_step()));
+    parts.push_back({EncodeCloud(part, FrameForm::kInParts), end - begin});
+  }
+  return parts;
+}
+
 absl::Status AddPoses(const std::string& path, std::vector<BenchScan>* scans) {
   const absl::StatusOr<std::vector<FramePose>> poses = ReadPoses(path);
   if (!poses.ok()) return poses.status();
@@ -62,7 +81,11 @@ absl::StatusOr<std::vector<BenchScan>> ReadBenchScans(const BenchOptions& option
     if (absl::Status status = channels.CheckSize(*cloud); !status.ok()) return status;
     BenchScan scan = {.file = job.input, .num_points = cloud->num_points()};
     if (options.mode() == LoadMode::kStreams) {
-      scan.cloud = EncodeCloud(*cloud);
+      absl::StatusOr<std::vector<BenchCloud>> clouds = EncodeClouds(*cloud, static_cast<uint64_t>(options.num_parts));
+      if (!clouds.ok()) {
+        return absl::Status(clouds.status().code(), absl::StrCat(job.input, ": ", clouds.status().message()));
+      }
+      scan.clouds = *std::move(clouds);
     } else {
       scan.request = EncodeRequest(options, *std::move(cloud));
     }

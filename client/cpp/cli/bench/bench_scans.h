@@ -16,12 +16,18 @@
 
 namespace voxserve::client {
 
+// The cloud of a frame, or of one of its parts: a slice of a request (frame_encoding.h).
+struct BenchCloud {
+  grpc::Slice bytes;
+  uint64_t num_points = 0;
+};
+
 struct BenchScan {
   std::string file;
   uint64_t num_points = 0;
-  grpc::ByteBuffer request;  // an encoded InferRequest; empty for streams
-  grpc::Slice cloud;         // for streams: the cloud's part of a frame (frame_encoding.h)
-  std::optional<Pose> pose;  // set if sweeps accumulate
+  grpc::ByteBuffer request;        // an encoded InferRequest; empty for streams
+  std::vector<BenchCloud> clouds;  // for streams: the whole cloud, or the parts of --parts
+  std::optional<Pose> pose;        // set if sweeps accumulate
 };
 
 // Reads the scans and encodes their requests. Returns the errors of reading the files, INVALID_ARGUMENT if the poses do

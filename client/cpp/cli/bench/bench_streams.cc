@@ -1,5 +1,6 @@
 #include "client/cpp/cli/bench/bench_streams.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -32,31 +33,57 @@ class StreamLoad::Vehicle {
     return absl::OkStatus();
   }
 
+  // Sends the next frame, or its next part.
   void Send(absl::Time due) ABSL_LOCKS_EXCLUDED(mutex_) {
     const BenchScan& scan = (*scans_)[next_scan_];
-    reset_is_due_ = reset_is_due_ || (scan.pose && next_scan_ == 0);
-    next_scan_ = (next_scan_ + 1) % scans_->size();
-    const uint64_t frame_id = next_frame_id_++;
+    const size_t part = next_part_;
+    const bool is_last = part + 1 == scan.clouds.size();
+    next_part_ = is_last ? 0 : part + 1;
+    if (part == 0) {
+      reset_is_due_ = reset_is_due_ || (scan.pose && next_scan_ == 0);
+      ++frame_id_;
+    }
+    if (is_last) next_scan_ = (next_scan_ + 1) % scans_->size();
     const BenchRequest request = {due, absl::Now(), scan.num_points, number_};
     {
       absl::MutexLock lock(&mutex_);
-      under_way_[frame_id] = request;
+      if (part == 0) {
+        under_way_[frame_id_] = request;
+      } else {
+        // Latency counts from the last part. The frame is gone if it failed before.
+        const auto found = under_way_.find(frame_id_);
+        if (found == under_way_.end()) return;
+        found->second = request;
+      }
     }
-    StreamCall::Frame frame = {frame_id, scan.num_points, {.pose = scan.pose, .reset_sweeps = reset_is_due_}, {}};
-    frame.parts = {EncodeFrameHeader(frame_id, frame.options, due), scan.cloud};
+    const BenchCloud& cloud = scan.clouds[part];
+    StreamCall::Frame frame = {frame_id_, cloud.num_points, {.pose = scan.pose, .reset_sweeps = reset_is_due_}, {}};
+    if (scan.clouds.size() > 1) {
+      frame.form = FrameForm::kInParts;
+      frame.index = static_cast<uint32_t>(part);
+      const std::optional<absl::Time> stamp = is_last ? std::make_optional(due) : std::nullopt;
+      frame.parts = {EncodePartHeader(frame_id_, frame.index, is_last, frame.options, stamp), cloud.bytes};
+    } else {
+      frame.parts = {EncodeFrameHeader(frame_id_, frame.options, due), cloud.bytes};
+    }
     const absl::Status status = call_->Send(std::move(frame));
     if (status.ok()) {
-      reset_is_due_ = false;
+      if (is_last) reset_is_due_ = false;
       return;
     }
+    if (part > 0) return;  // the call has ended, and ends the frame
     {
       absl::MutexLock lock(&mutex_);
-      under_way_.erase(frame_id);
+      under_way_.erase(frame_id_);
     }
     recorder_->AddFailure(request, absl::Now(), status);
   }
 
-  void CloseSends() { call_->CloseSends(); }
+  // Completes the frame that has begun, and sends no more.
+  void CloseSends() {
+    while (next_part_ != 0) Send(absl::Now());
+    call_->CloseSends();
+  }
   void Cancel() { call_->Cancel(); }
 
   void AwaitEnd(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -106,7 +133,8 @@ class StreamLoad::Vehicle {
   const std::vector<BenchScan>* const scans_;
   BenchRecorder* const recorder_;
   size_t next_scan_;
-  uint64_t next_frame_id_ = 0;
+  size_t next_part_ = 0;
+  uint64_t frame_id_ = 0;      // of the last frame that was begun
   bool reset_is_due_ = false;  // the next frame that is sent resets the sweeps
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<uint64_t, BenchRequest> under_way_ ABSL_GUARDED_BY(mutex_);  // by frame_id
@@ -119,9 +147,10 @@ absl::StatusOr<std::unique_ptr<StreamLoad>> StreamLoad::Open(const BenchOptions&
                                                              const std::shared_ptr<Channels>& channels,
                                                              const std::vector<BenchScan>* scans,
                                                              BenchRecorder* recorder) {
-  const double frames_per_second = options.frame_rate * static_cast<double>(options.num_streams);
+  const double sends_per_second =
+      options.frame_rate * static_cast<double>(options.num_streams) * static_cast<double>(options.num_parts);
   std::unique_ptr<StreamLoad> load(
-      new StreamLoad(ArrivalSchedule::Constant(frames_per_second), options.connection.timeout));
+      new StreamLoad(ArrivalSchedule::Constant(sends_per_second), options.connection.timeout));
   for (int64_t i = 0; i < options.num_streams; ++i) {
     auto vehicle = std::make_unique<Vehicle>(static_cast<size_t>(i), scans, recorder);
     if (absl::Status status = vehicle->Open(options.stream_options(), channels); !status.ok()) return status;

@@ -14,8 +14,8 @@ namespace voxserve::client {
 class StreamLoad : public ScheduledLoad {
  public:
   // Opens the streams; returns the error of the first that fails. scans and recorder must outlive the load. Each stream
-  // begins at another scan. A frame's stamp is the time at which the frame is due. With poses, the sweeps are reset
-  // when a stream comes to the first scan.
+  // begins at another scan. A frame's stamp is the time at which the frame, or the last of its parts, is due. With
+  // poses, the sweeps are reset when a stream comes to the first scan.
   static absl::StatusOr<std::unique_ptr<StreamLoad>> Open(const BenchOptions& options,
                                                           const std::shared_ptr<Channels>& channels,
                                                           const std::vector<BenchScan>* scans, BenchRecorder* recorder);

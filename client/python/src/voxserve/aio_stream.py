@@ -50,6 +50,7 @@ class Stream(StreamBase):
         self._reader = asyncio.create_task(self._read())
 
     send = awaited(stream.Stream.send)
+    send_part = awaited(stream.Stream.send_part)
 
     def __aiter__(self) -> AsyncIterator[FrameResult]:
         return self

@@ -52,12 +52,13 @@ def request_in_parts(head: wire.InferRequest, cloud: PointCloud, max_bytes: int)
     return request
 
 
-def encode_frame(head: wire.StreamFrame, cloud: PointCloud, max_bytes: int) -> bytes:
-    """Returns the bytes of an InferStreamRequest: the frame `head`, which must have no cloud, with the cloud. Raises
-    ResourceExhaustedError (MESSAGE_TOO_LARGE) above max_bytes.
+def encode_frame(head: wire.StreamFrame | wire.FramePart, cloud: PointCloud, max_bytes: int) -> bytes:
+    """Returns the bytes of an InferStreamRequest: the frame or part `head`, which must have no cloud, with the cloud.
+    Raises ResourceExhaustedError (MESSAGE_TOO_LARGE) above max_bytes.
     """
     parts = _with_cloud(head, cloud)
-    return _join([_tag(wire.InferStreamRequest, "frame") + _varint(_size(parts)), *parts], cloud.num_points, max_bytes)
+    name = "part" if isinstance(head, wire.FramePart) else "frame"
+    return _join([_tag(wire.InferStreamRequest, name) + _varint(_size(parts)), *parts], cloud.num_points, max_bytes)
 
 
 def _with_cloud(head: Any, cloud: PointCloud) -> _Parts:

@@ -130,6 +130,38 @@ class Stream(StreamBase):
         # aio_stream.Stream takes this method from here (awaited.py); its _when is a coroutine.
         return self._when(lambda: self._state.can_add, lambda: self._state.add(frame))
 
+    def send_part(
+        self,
+        frame_id: int,
+        points: PointsLike,
+        is_last: bool = False,
+        pose: PoseLike | None = None,
+        stamp: float | None = None,
+        reset_sweeps: bool = False,
+    ) -> None:
+        """Sends the next part of a frame. A sensor that takes a scan bit by bit (a spinning LiDAR) sends each part when
+        it has it, so that only the last part is left to send when the scan ends. The first call with a frame_id begins
+        the frame, and is_last completes it. The frame then gets one result, that of send() with the points of all
+        parts, in the order of the calls.
+
+        points: the part's points, with the same fields as the other parts'; there may be none, for example if the next
+            packet showed that the scan had ended.
+        pose, stamp: as in send(); those of the last part that has them count.
+        reset_sweeps: as in send(); one part that sets it is enough.
+
+        A frame that is not complete when the next one begins, or at close_sends(), gets InvalidArgumentError, reason
+        FRAME_INCOMPLETE. A part of a frame that has its result is dropped. With "queue", only the first part of a frame
+        may block.
+
+        The errors are those of send(). After an error for the first part there is no frame; after one for a later part
+        the frame still gets its result. ValueError also if one of the last 64 frames in parts had the same frame_id,
+        and in a stream with `compact`. FrameResult's pictures need the points of the frame.
+        """
+        part = self._state.make_part(frame_id, points, is_last, pose, stamp, reset_sweeps)
+        return self._when(
+            lambda: self._state.can_add or self._state.continues(part), lambda: self._state.add_part(part)
+        )
+
     def __iter__(self) -> Iterator[FrameResult]:
         return self
 

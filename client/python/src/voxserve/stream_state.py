@@ -4,6 +4,9 @@ A frame first waits to be sent, then it is under way (sent, without a result), t
 faster than they can be sent, policy "latest" keeps only the newest one, so that a slow uplink does not add delay. With
 "queue", the sender blocks.
 
+A frame may come in parts. Then it has several requests. When the first has been sent, the others follow it, before any
+other frame. A part that is added later follows them too, until the frame is complete or the next one is added.
+
 A stream with `reopen` begins a new RPC when an RPC has failed. It keeps a frame's bytes until the frame has a result.
 The new RPC begins with the config and the frames that have no result: all of them with "queue"; only the newest with
 "latest", where the others are superseded.
@@ -28,7 +31,7 @@ from voxserve.encoding import encode_frame
 from voxserve.farthest_points import FarthestPoints
 from voxserve.inputs import PointsLike
 from voxserve.known_classes import Teller
-from voxserve.point_cloud import Fields, as_cloud
+from voxserve.point_cloud import Fields, PointCloud, as_cloud
 from voxserve.pose import PoseLike, as_pose
 from voxserve.protocol import Options
 from voxserve.reopening import MAX_BREAKS, Reopening, may_have_ended_its_server
@@ -129,15 +132,27 @@ class Frame:
 
     frame_id: int
     num_points: int
-    request: bytes  # b"" after it has been sent, unless the stream may be opened again
+    requests: list[bytes]  # one, or the parts; b"" after one has been sent, unless the stream may be opened again
     resets_sweeps: bool
-    start: float  # time.perf_counter() when send() was called
+    start: float  # time.perf_counter() when send() or the last send_part() was called
     source: Source = field(default_factory=Source)  # the frame's points, for pictures of the answer
+    is_in_parts: bool = False
+    is_complete: bool = True  # no part is to come
+    num_taken: int = 0  # requests that the RPC has got
     num_breaks: int = 0  # connections that broke while the frame was under way
+
+    @property
+    def may_be_taken(self) -> bool:
+        """Whether a request waits for the RPC."""
+        return self.num_taken < len(self.requests)
 
 
 # Protobuf merges messages whose bytes follow each other, so these bytes after a frame's request set its reset_sweeps.
 _RESET = wire.InferStreamRequest(frame=wire.StreamFrame(reset_sweeps=True)).SerializeToString()
+_RESET_BY_PART = wire.InferStreamRequest(part=wire.FramePart(reset_sweeps=True)).SerializeToString()
+
+# A server drops the parts of a frame whose id is one of the last frames that came in parts. It remembers this many.
+_MAX_IDS_IN_PARTS = 64
 
 
 class StreamState:
@@ -157,6 +172,11 @@ class StreamState:
         self._reopening = Reopening(config.reopen, time.monotonic())
         self._again: deque[Frame] = deque()  # frames to send again, before _waiting
         self._waiting: Frame | None = None  # the frame to send next
+        self._sending: Frame | None = (
+            None  # a frame under way with parts that this RPC has not sent, or that are to come
+        )
+        self._begun: Frame | None = None  # the frame of the last add_part(), if it is not complete
+        self._ids_in_parts: deque[int] = deque(maxlen=_MAX_IDS_IN_PARTS)
         self._under_way: dict[int, Frame] = {}  # frames without a result that this RPC has sent, by frame_id
         self._results: deque[tuple[FrameResult, bool]] = deque()  # unread results; True: the server answered
         self._num_unread_answers = 0
@@ -171,30 +191,62 @@ class StreamState:
         arguments that are not valid; ResourceExhaustedError (MESSAGE_TOO_LARGE) if the points do not fit a message.
         """
         start = time.perf_counter()
-        frame_id = operator.index(frame_id)
-        if not 0 <= frame_id < 1 << 64:
-            raise ValueError(f"frame_id is {frame_id}, must be 0 to 2^64 - 1")
+        frame_id = _checked_id(frame_id)
         cloud = as_cloud(points, self.config.fields)
         source = Source(points, cloud, self.config.fields, self.config.scales)
-        if self.config.scales:
-            cloud = cloud.scaled(self.config.scales)
+        cloud = self._prepared(cloud, stamp)
         if self.config.compact:
             cloud = compact_or_warn(cloud)
-        if stamp is not None:
-            if not 0 <= stamp < _MAX_STAMP:
-                raise ValueError(f"stamp is {stamp}, must be in seconds since 1970")
-            cloud = replace(cloud, stamp_ns=round(stamp * 1e9))
         if self.config.sweeps is not None and (pose is None or cloud.stamp_ns is None):
             missing = "pose" if pose is None else "stamp"
             raise ValueError(f"frame {frame_id} has no {missing}, which a stream of sweeps needs")
-        head = wire.StreamFrame(frame_id=frame_id, reset_sweeps=reset_sweeps)
-        if pose is not None:
-            pose = as_pose(pose)
-            x, y, z = pose.translation
-            qw, qx, qy, qz = pose.rotation
-            head.pose.CopyFrom(wire.Pose(x=x, y=y, z=z, qw=qw, qx=qx, qy=qy, qz=qz))
+        head = wire.StreamFrame(frame_id=frame_id, reset_sweeps=reset_sweeps, pose=_pose_message(pose))
         request = encode_frame(head, cloud, self._options.max_message_bytes)
-        return Frame(frame_id, cloud.num_points, request, reset_sweeps, start, source)
+        return Frame(frame_id, cloud.num_points, [request], reset_sweeps, start, source)
+
+    def make_part(
+        self,
+        frame_id: int,
+        points: PointsLike,
+        is_last: bool,
+        pose: PoseLike | None,
+        stamp: float | None,
+        reset_sweeps: bool,
+    ) -> Frame:
+        """Returns a part of a frame for add_part(). The conditions are those of make_frame, but for the pose and the
+        stamp that sweeps need: another part may have them.
+        """
+        start = time.perf_counter()
+        if self.config.compact:
+            raise ValueError(
+                "compact chooses a step for each cloud, and the parts of a frame must have one: send the "
+                "frame whole, or points of 16 bits whose scale and shift you choose (fields)"
+            )
+        frame_id = _checked_id(frame_id)
+        cloud = self._prepared(as_cloud(points, self.config.fields), stamp)
+        head = wire.FramePart(frame_id=frame_id, reset_sweeps=reset_sweeps, pose=_pose_message(pose), is_last=is_last)
+        request = encode_frame(head, cloud, self._options.max_message_bytes)
+        source = Source(None, None, self.config.fields, self.config.scales)
+        return Frame(
+            head.frame_id,
+            cloud.num_points,
+            [request],
+            reset_sweeps,
+            start,
+            source,
+            is_in_parts=True,
+            is_complete=is_last,
+        )
+
+    def _prepared(self, cloud: PointCloud, stamp: float | None) -> PointCloud:
+        """Returns the cloud with the stream's scales and this stamp, in seconds."""
+        if self.config.scales:
+            cloud = cloud.scaled(self.config.scales)
+        if stamp is None:
+            return cloud
+        if not 0 <= stamp < _MAX_STAMP:
+            raise ValueError(f"stamp is {stamp}, must be in seconds since 1970")
+        return replace(cloud, stamp_ns=round(stamp * 1e9))
 
     @property
     def can_add(self) -> bool:
@@ -216,12 +268,45 @@ class StreamState:
             raise ValueError(f"frame {frame.frame_id} is under way already")
         if old is not None:
             if old.resets_sweeps and not frame.resets_sweeps:
-                frame = replace(frame, request=frame.request + _RESET, resets_sweeps=True)
+                frame.requests[0] += _RESET_BY_PART if frame.is_in_parts else _RESET
+                frame.resets_sweeps = True
             self._supersede(old, frame)
+        if self._begun is not None:
+            self._begun.is_complete = True  # its other parts will not come, and the server says so
+            self._begun = None
         if self.config.policy == "latest":
             while self._again:
                 self._supersede(self._again.popleft(), frame)
         self._waiting = frame
+
+    def continues(self, part: Frame) -> bool:
+        """Whether the part belongs to the frame of the part before it, so that add_part() can be called now."""
+        return self._begun is not None and self._begun.frame_id == part.frame_id
+
+    def add_part(self, part: Frame) -> None:
+        """Queues a part of a frame to be sent; can_add or continues() must be true. The errors are those of add().
+        ValueError also for a new frame with the id of one of the last frames in parts. A part of a frame that has its
+        result is dropped.
+        """
+        if not self.continues(part):
+            if part.frame_id in self._ids_in_parts:
+                raise ValueError(f"frame {part.frame_id} is one of the last {_MAX_IDS_IN_PARTS} frames sent in parts")
+            self.add(part)
+            self._ids_in_parts.append(part.frame_id)
+            self._begun = None if part.is_complete else part
+            return
+        if self._is_closed or self._has_ended:
+            self.add(part)  # raises the error
+        frame = self._begun
+        assert frame is not None
+        number = wire.InferStreamRequest(part=wire.FramePart(index=len(frame.requests))).SerializeToString()
+        frame.requests.append(part.requests[0] + number)
+        frame.num_points += part.num_points
+        frame.resets_sweeps = frame.resets_sweeps or part.resets_sweeps
+        frame.start = part.start
+        frame.is_complete = part.is_complete
+        if frame.is_complete:
+            self._begun = None
 
     def _supersede(self, old: Frame, newer: Frame) -> None:
         message = f"frame {old.frame_id} was superseded by frame {newer.frame_id} before it was sent"
@@ -243,21 +328,31 @@ class StreamState:
         """Whether take() can be called now. If the server is going away and the stream may be opened again, it is
         False, so that the next server gets the frames.
         """
+        if self._sending is not None and self._sending.may_be_taken:
+            return True  # the server has begun with the frame
         if self.is_going_away and self._reopening.is_wanted and not self._has_ended:
             return False
         return bool(self._again) or self._waiting is not None or self._is_closed or self._has_ended
 
     def take(self) -> bytes | None:
         """Returns the next request to send; None if no further request follows. can_take must be true."""
-        if self._again:
-            frame: Frame | None = self._again.popleft()
+        if self._sending is not None and self._sending.may_be_taken:
+            frame: Frame | None = self._sending
+        elif self._again:
+            frame = self._again.popleft()
         else:
             frame, self._waiting = self._waiting, None
+        self._sending = None
         if frame is None:
             return None
-        kept = frame.request if self._reopening.is_wanted else b""
-        self._under_way[frame.frame_id] = replace(frame, request=kept)
-        return frame.request
+        request = frame.requests[frame.num_taken]
+        if not self._reopening.is_wanted:
+            frame.requests[frame.num_taken] = b""
+        frame.num_taken += 1
+        self._under_way[frame.frame_id] = frame
+        if frame.may_be_taken or not frame.is_complete:
+            self._sending = frame
+        return request
 
     @property
     def can_receive(self) -> bool:
@@ -282,6 +377,8 @@ class StreamState:
         frame = self._under_way.pop(answer.frame_id, None)
         if frame is None:
             raise answers.malformed(f"a result of frame {answer.frame_id}, which is not under way")
+        if frame is self._sending:
+            self._sending = None  # the server drops the parts that are left
         error = errors.from_status(answer.status)
         segmentation = detections = tensors = None
         if error is None:
@@ -327,12 +424,14 @@ class StreamState:
         self.num_calls += 1
         is_suspect = may_have_ended_its_server(error)
         for frame in reversed(self._under_way.values()):
-            again = replace(frame, num_breaks=frame.num_breaks + is_suspect)
-            if again.num_breaks < MAX_BREAKS:
-                self._again.appendleft(again)  # in the order in which they were sent
+            frame.num_breaks += is_suspect
+            frame.num_taken = 0
+            if frame.num_breaks < MAX_BREAKS:
+                self._again.appendleft(frame)  # in the order in which they were sent
             else:
                 self._fail(frame, error)
         self._under_way.clear()
+        self._sending = None
         if self.config.policy == "latest":
             newest = self._waiting or (self._again[-1] if self._again else None)
             while newest is not None and self._again and self._again[0] is not newest:
@@ -354,7 +453,7 @@ class StreamState:
             error = answers.malformed(f"the stream ended with {len(self._under_way)} frames unanswered")
         self._has_ended = True
         self._error = error
-        self._waiting = None
+        self._waiting = self._sending = self._begun = None
         self._under_way.clear()
         self._again.clear()
 
@@ -374,6 +473,22 @@ class StreamState:
         if self._error is not None:
             raise self._error.with_traceback(None)
         return None
+
+
+def _checked_id(frame_id: int) -> int:
+    frame_id = operator.index(frame_id)
+    if not 0 <= frame_id < 1 << 64:
+        raise ValueError(f"frame_id is {frame_id}, must be 0 to 2^64 - 1")
+    return frame_id
+
+
+def _pose_message(pose: PoseLike | None) -> wire.Pose | None:
+    if pose is None:
+        return None
+    pose = as_pose(pose)
+    x, y, z = pose.translation
+    qw, qx, qy, qz = pose.rotation
+    return wire.Pose(x=x, y=y, z=z, qw=qw, qx=qx, qy=qy, qz=qz)
 
 
 def _set_duration(duration: duration_pb2.Duration, name: str, seconds: float) -> None:

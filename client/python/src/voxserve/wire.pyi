@@ -178,7 +178,8 @@ class StageDuration(Message):
 class InferStreamRequest(Message):
     config: StreamConfig
     frame: StreamFrame
-    def __init__(self, *, config: StreamConfig | None = ..., frame: StreamFrame | None = ...) -> None: ...
+    part: FramePart
+    def __init__(self, *, config: StreamConfig | None = ..., frame: StreamFrame | None = ..., part: FramePart | None = ...) -> None: ...
 
 class StreamConfig(Message):
     model: str
@@ -206,6 +207,15 @@ class StreamFrame(Message):
     pose: Pose
     reset_sweeps: bool
     def __init__(self, *, frame_id: int | None = ..., cloud: PointCloud | None = ..., pose: Pose | None = ..., reset_sweeps: bool | None = ...) -> None: ...
+
+class FramePart(Message):
+    frame_id: int
+    cloud: PointCloud
+    pose: Pose
+    reset_sweeps: bool
+    index: int
+    is_last: bool
+    def __init__(self, *, frame_id: int | None = ..., cloud: PointCloud | None = ..., pose: Pose | None = ..., reset_sweeps: bool | None = ..., index: int | None = ..., is_last: bool | None = ...) -> None: ...
 
 class Pose(Message):
     x: float

@@ -82,6 +82,8 @@ TEST(BenchOptionsTest, RefusesWhatCannotBeMeant) {
            {"--model m a --policy queue", "--policy needs --streams"},
            {"--model m a --streams 1 --policy newest", "must be latest or queue"},
            {"--model m a --frame_rate 5", "--frame_rate needs --streams"},
+           {"--model m a --parts 10", "--parts needs --streams"},
+           {"--model m a --streams 1 --parts 0", "--parts is '0'"},
            {"--model m a --sweeps 5 --poses p", "--sweeps needs --streams"},
            {"--model m a --streams 1 --sweeps 5", "--sweeps needs --poses"},
            {"--model m a --streams 1 --poses p", "--poses needs --sweeps"},

@@ -195,6 +195,30 @@ TEST_F(BenchRunTest, StreamsSendStampedFramesInTurn) {
   }
 }
 
+TEST_F(BenchRunTest, FramesMayComeInParts) {
+  options_.num_streams = 2;
+  options_.frame_rate = 100;
+  options_.num_parts = 4;
+  options_.policy = "queue";
+  const BenchResult result = Run();
+  EXPECT_EQ(result.summary.num_requests, 30u);
+  EXPECT_GT(result.summary.ok.count, 0u);
+  EXPECT_EQ(result.num_broken_streams, 0u) << result.first_stream_error;
+  uint64_t num_last = 0;
+  for (const v1::FramePart& part : server_.parts()) {
+    EXPECT_EQ(part.is_last(), part.index() == 3);
+    EXPECT_EQ(part.cloud().has_stamp(), part.is_last());
+    EXPECT_EQ(part.cloud().data().size(), part.cloud().num_points() * 16);
+    num_last += part.is_last() ? 1 : 0;
+  }
+  EXPECT_GE(num_last, result.summary.ok.count);
+  for (const v1::StreamFrame& frame : server_.frames()) {  // the server puts the parts together
+    EXPECT_TRUE(frame.cloud().num_points() == 10 || frame.cloud().num_points() == 20 ||
+                frame.cloud().num_points() == 30)
+        << frame.cloud().num_points();
+  }
+}
+
 TEST_F(BenchRunTest, StreamsOfSweepsHavePosesAndResetAtEachRound) {
   options_.num_streams = 1;
   options_.frame_rate = 500;
