@@ -1,25 +1,31 @@
-// Times MinkUNet 0.5x from points to labels on the CPU. It also prints the speed as a share of the rate of float32
-// matrix products (sgemm) on this machine, which it measures in the same run.
+// Times MinkUNet 0.5x from points to labels on the CPU, and each of its convolutions alone with every vector
+// instruction set that the machine has. It also prints the speed as a share of the rate of float32 matrix products
+// (sgemm) on this machine, which it measures in the same run.
 //
 //   build/dev/tests/bench/minkunet_bench
+//   build/dev/tests/bench/minkunet_bench --benchmark_filter=convolution    # threads: the CPUs that taskset allows
 //
 // The scans are semantickitti-00/000000, if the shared data has it (28.9 GMAC), and the demo's PandaSet scan.
 
 #include <benchmark/benchmark.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <map>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "engine/compiler/compiler.h"
 #include "engine/executor/cpu_executor.h"
 #include "engine/ops/conv/sparse_conv.h"
 #include "engine/ops/rows/linear.h"
-#include "kernels/conv/fetch_on_demand.h"
+#include "kernels/conv/fetch_on_demand_dispatch.h"
 #include "kernels/core/gemm.h"
 #include "tests/bench/or_die.h"
 #include "tests/engine/golden_scan.h"
@@ -113,6 +119,82 @@ void PointsToLabels(benchmark::State& state, const std::string& scan_path) {
   state.counters["peak_rss_MiB"] = static_cast<double>(usage.ru_maxrss) / 1024;
 }
 
+// Times one convolution of random features and weights, with bias and ReLU.
+void Convolution(benchmark::State& state, const kernels::cpu::Isa& isa, const kernels::RulebookView& rulebook,
+                 const SparseConvStep::Options& options, int count) {
+  using kernels::DType;
+  const int32_t in_channels = options.in.channels, out_channels = options.out.channels;
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> value(-1, 1);
+  const auto floats = [&](int64_t size) {
+    std::vector<float> values(static_cast<size_t>(size));
+    for (float& v : values) v = value(random);
+    return values;
+  };
+  const std::vector<float> in = floats(rulebook.num_in_rows * in_channels), bias = floats(out_channels);
+  const std::vector<float> weights =
+      kernels::cpu::PackWeights(isa, floats(int64_t{rulebook.num_offsets} * in_channels * out_channels).data(),
+                                rulebook.num_offsets, in_channels, out_channels);
+  std::vector<float> out(static_cast<size_t>(rulebook.num_out_rows * out_channels));
+  const kernels::FetchOnDemandParams params = {
+      .rulebook = rulebook,
+      .operands = {.in = kernels::ConstRows::Packed(in.data(), DType::kFloat32, rulebook.num_in_rows, in_channels),
+                   .out = kernels::Rows::Packed(out.data(), DType::kFloat32, rulebook.num_out_rows, out_channels),
+                   .weights = weights.data(),
+                   .epilogue = {.bias = bias.data(), .activation = kernels::ActivationFunction::kRelu}}};
+  for (auto _ : state) kernels::cpu::FetchOnDemand(isa, params, Pool());
+  const double flop = 2.0 * static_cast<double>(rulebook.num_pairs()) * in_channels * out_channels;
+  const benchmark::Counter::Flags rate = benchmark::Counter::kIsIterationInvariantRate;
+  state.counters["layers"] = count;  // of the network
+  state.counters["gflops"] = benchmark::Counter(flop * 1e-9, rate);
+  state.counters["share_of_sgemm"] = benchmark::Counter(flop * 1e-9 / SgemmGflops(), rate);
+}
+
+// Registers every convolution of the network on one scan. Layers with the same rulebook and channels are one benchmark.
+void RegisterConvolutions(const std::string& path) {
+  struct Scan {
+    Program program = Compile(OrDie(LoadMinkUNetModel()).graph, Plan(), {});
+    ExecutionContext context{.device = "cpu", .pool = &Pool()};
+    CpuExecutor executor{&context};
+  };
+  static Scan scan;
+  const PointCloud cloud = OrDie(support::ReadScan(support::ScanFormat::kKitti, path));
+  const InferTask task{.cloud = cloud};
+  if (const BatchReport output = scan.executor.Run(scan.program, task, RunLimits()); !output.status.ok()) {
+    std::cerr << "skipped the convolutions: " << output.status << std::endl;
+    return;
+  }
+  std::vector<std::pair<const SparseConvStep::Options*, int>> layers;
+  for (const auto& step : scan.program.steps) {
+    const auto* conv = dynamic_cast<const SparseConvStep*>(step.get());
+    if (conv == nullptr) continue;
+    const SparseConvStep::Options& options = conv->options();
+    const auto same = std::find_if(layers.begin(), layers.end(), [&](const auto& layer) {
+      const SparseConvStep::Options& other = *layer.first;
+      return other.conv.rulebook == options.conv.rulebook && other.in.channels == options.in.channels &&
+             other.out.channels == options.out.channels;
+    });
+    if (same == layers.end()) {
+      layers.emplace_back(&options, 1);
+    } else {
+      ++same->second;
+    }
+  }
+  for (const kernels::cpu::Isa* isa : kernels::cpu::SupportedIsas()) {
+    for (const auto& [options, count] : layers) {
+      const kernels::RulebookView rulebook = scan.executor.geometry().rulebook(options->conv.rulebook);
+      benchmark::RegisterBenchmark(
+          absl::StrCat("convolution/", isa->name, "/", options->conv.node, "/", rulebook.num_out_rows, "_rows/",
+                       options->in.channels, "_to_", options->out.channels)
+              .c_str(),
+          [=](benchmark::State& state) { Convolution(state, *isa, rulebook, *options, count); })
+          ->Unit(benchmark::kMillisecond)
+          ->UseRealTime()
+          ->MinTime(0.1);
+    }
+  }
+}
+
 void Register(const std::string& name, const std::string& path) {
   if (!std::filesystem::exists(path)) {
     std::cerr << "skipped " << name << ": no " << path << std::endl;
@@ -135,5 +217,8 @@ int main(int argc, char** argv) {
   voxserve::bench::Register("minkunet_0.5x/semantickitti-00/000000", voxserve::support::kSemanticKittiScan.path());
   voxserve::bench::Register("minkunet_0.5x/pandaset_070",
                             voxserve::support::SourceDir() + "/deploy/scans/pandaset_070.bin");
+  if (std::filesystem::exists(voxserve::support::kSemanticKittiScan.path())) {
+    voxserve::bench::RegisterConvolutions(voxserve::support::kSemanticKittiScan.path());
+  }
   benchmark::RunSpecifiedBenchmarks();
 }
