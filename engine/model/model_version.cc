@@ -12,25 +12,32 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path ConfigOf(const fs::path& model_folder) { return model_folder / "config.textproto"; }
+constexpr char kConfig[] = "config.textproto";
 
-// Returns the text of config.textproto; "" if the file does not exist. Reports a problem if it cannot be read. A link
-// that leads nowhere, or a folder without permission, does not count as a missing file, since the defaults might
+// A link that leads nowhere, or a folder without permission, does not count as a missing file, since the defaults might
 // contradict what the model's owner wrote.
-std::string ReadConfig(const fs::path& model_folder, Problems* problems) {
+bool IsMissing(const fs::path& path) {
   std::error_code error;
-  const fs::path path = ConfigOf(model_folder);
-  if (fs::symlink_status(path, error).type() == fs::file_type::not_found) return "";
-  return ReadFile(path, problems).value_or("");
+  return fs::symlink_status(path, error).type() == fs::file_type::not_found;
+}
+
+// Returns the text of a config; "" if the file does not exist. Reports a problem if it cannot be read.
+std::string ReadConfig(const fs::path& path, Problems* problems) {
+  return IsMissing(path) ? "" : ReadFile(path, problems).value_or("");
 }
 
 }  // namespace
 
 VersionPolicy ReadVersionPolicy(const fs::path& model_folder, Problems* problems) {
   Problems found;
-  const ModelConfig config = ParseModelConfig(ReadConfig(model_folder, &found), kUnknownNumClasses, &found);
+  const ModelConfig config = ParseModelConfig(ReadConfig(model_folder / kConfig, &found), kUnknownNumClasses, &found);
   problems->Add(found);
   return found.empty() ? config.version_policy : VersionPolicy();
+}
+
+fs::path ConfigPathOf(const fs::path& model_folder, int64_t version) {
+  fs::path of_version = model_folder / absl::StrCat(version) / kConfig;
+  return IsMissing(of_version) ? model_folder / kConfig : of_version;
 }
 
 absl::StatusOr<LoadedModel> LoadModelVersion(const fs::path& model_folder, int64_t version,
@@ -43,8 +50,9 @@ absl::StatusOr<LoadedModel> LoadModelVersion(const fs::path& model_folder, int64
   MemoryBudget::Reservation uncounted;
   MemoryBudget::Reservation& memory = options.memory == nullptr ? uncounted : *options.memory;
   const int64_t graph_bytes = memory.bytes();
-  RETURN_IF_ERROR(memory.Resize(graph_bytes + BytesOfTextFile(ConfigOf(model_folder))));
-  const std::string config_text = ReadConfig(model_folder, &problems);
+  const fs::path config_path = ConfigPathOf(model_folder, version);
+  RETURN_IF_ERROR(memory.Resize(graph_bytes + BytesOfTextFile(config_path)));
+  const std::string config_text = ReadConfig(config_path, &problems);
   ModelConfig config = ParseModelConfig(config_text, graph.ok() ? graph->num_classes : kUnknownNumClasses, &problems);
   if (!problems.empty()) {
     return StatusOfProblems(absl::StrCat("model ", Quoted(version_folder.string())), problems);

@@ -14,9 +14,13 @@
 
 namespace voxserve {
 
-// Reads the version policy from config.textproto, and reads no other file. If config.textproto has problems, adds them
-// and returns the default policy, which serves all versions.
+// Reads the version policy from the model folder's config.textproto, and reads no other file. If config.textproto has
+// problems, adds them and returns the default policy, which serves all versions.
 VersionPolicy ReadVersionPolicy(const std::filesystem::path& model_folder, Problems* problems);
+
+// Returns the file that says how a version is served: config.textproto of the version's folder if it has one, else that
+// of the model's folder, which need not exist.
+std::filesystem::path ConfigPathOf(const std::filesystem::path& model_folder, int64_t version);
 
 struct LoadedModel {
   Graph graph;  // with its digests
@@ -24,7 +28,7 @@ struct LoadedModel {
   std::string content;  // identifies the content of the three files: equal in two loads if the files were equal
 };
 
-// Loads <model_folder>/<version> with <model_folder>/config.textproto. Errors:
+// Loads <model_folder>/<version> with the config at ConfigPathOf. Errors:
 // - RESOURCE_EXHAUSTED (OUT_OF_MEMORY) and UNAVAILABLE (DRAINING) of LoadGraph; they come alone, without problems;
 // - INVALID_ARGUMENT (BAD_MODEL) with the problems of all three files together (ProblemsOf).
 absl::StatusOr<LoadedModel> LoadModelVersion(const std::filesystem::path& model_folder, int64_t version,

@@ -170,7 +170,7 @@ fs::path ModelFolderOf(const fs::path& root, const std::string& name) {
 std::string FingerprintOf(const fs::path& model_folder, int64_t version) {
   const fs::path folder = model_folder / absl::StrCat(version);
   return absl::StrCat(IdentityOf(folder / "model.textproto"), " ", IdentityOf(folder / "weights.safetensors"), " ",
-                      IdentityOf(model_folder / "config.textproto"));
+                      IdentityOf(model_folder / "config.textproto"), " ", IdentityOf(folder / "config.textproto"));
 }
 
 }  // namespace voxserve

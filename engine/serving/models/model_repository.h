@@ -5,6 +5,7 @@
 //   <root>/<model>/config.textproto                 optional
 //   <root>/<model>/<version>/model.textproto        version: 1, 2, 3, ... without leading zeros
 //   <root>/<model>/<version>/weights.safetensors
+//   <root>/<model>/<version>/config.textproto       optional; this version's, in place of the model's
 //
 // A folder of one model, <model>, is a repository of that model alone; the model has the folder's name.
 //
@@ -54,8 +55,8 @@ absl::StatusOr<ModelFolder> ScanModel(const std::filesystem::path& root, const s
 // Returns the folder of a model of the repository: root itself if that is the model's folder, else root/name.
 std::filesystem::path ModelFolderOf(const std::filesystem::path& root, const std::string& name);
 
-// Returns a text that changes whenever one of the version's files (model.textproto, weights.safetensors and the model's
-// config.textproto) is written, replaced or removed. Opens none of these files.
+// Returns a text that changes whenever one of the version's files (model.textproto, weights.safetensors, its own and
+// the model's config.textproto) is written, replaced or removed. Opens none of these files.
 std::string FingerprintOf(const std::filesystem::path& model_folder, int64_t version);
 
 }  // namespace voxserve

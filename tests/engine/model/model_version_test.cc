@@ -66,6 +66,28 @@ TEST(LoadModelVersionTest, LoadsTheVersionAskedFor) {
   EXPECT_NE(LoadModelVersion(root.path(), 1)->content, first->content);
 }
 
+TEST(LoadModelVersionTest, AVersionsOwnConfigIsReadInPlaceOfTheModels) {
+  const TemporaryFolder root;
+  TestModel model = SmallModel();
+  model.config = "max_points: 9 max_voxels: 7";
+  model.WriteTo(root.path(), 1);
+  model.WriteTo(root.path(), 2);
+  EXPECT_EQ(ConfigPathOf(root.path(), 2), root.path() / "config.textproto");
+  WriteFile(root.path() / "2/config.textproto", "max_points: 8 version_policy { latest: 1 }");
+  EXPECT_EQ(ConfigPathOf(root.path(), 2), root.path() / "2/config.textproto");
+  const absl::StatusOr<LoadedModel> first = LoadModelVersion(root.path(), 1), second = LoadModelVersion(root.path(), 2);
+  ASSERT_TRUE(first.ok()) << first.status().message();
+  ASSERT_TRUE(second.ok()) << second.status().message();
+  EXPECT_EQ(first->config.max_points, 9);
+  EXPECT_EQ(second->config.max_points, 8);
+  EXPECT_EQ(second->config.max_voxels, 0) << "the model's config is not read too";
+  Problems problems;
+  EXPECT_EQ(ReadVersionPolicy(root.path(), &problems).latest, 0U) << "the policy is the model's";
+  WriteFile(root.path() / "2/config.textproto", "ignore_label: 1");
+  EXPECT_THAT(ProblemsOf(LoadModelVersion(root.path(), 2).status()),
+              ElementsAre(HasSubstr("ignore_label 1 is a class")));
+}
+
 TEST(LoadModelVersionTest, TheConfigIsOptional) {
   const TemporaryFolder root;
   SmallModel().WriteTo(root.path());

@@ -192,7 +192,11 @@ TEST(FingerprintTest, ChangesWithEachFileAndWithNothingElse) {
     WriteFile(root.path() / other, "text");
     EXPECT_EQ(FingerprintOf(root.path(), 1), before) << other;
   }
-  for (const char* const file : {"1/model.textproto", "1/weights.safetensors", "config.textproto"}) {
+  WriteFile(root.path() / "1/config.textproto", "max_points: 8");
+  EXPECT_NE(FingerprintOf(root.path(), 1), before);
+  before = FingerprintOf(root.path(), 1);
+  for (const char* const file :
+       {"1/model.textproto", "1/weights.safetensors", "1/config.textproto", "config.textproto"}) {
     // Replaces a file by another one of the same size and time.
     const auto time = fs::last_write_time(root.path() / file);
     fs::copy_file(root.path() / file, root.path() / "copy");
