@@ -60,15 +60,17 @@ DType BufferLayout::DTypeOf(int index) const {
   return layers_.StaysFloat32(layer) ? DType::kFloat32 : dtype_;
 }
 
-BufferSlice BufferLayout::UseBuffer(int layer) {
+BufferSlice BufferLayout::SliceOf(int layer) const {
   BufferSlice slice{.channels = ColumnsOf(layers_.At(layer))};
   while (layers_.At(layer).stored_in >= 0) {
     slice.column += layers_.At(layer).column;
     layer = layers_.At(layer).stored_in;
   }
   slice.buffer = buffer_of_[static_cast<size_t>(layer)];
-  return UseBuffer(slice);
+  return slice;
 }
+
+BufferSlice BufferLayout::UseBuffer(int layer) { return UseBuffer(SliceOf(layer)); }
 
 BufferSlice BufferLayout::UseBuffer(const BufferSlice& slice) {
   Buffer& buffer = program_.buffers[static_cast<size_t>(slice.buffer)];

@@ -23,6 +23,8 @@ class BufferLayout {
   // int8_types: which values are in 8 bits. They, layers and program must outlive the layout.
   BufferLayout(DType dtype, DType label_dtype, const Int8Types& int8_types, Layers& layers, Program& program);
 
+  // Returns where a layer's value lies. The layer must have a buffer, its own or another layer's.
+  BufferSlice SliceOf(int layer) const;
   // Each returns where a layer's value lies, and extends the life of its buffer to the step that is pushed next.
   BufferSlice UseBuffer(int layer);
   BufferSlice UseBuffer(const BufferSlice& slice);

@@ -1,7 +1,9 @@
 #include "engine/compiler/compiler.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "engine/compiler/buffer_layout.h"
@@ -26,6 +28,30 @@ void UseScoreBuffers(const Layers& layers, const Segments& segments, int segment
     if (score >= 0 && segments.OfLevel(static_cast<int>(level)) == segment)
       program.scores[level] = buffers.UseBuffer(score);
   }
+}
+
+// Appends the value of the layer that was emitted last. first_step: the layer's first step. A concatenation whose
+// inputs are all written in place has no step: the last of its inputs completes it.
+void AddValue(const Layers& layers, int index, int first_step, const BufferLayout& buffers, Program& program) {
+  const Layer& layer = layers.At(index);
+  const GraphNode& node = layers.Node(layer.result_node);
+  if (node.is_labels || node.is_selection || node.max_boxes > 0) return;
+  int step = static_cast<int>(program.steps.size()) - 1;
+  if (step < first_step) {
+    if (!std::holds_alternative<ConcatOp>(node.op)) return;
+    const std::vector<int> inputs = layers.InputsOf(layer);
+    step = -1;
+    for (const ProgramValue& value : program.values) {
+      const int of_value = layers.LayerOf(value.node);
+      if (std::find(inputs.begin(), inputs.end(), of_value) != inputs.end()) step = std::max(step, value.step);
+    }
+  }
+  program.values.push_back({.node = layer.result_node,
+                            .slice = buffers.SliceOf(index),
+                            .step = step,
+                            .is_for_all = layer.is_for_all,
+                            .is_for_scores = layer.is_for_scores,
+                            .for_tensors = layer.for_tensors});
 }
 
 // Copies the program's properties from the graph and the target.
@@ -59,7 +85,10 @@ Program Compile(const Graph& graph, const Plan& plan, const CompileTarget& targe
   StepEmitter emitter(target, int8_types, layers, buffers, program);
   const auto emit_layers = [&](const auto& is_wanted) {
     for (int layer = 0; layer < layers.size() && !target.stop.stop_requested(); ++layer) {
-      if (is_wanted(layers.At(layer))) EmitLayer(layer, emitter);
+      if (!is_wanted(layers.At(layer))) continue;
+      const int first_step = static_cast<int>(program.steps.size());
+      EmitLayer(layer, emitter);
+      if (!target.on_cuda) AddValue(layers, layer, first_step, buffers, program);
     }
   };
   // Steps are emitted in the order in which they run, the head last: the life of a buffer is a range of step numbers.

@@ -48,6 +48,17 @@ struct ProgramSegment {
   int end_step = 0;  // the first step of the next segment
 };
 
+// A value that a layer computes, as the layer leaves it: after folded batch norms, its residual and its activation.
+struct ProgramValue {
+  int node = 0;       // index in Graph::nodes of the layer's result
+  BufferSlice slice;  // where it lies
+  int step = 0;       // the step that completes it. The slice holds the value until the next step runs, at least.
+  // Which outputs need it, as in Step. Parts of a value that no output of a batch needs may be missing.
+  bool is_for_all = false;
+  bool is_for_scores = false;
+  TensorSet for_tensors = 0;
+};
+
 struct Program {
   // Uploads the weights to the GPU that the program was compiled for, and sets weight_bytes to their size there.
   // Returns INVALID_ARGUMENT (BAD_MODEL) if a weight is beyond the range of its type; the message names the step.
@@ -76,6 +87,8 @@ struct Program {
   // and on a GPU for the steps that make them.
   int64_t sample_bytes = 0;
   std::vector<std::unique_ptr<Step>> steps;
+  // CPU only: the floating-point values of all layers but decoders of boxes, in the layers' order.
+  std::vector<ProgramValue> values;
   int first_head_step = 0;  // steps from here on are the head (labels, boxes, outputs), timed as Stage::kHead
   bool allow_tf32 = false;
   bool is_deterministic = false;  // on a GPU: a sample's result has the same bytes in every batch

@@ -53,9 +53,10 @@ struct WantedOutputs {
   bool scores = false;
   TensorSet tensors = 0;
 
-  // Returns true if the batch needs the step.
-  bool Need(const Step& step) const {
-    return step.is_for_all || (scores && step.is_for_scores) || (tensors & step.for_tensors) != 0;
+  // Returns true if the batch needs the step or value. part: a Step or a ProgramValue.
+  template <typename Part>
+  bool Need(const Part& part) const {
+    return part.is_for_all || (scores && part.is_for_scores) || (tensors & part.for_tensors) != 0;
   }
 };
 WantedOutputs WantedBy(const Program& program, BatchTasks tasks);

@@ -139,12 +139,21 @@ absl::Status CpuExecutor::RunSteps(const Program& program, BatchTasks tasks, con
   const WantedOutputs wanted = WantedBy(program, tasks);
   const auto first_head_step = static_cast<size_t>(program.first_head_step);
   std::vector<absl::Duration> step_times(program.steps.size());
+  const auto show_values = [&](size_t step) -> absl::Status {
+    if (!options.on_value) return absl::OkStatus();
+    for (const ProgramValue& value : program.values) {
+      if (static_cast<size_t>(value.step) != step || !wanted.Need(value)) continue;
+      RETURN_IF_ERROR(options.on_value(value.node, context.At(value.slice)));
+    }
+    return absl::OkStatus();
+  };
   const auto run = [&](size_t begin, size_t end) -> absl::Status {
     for (size_t i = begin; i < end; ++i) {
       if (!wanted.Need(*program.steps[i])) continue;
       const auto started = std::chrono::steady_clock::now();
       RETURN_IF_ERROR(program.steps[i]->Run(context));
       step_times[i] = absl::FromChrono(std::chrono::steady_clock::now() - started);
+      RETURN_IF_ERROR(show_values(i));
     }
     return absl::OkStatus();
   };

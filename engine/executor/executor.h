@@ -14,6 +14,7 @@
 // - CpuExecutor and CudaExecutor are the implementations.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -25,6 +26,7 @@
 #include "engine/tensor/infer_result.h"
 #include "engine/tensor/infer_task.h"
 #include "engine/tensor/stage.h"
+#include "kernels/core/rows.h"
 
 namespace voxserve {
 
@@ -55,6 +57,10 @@ struct RunOptions {
   // True: a GPU's batches that have capacities (batch_capacities.h) are captured as CUDA graphs once and then replayed
   // (captured_batches.h).
   bool captures = false;
+  // CPU only; may be empty. Is called with each value of the program that the batch needs (Program::values), directly
+  // after the step that completes it, on the thread that calls Run. node: the value's index in Graph::nodes. rows: all
+  // rows of the batch, in memory that the next step may overwrite. An error ends the batch, which fails with it.
+  std::function<absl::Status(int node, const kernels::ConstRows& rows)> on_value;
   BatchBytes expected;  // memory that the context allocates in advance, each part in one block; 0: as needed
 };
 

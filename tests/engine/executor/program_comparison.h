@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <random>
 #include <utility>
@@ -19,10 +20,45 @@
 
 namespace voxserve {
 
-// Expects the interpreter's scores and labels for these points. Scores may differ by 1e-3 of the score, or by 1e-3 if
-// that is more. Labels are compared where the best score is clear. The program runs in float32, for which each device
-// has one dataflow. `map_search` and `max_grid_bytes` (the limit of kGrid's grid; kGrid with 0 must fall back to a hash
-// table) matter only on the CPU: a GPU has one search.
+// The rows of a value that a batch showed (RunOptions::on_value).
+struct ShownValue {
+  int64_t num_rows = 0;
+  std::vector<float> values;  // [num_rows, channels]
+};
+
+// Returns options of a batch that copies each value when it is shown: by node, into `shown`.
+inline RunOptions OptionsThatKeepValues(std::map<int, ShownValue>* shown) {
+  return {.on_value = [shown](int node, const kernels::ConstRows& rows) {
+    ShownValue value{.num_rows = rows.capacity};
+    for (int64_t row = 0; row < rows.capacity; ++row) {
+      value.values.insert(value.values.end(), rows.floats(row), rows.floats(row) + rows.channels);
+    }
+    EXPECT_TRUE(shown->emplace(node, std::move(value)).second) << "node " << node << " is shown twice";
+    return absl::OkStatus();
+  }};
+}
+
+// Expects the interpreter's rows of every value that a batch of one cloud showed. Rows of points without a voxel, which
+// the interpreter lacks, are not compared.
+inline void ExpectValues(const Graph& graph, const std::map<int, ShownValue>& shown, Interpreter& interpreter) {
+  for (const auto& [node, value] : shown) {
+    const GraphNode& of_node = graph.nodes[static_cast<size_t>(node)];
+    SCOPED_TRACE(of_node.name);
+    const Values& expected = interpreter.Evaluate(node);
+    if (of_node.level == kPointLevel && static_cast<size_t>(value.num_rows) != expected.size()) continue;
+    ASSERT_EQ(static_cast<size_t>(value.num_rows), expected.size());
+    auto found = value.values.begin();
+    for (const auto& [site, row] : expected) {
+      for (const double number : row) ASSERT_NEAR(*found++, number, 1e-3 * std::max(1.0, std::abs(number)));
+    }
+    ASSERT_EQ(found, value.values.end());
+  }
+}
+
+// Expects the interpreter's scores and labels for these points, and on a CPU its rows of every layer. Scores may differ
+// by 1e-3 of the score, or by 1e-3 if that is more. Labels are compared where the best score is clear. The program runs
+// in float32, for which each device has one dataflow. `map_search` and `max_grid_bytes` (the limit of kGrid's grid;
+// kGrid with 0 must fall back to a hash table) matter only on the CPU: a GPU has one search.
 inline void ExpectEqual(support::Device device, const Graph& graph, const Points& points,
                         kernels::MapSearch map_search = kernels::MapSearch::kMerge, int64_t max_grid_bytes = 1 << 20) {
   const auto cloud = PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
@@ -32,7 +68,9 @@ inline void ExpectEqual(support::Device device, const Graph& graph, const Points
   ASSERT_TRUE(runner.ok()) << runner.status();
   const auto program = (*runner)->Compile(graph, variant);
   ASSERT_TRUE(program.ok()) << program.status();
-  const BatchReport output = (*runner)->Run(*program, {&*cloud}, true, {.max_grid_bytes = max_grid_bytes});
+  std::map<int, ShownValue> shown;
+  const BatchReport output =
+      (*runner)->Run(*program, {&*cloud}, true, {.max_grid_bytes = max_grid_bytes}, OptionsThatKeepValues(&shown));
   ASSERT_TRUE(output.status.ok()) << output.status;
   const bool asks_for_grid = device == support::Device::kCpu && map_search == kernels::MapSearch::kGrid;
   EXPECT_EQ(output.grid_fallbacks > 0, asks_for_grid && max_grid_bytes == 0);
@@ -40,6 +78,8 @@ inline void ExpectEqual(support::Device device, const Graph& graph, const Points
   ASSERT_TRUE(sample.status.ok()) << sample.status;
 
   Interpreter interpreter(graph, points);
+  EXPECT_EQ(shown.empty(), device == support::Device::kCuda);
+  ExpectValues(graph, shown, interpreter);
   const int argmax = std::holds_alternative<ArgmaxOp>(graph.nodes[static_cast<size_t>(graph.labels_output)].op)
                          ? graph.labels_output
                          : graph.nodes[static_cast<size_t>(graph.labels_output)].inputs[0];
