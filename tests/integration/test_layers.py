@@ -45,6 +45,7 @@ ENGINE_STOREYS = [
     ["engine/model/checks"],
     ["engine/compiler"],
     ["engine/executor"],
+    ["engine/calibration"],
     ["engine/tuner"],
     ["engine/serving/admission"],
     ["engine/serving/models"],
@@ -102,8 +103,10 @@ ROOMS.update(
         "client/python/native": ["server/codec", "engine", "kernels/core", "voxserve/v1"],
         # Another project, which links the installed client and includes <voxserve/client.h>.
         "client/ros2/src": [],
-        # voxserve-tune runs the engine on scans from files. It includes both server and client.
-        "deploy/tune": ["server/codec", "engine", "kernels", "client/cpp", "voxserve/v1"],
+        # These programs run the engine on scans from files. They include both server and client.
+        "deploy/offline": ["server/codec", "engine", "client/cpp", "voxserve/v1"],
+        "deploy/tune": ["deploy/offline", "engine", "kernels", "client/cpp"],
+        "deploy/calibrate": ["deploy/offline", "engine", "kernels", "client/cpp", "voxserve/model"],
     }
 )
 OURS = (
