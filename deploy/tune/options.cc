@@ -1,11 +1,7 @@
 #include "deploy/tune/options.h"
 
-#include <utility>
-
-#include "absl/strings/str_cat.h"
-#include "client/cpp/io/field_spec.h"
+#include "deploy/offline/scan_files.h"
 #include "engine/base/flags.h"
-#include "engine/base/numbers.h"
 #include "engine/base/status_macros.h"
 
 namespace voxserve::tune {
@@ -44,20 +40,6 @@ std::vector<Flag> Flags(Options* options, std::string* model) {
   };
 }
 
-// Splits "models/minkunet:2" into folder and version. The folder may contain colons.
-absl::Status SetModel(const std::string& model, Options& options) {
-  options.model_folder = model;
-  const size_t colon = model.rfind(':');
-  if (colon == std::string::npos || model.find('/', colon) != std::string::npos) return absl::OkStatus();
-  int64_t version = 0;
-  if (colon == 0 || !ParseInteger(model.substr(colon + 1), &version) || version < 1) {
-    return FlagError("model", model, "a model's folder, or FOLDER:VERSION with a version such as 1");
-  }
-  options.model_folder = model.substr(0, colon);
-  options.version = version;
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& words) {
@@ -65,16 +47,9 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& words) {
   std::string model;
   RETURN_IF_ERROR(ParseFlags(words, Flags(&options, &model), &options.scans));
   if (options.wants_help || options.wants_version) return options;
-  if (model.empty()) {
-    return absl::InvalidArgumentError("--model is missing: a model's folder, for example deploy/models/minkunet");
-  }
-  RETURN_IF_ERROR(SetModel(model, options));
+  ASSIGN_OR_RETURN(options.model, offline::ParseModelArgument(model));
   if (options.scans.empty()) return absl::InvalidArgumentError("no scan given: files, or folders of scans");
-  if (!options.fields.empty()) {
-    if (const auto spec = client::ParseFieldSpec(options.fields); !spec.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("--fields: ", spec.status().message()));
-    }
-  }
+  RETURN_IF_ERROR(offline::CheckFields(options.fields));
   return options;
 }
 

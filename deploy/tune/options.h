@@ -8,12 +8,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "deploy/offline/model_argument.h"
 
 namespace voxserve::tune {
 
 struct Options {
-  std::string model_folder;        // a model's folder, which holds version folders (numbers)
-  int64_t version = 0;             // 0: the newest
+  offline::ModelArgument model;
   std::vector<std::string> scans;  // files and folders
   std::string fields;              // a field spec (client/cpp/io/field_spec.h); "": by the extension
   std::string devices;             // like the server's --devices; the search uses the first device

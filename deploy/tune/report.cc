@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/cpp/cli/progress_bar.h"
 #include "client/cpp/cli/report.h"
 #include "client/cpp/view/count_text.h"
 #include "engine/tuner/plan_candidates.h"
@@ -64,12 +63,6 @@ std::string FormatResult(const SearchResult& result, const std::string& device) 
     absl::StrAppend(&text, "and ", result.notes.size() - num_shown, " more notes\n");
   }
   return text;
-}
-
-std::string FormatProgress(const SearchProgress& progress, absl::Duration elapsed) {
-  const int64_t seconds = absl::ToInt64Seconds(elapsed);
-  return absl::StrFormat("%s  %d:%02d  %s", client::FormatFraction(progress.fraction), seconds / 60, seconds % 60,
-                         progress.stage);
 }
 
 }  // namespace voxserve::tune

@@ -1,7 +1,7 @@
 #pragma once
 
-// The table of a program's flags, which voxserve, voxserve-client and voxserve-tune share. A row (Flag) has all that is
-// known about a flag: its name, variable, default, range and help. The functions below parse, check and explain rows.
+// The table of a program's flags, which all programs of this tree share. A row (Flag) has all that is known about a
+// flag: its name, variable, default, range and help. The functions below parse, check and explain rows.
 //
 // - Syntax: "--name value" or "--name=value". A boolean flag takes no value from the next word: "--name" sets true, and
 //   "--name=false" sets false.

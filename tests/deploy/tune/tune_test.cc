@@ -24,6 +24,10 @@ namespace voxserve::tune::tune_test {
 namespace {
 
 namespace fs = std::filesystem;
+using offline::kExitFailure;
+using offline::kExitInterrupted;
+using offline::kExitOk;
+using offline::kExitUsage;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -249,8 +253,8 @@ TEST_F(TuneTest, ExplainsItself) {
 TEST(TuneOptions, AFolderMayHaveColons) {
   const absl::StatusOr<Options> options = ParseOptions({"--model", "a:b/c", "s.bin", "--max_scans=7"});
   ASSERT_TRUE(options.ok());
-  EXPECT_EQ(options->model_folder, "a:b/c");
-  EXPECT_EQ(options->version, 0);
+  EXPECT_EQ(options->model.folder, "a:b/c");
+  EXPECT_EQ(options->model.version, 0);
   EXPECT_EQ(options->max_scans, 7);
 }
 
