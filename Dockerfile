@@ -1,4 +1,4 @@
-# The server, its command-line client and the plan search (voxserve-tune) in a small image, with the demo's models in /models.
+# The server, its command-line client, voxserve-tune and voxserve-calibrate in a small image, with the demo's models in /models.
 #
 #   docker build -t voxserve .
 #   docker run --rm -p 8500:8500 -p 8080:8080 voxserve
@@ -40,11 +40,13 @@ COPY engine engine
 COPY server server
 COPY client/cpp client/cpp
 COPY client/python/VERSION client/python/
+COPY deploy/offline deploy/offline
 COPY deploy/tune deploy/tune
+COPY deploy/calibrate deploy/calibrate
 # Machine code for each, and PTX of the last one for GPUs that come later. Hopper's own instructions need 90a.
 ARG CUDA_ARCHITECTURES="75-real;80-real;86-real;87-real;89-real;90a-real;100-real;110-real;120"
 RUN export CUDAARCHS="$CUDA_ARCHITECTURES" \
- && bash -euc 'source deploy/steps.sh; build_preset release voxserve voxserve-client voxserve-tune' \
+ && bash -euc 'source deploy/steps.sh; build_preset release voxserve voxserve-client voxserve-tune voxserve-calibrate' \
  && for component in server command; do \
       cmake --install build/release --strip --prefix /out --component $component; \
     done \

@@ -8,7 +8,7 @@ usage() {
   cat <<'HELP'
 deploy/deb.sh [--client-only | --cuda] [FOLDER]    write the packages to FOLDER (default: build/packages)
 
-voxserve-server      voxserve, voxserve-tune, and the demonstration's models and scan in /usr/share/voxserve
+voxserve-server      voxserve, voxserve-tune, voxserve-calibrate, and the demonstration's models and scan in /usr/share/voxserve
 voxserve-client      libvoxserve_client.so.0 and voxserve-client
 voxserve-client-dev  headers, CMake package (voxserve::client) and voxserve.pc
 

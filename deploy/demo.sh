@@ -68,7 +68,7 @@ use_own_gpus # without a GPU nothing of CUDA is fetched
 note_gpu
 
 step "2/4 Build the server and its client (3 minutes the first time on 2 idle cores, then seconds)"
-build_preset native voxserve voxserve-client voxserve-tune
+build_preset native voxserve voxserve-client voxserve-tune voxserve-calibrate
 
 step "3/4 Start the server with deploy/models (seconds)"
 mkdir -p "$demo"

@@ -44,7 +44,7 @@ set(CPACK_DEBIAN_DEV_PACKAGE_PACKAGE_DEPENDS "voxserve-client (= ${PROJECT_VERSI
 set(CPACK_DEBIAN_SERVER_PACKAGE_PACKAGE_RECOMMENDS voxserve-client)
 set(CPACK_DEBIAN_SERVER_PACKAGE_DESCRIPTION
   "gRPC inference server for sparse-convolution networks on point clouds
- Labels points and finds boxes in LiDAR scans. With the tuner and two small demonstration models.")
+ Labels points and finds boxes in LiDAR scans. With the tuner, a tool for 8 bits and two small demonstration models.")
 set(CPACK_DEBIAN_CLIENT_PACKAGE_DESCRIPTION
   "client library and command of the voxserve inference server
  libvoxserve_client.so sends point clouds and gets labels, boxes or tensors; voxserve-client does so for files.")

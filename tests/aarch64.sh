@@ -81,7 +81,7 @@ step "1/3 The arm64 libraries, and the build (minutes; then what changed)"
 "$ROOT/deploy/cross/sysroot.sh"
 qemu=$(command -v qemu-aarch64-static || command -v qemu-aarch64) || die "there is no qemu-aarch64-static"
 targets=()
-if $server; then targets+=(voxserve voxserve-client voxserve-tune); fi
+if $server; then targets+=(voxserve voxserve-client voxserve-tune voxserve-calibrate); fi
 if $tests; then targets+=("${programs[@]}"); fi
 build_preset aarch64 "${targets[@]}"
 mkdir -p "$results"

@@ -9,7 +9,7 @@ usage() {
 deploy/wheel/build.sh [--cuda] [--output FOLDER]
 
 Builds the wheels voxserve (the Python client), voxserve-models (the demo's two models and a scan) and voxserve-server (the
-server, voxserve-client, voxserve-tune and the engine as a module, with the libraries that they need) into FOLDER (default
+server, voxserve-client, voxserve-tune, voxserve-calibrate and the engine as a module, with the libraries that they need) into FOLDER (default
 build/dist). `pip install --find-links FOLDER 'voxserve[server]'` then installs all of them.
 
   --cuda    builds voxserve-server-cuda instead of voxserve-server: with code for GPUs (CUDAARCHS names them, as CMake
@@ -56,7 +56,7 @@ if [[ $preset == wheel-cuda ]]; then
   # As the image: see CUDA_ARCHITECTURES in the Dockerfile.
   export CUDAARCHS=${CUDAARCHS:-$(sed -n 's/^ARG CUDA_ARCHITECTURES="\(.*\)"/\1/p' "$ROOT/Dockerfile")}
 fi
-build_preset "$preset" voxserve voxserve-client voxserve-tune voxserve_engine_module
+build_preset "$preset" voxserve voxserve-client voxserve-tune voxserve-calibrate voxserve_engine_module
 
 # fresh NAME: empties the folder of a wheel, and prints its path.
 fresh() {
@@ -92,7 +92,7 @@ mkdir -p "$package/bin" "$package/licenses"
 cp "$ROOT/client/python/native/voxserve_server.py" "$package/__init__.py"
 cp "$BUILD/$preset/client/python/native/voxserve_server/_engine.abi3.so" "$package"
 programs=("$BUILD/$preset/server/voxserve" "$BUILD/$preset/client/cpp/voxserve-client"
-  "$BUILD/$preset/deploy/tune/voxserve-tune")
+  "$BUILD/$preset/deploy/tune/voxserve-tune" "$BUILD/$preset/deploy/calibrate/voxserve-calibrate")
 for program in "${programs[@]}"; do
   strip -o "$package/bin/$(basename "$program")" "$program"
 done

@@ -21,7 +21,7 @@ OF_THE_SYSTEM = {
     *("libstdc++.so.6", "libgcc_s.so.1", "libz.so.1", "libc.so.6", "libm.so.6"),
     *("libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2"),
 }
-PROGRAMS = ["voxserve", "voxserve-client", "voxserve-tune"]
+PROGRAMS = ["voxserve", "voxserve-client", "voxserve-tune", "voxserve-calibrate"]
 
 
 def project(folder: Path) -> Any:

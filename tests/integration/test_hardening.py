@@ -13,7 +13,12 @@ from pathlib import Path
 
 import pytest
 
-PROGRAMS = ("server/voxserve", "client/cpp/voxserve-client", "deploy/tune/voxserve-tune")
+PROGRAMS = (
+    "server/voxserve",
+    "client/cpp/voxserve-client",
+    "deploy/tune/voxserve-tune",
+    "deploy/calibrate/voxserve-calibrate",
+)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +123,7 @@ def test_the_images_components_have_the_programs_alone(build: Path, tmp_path: Pa
 def test_nothing_else_is_installed(installed: Path) -> None:
     files = {str(file.relative_to(installed)) for file in installed.rglob("*") if file.is_file()}
     own = re.compile(
-        r"bin/voxserve(-client|-tune)?|include/voxserve/\w+\.h|share/(doc/)?voxserve[\w-]*/.*"
+        r"bin/voxserve(-client|-tune|-calibrate)?|include/voxserve/\w+\.h|share/(doc/)?voxserve[\w-]*/.*"
         r"|lib/([\w-]+/)?(libvoxserve_client\.so[\d.]*|cmake/voxserve/voxserve\w+(-\w+)?\.cmake|pkgconfig/voxserve\.pc)"
     )
     assert {file for file in files if not own.fullmatch(file)} == set()

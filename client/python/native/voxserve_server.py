@@ -11,7 +11,9 @@ _FOLDER = Path(__file__).resolve().parent / "bin"
 
 
 def program(name):
-    """Returns the path of a program: voxserve (the server), voxserve-client or voxserve-tune; None if it is missing."""
+    """Returns the path of a program: voxserve (the server), voxserve-client, voxserve-tune or voxserve-calibrate; None
+    if it is missing.
+    """
     path = _FOLDER / name
     return path if path.is_file() else None
 
@@ -34,3 +36,8 @@ def client():
 def tune():
     """Runs voxserve-tune."""
     run("voxserve-tune", sys.argv[1:])
+
+
+def calibrate():
+    """Runs voxserve-calibrate."""
+    run("voxserve-calibrate", sys.argv[1:])

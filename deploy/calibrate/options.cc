@@ -1,0 +1,92 @@
+#include "deploy/calibrate/options.h"
+
+#include "deploy/calibrate/output_version.h"
+#include "deploy/offline/scan_files.h"
+#include "engine/base/flags.h"
+#include "engine/base/status_macros.h"
+
+namespace voxserve::calibrate {
+namespace {
+
+std::vector<Flag> Flags(Options* options, std::string* model) {
+  return {
+      StringFlag("model", "FOLDER[:VERSION]",
+                 "The model's folder, which holds version folders. Without VERSION it is the newest version. Required.",
+                 model),
+      StringFlag("output", "FOLDER",
+                 "The version folder that is written, MODEL/VERSION. A server that serves MODEL takes it as a new "
+                 "version. Required.",
+                 &options->output),
+      BoolFlag("overwrite", "An older folder of this name is replaced.", &options->may_overwrite),
+      NumberFlag("agreement", "SHARE",
+                 "Layers return to float until this share of the labels, or of the boxes, agrees with the "
+                 "float version.",
+                 0.5, 1, &options->agreement),
+      MaybeEmptyFlag("float_nodes", "NAME,...",
+                     "The layers that stay in float from the beginning: names of nodes (convolutions and linear "
+                     "layers), first for the layers that read the points, last for those before the outputs.",
+                     &options->float_nodes),
+      StringFlag("scales", "FILE.json",
+                 "Scales that another tool found: a JSON object with a number for each node. The scans are then only "
+                 "compared.",
+                 &options->scales),
+      IntFlag("hold_out", "N",
+              "The last N scans are compared, and not calibrated on. Without this flag it is a tenth of the scans.", 1,
+              100000, &options->hold_out),
+      IntFlag("threads", "N",
+              "The number of CPU threads that compute. Without this flag it is as many as the process may use.", 1,
+              4096, &options->threads),
+      IntFlag("max_scans", "N", "At most N scans are read. If there are more, N of them are chosen evenly.", 1, 100000,
+              &options->max_scans),
+      ListFlag("fields", "SPEC",
+               "The layout of the points in the file, if its extension does not tell; see voxserve-client help infer "
+               "for its form.",
+               &options->fields),
+      ActionFlag("help", "Prints this page.", true, &options->wants_help),
+      ActionFlag("version", "Prints the version.", true, &options->wants_version),
+  };
+}
+
+}  // namespace
+
+absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& words) {
+  Options options;
+  std::string model;
+  RETURN_IF_ERROR(ParseFlags(words, Flags(&options, &model), &options.scans));
+  if (options.wants_help || options.wants_version) return options;
+  ASSIGN_OR_RETURN(options.model, offline::ParseModelArgument(model));
+  if (options.output.empty()) {
+    return absl::InvalidArgumentError(
+        "--output is missing: the version folder to write, for example models/minkunet/2");
+  }
+  RETURN_IF_ERROR(VersionOf(options.output).status());
+  if (options.scans.empty()) return absl::InvalidArgumentError("no scan given: files, or folders of scans");
+  RETURN_IF_ERROR(offline::CheckFields(options.fields));
+  return options;
+}
+
+std::string HelpText() {
+  Options defaults;
+  std::string model;
+  return FormatHelp(
+             "voxserve-calibrate",
+             {.synopsis = "--model FOLDER[:VERSION] --output FOLDER SCAN|FOLDER... [FLAGS]",
+              .summary = "makes a version of a model that multiplies in 8 bits",
+              .description =
+                  "Runs the model in float32 on the CPU over your scans, and chooses for each value of the network the "
+                  "scale by which it is stored in 8 bits with the least error. Then it compares the answers with the "
+                  "float version's on scans that it did not calibrate on, and returns the worst layers to float until "
+                  "the answers agree. It prints what each layer costs, and writes a version folder with the scales in "
+                  "weights.safetensors and a config.textproto of its own. There is no training. The scans should be "
+                  "like those of later requests; a dozen of each kind is enough.",
+              .examples =
+                  "  voxserve-calibrate --model models/minkunet --output models/minkunet/2 scans/\n"
+                  "  voxserve-calibrate --model models/minkunet:1 --output int8/minkunet/1 --agreement 0.995 "
+                  "--hold_out 5 scans/\n"
+                  "  voxserve-calibrate --model models/minkunet --output models/minkunet/2 --scales scales.json "
+                  "scan.pcd\n"},
+             Flags(&defaults, &model)) +
+         "\nExit codes: 0 done, 1 something failed, 2 wrong usage,\n130 ended by Ctrl-C; nothing is written then.\n";
+}
+
+}  // namespace voxserve::calibrate

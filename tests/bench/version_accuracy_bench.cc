@@ -1,0 +1,102 @@
+// Compares the answers of a model's versions on the CPU, for versions in 8 bits beside the float version that they were
+// made from: the intersection over union with the truth, where scans have one, and the agreement with the first version
+// (deploy/calibrate/agreement.h).
+//
+//   version_accuracy_bench SCANS MODEL:VERSION...
+//
+// SCANS is a folder of scan files. The truth of NAME.bin is NAME.truth.u8 beside it: the class of each point, 255 for
+// none. The table is Markdown.
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "client/cpp/cli/scan_jobs.h"
+#include "deploy/calibrate/agreement.h"
+#include "deploy/offline/model_argument.h"
+#include "deploy/offline/scan_files.h"
+#include "engine/model/model_version.h"
+#include "engine/runtime/devices.h"
+#include "engine/serving/models/device_program.h"
+#include "tests/bench/label_accuracy.h"
+#include "tests/bench/or_die.h"
+#include "tests/support/values_file.h"
+
+namespace voxserve::bench {
+namespace {
+
+// Returns the classes of the scan's points; empty if there is no such file.
+std::vector<uint8_t> TruthOf(const std::string& scan) {
+  const std::filesystem::path path = std::filesystem::path(scan).replace_extension(".truth.u8");
+  if (!std::filesystem::exists(path)) return {};
+  return OrDie(support::ReadValues<uint8_t>(path.string()));
+}
+
+struct Answers {
+  LoadedModel model;
+  std::vector<InferResult> scans;
+};
+
+Answers AnswersOf(const std::string& version, const std::vector<client::ScanJob>& jobs, offline::Scans* scans) {
+  const offline::FoundVersion found = OrDie(offline::FindVersion(OrDie(offline::ParseModelArgument(version))));
+  Answers answers{.model = OrDie(LoadModelVersion(found.model_folder, found.version))};
+  const ModelConfig& config = answers.model.config;
+  *scans = OrDie(offline::ReadScans("version_accuracy_bench", jobs, {.max_points = config.max_points}, std::cerr));
+  kernels::ThreadPool pool(kernels::ThreadPool::AvailableCpus());
+  const Device device;
+  ExecutionContext context = OrDie(MakeContext(device, &pool));
+  const std::unique_ptr<Executor> executor = Executor::Create(&context);
+  const Program program = OrDie(MakeProgram(answers.model.graph, config, device));
+  for (InferTask task : scans->tasks) {
+    task.return_scores = program.has_scores;
+    BatchReport report = executor->Run(program, task, offline::LimitsOf(config));
+    OrDie(report.status);
+    OrDie(report.samples[0].status);
+    report.samples[0].ignore_label = config.ignore_label;
+    answers.scans.push_back(std::move(report.samples[0]));
+  }
+  return answers;
+}
+
+int Main(int argc, char** argv) {
+  if (argc < 3) {
+    std::fprintf(stderr, "usage: %s SCANS MODEL:VERSION...\n", argv[0]);
+    return 2;
+  }
+  const std::vector<client::ScanJob> jobs = OrDie(client::PlanJobs({.inputs = {argv[1]}}));
+  std::printf("| version | float layers | mIoU | right labels | as the first version's | mean error of scores |\n");
+  std::printf("|---|--:|--:|--:|--:|--:|\n");
+  std::vector<InferResult> first;
+  for (int i = 2; i < argc; ++i) {
+    offline::Scans scans;
+    Answers answers = AnswersOf(argv[i], jobs, &scans);
+    if (i == 2) first = answers.scans;
+    Confusion confusion(answers.model.graph.num_classes);
+    calibrate::Agreement agreement(calibrate::LeastBoxScore(answers.model.graph));
+    bool has_truth = false;
+    for (size_t scan = 0; scan < answers.scans.size(); ++scan) {
+      agreement.Add(first[scan], answers.scans[scan]);
+      const std::vector<uint8_t> truth = TruthOf(scans.files[scan]);
+      if (truth.empty()) continue;
+      has_truth = true;
+      confusion.Add(answers.scans[scan].labels(), truth);
+    }
+    const bool is_int8 = answers.model.config.precision == ModelConfig::Precision::kInt8;
+    const std::string miou = has_truth ? absl::StrFormat("%.4f", confusion.MeanIntersectionOverUnion()) : "-";
+    const std::string right = has_truth ? absl::StrFormat("%.2f%%", 100 * confusion.Accuracy()) : "-";
+    std::printf("| %s | %s | %s | %s | %.3f%% | %.5f |\n", argv[i],
+                is_int8 ? absl::StrFormat("%d", answers.model.config.float_nodes.size()).c_str() : "all", miou.c_str(),
+                right.c_str(), 100 * agreement.share(), agreement.error());
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace voxserve::bench
+
+int main(int argc, char** argv) { return voxserve::bench::Main(argc, argv); }
