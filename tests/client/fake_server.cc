@@ -192,7 +192,13 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     v1::StreamFrame frame;
     while (stream->Read(&message)) {
       if (message.has_part()) {
-        if (!AddPart(message.part(), &frame)) continue;
+        const bool is_complete = AddPart(message.part(), &frame);
+        if (model == "departing" && message.part().index() == 0) {
+          v1::InferStreamResponse departure;
+          departure.mutable_going_away();
+          stream->Write(departure);
+        }
+        if (!is_complete) continue;
       } else {
         frame = message.frame();
       }
@@ -207,7 +213,9 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
       AnswerFrame(config, frame, response.mutable_result());
       response.mutable_result()->set_num_sweeps(num_sweeps);
       stream->Write(response);
-      if (model == "leaving") return Error(grpc::StatusCode::UNAVAILABLE, "the server is draining", "DRAINING");
+      if (model == "leaving" || model == "departing") {
+        return Error(grpc::StatusCode::UNAVAILABLE, "the server is draining", "DRAINING");
+      }
     }
     return grpc::Status::OK;
   }

@@ -33,6 +33,9 @@
 //   held       reads its first frame only once ReleaseStreams was called; labels are those of segmenter
 //   stranger   answers with the frame_id plus 1000
 //   forgetful  answers no frame; the stream ends with OK
+//   departing  sends going_away when the first part of a frame has come, and ends as "leaving" does when it has
+//   answered
+//              that frame
 //   leaving    answers the first frame with going_away and a result, then ends with UNAVAILABLE, reason DRAINING
 //
 // Every other name gets the labels or boxes of the table. A name that Infer refuses gets the labels of segmenter.

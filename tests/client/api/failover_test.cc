@@ -248,6 +248,20 @@ TEST_F(FailoverTest, TheNextServerGetsAllPartsOfAFrame) {
   EXPECT_EQ(record_.reopened().size(), 1u);
 }
 
+TEST_F(FailoverTest, AServerThatGoesAwayTakesTheRestOfAFrameAndAnotherTheNextOne) {
+  const auto stream = Open({.model = "departing", .policy = StreamPolicy::kQueue});
+  for (uint64_t frame = 1; frame <= 3; ++frame) {
+    ASSERT_TRUE(stream->SendPart(frame, CloudOf(1), /*is_last=*/false).ok());
+    ASSERT_TRUE(support::AwaitTrue([&] { return server_->parts().size() == 2 * frame - 1; }));
+    ASSERT_TRUE(stream->SendPart(frame, CloudOf(2), /*is_last=*/true).ok());
+    ASSERT_TRUE(record_.AwaitResults(frame));
+    EXPECT_TRUE(record_.StatusOf(frame).ok()) << record_.StatusOf(frame);
+  }
+  stream->CloseSends();
+  EXPECT_TRUE(record_.AwaitEnd().ok()) << record_.AwaitEnd();
+  EXPECT_EQ(server_->parts().size(), 6u) << "no part was sent twice";
+}
+
 TEST_F(FailoverTest, UnderLatestTheNewestFrameIsSentAgain) {
   server_->EndStreams(1, {.num_frames = 3});
   const auto stream = Open({});

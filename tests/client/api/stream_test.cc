@@ -285,6 +285,20 @@ TEST_F(StreamTest, PartsOfAFrameWithAResultAreDropped) {
   EXPECT_EQ(ErrorReason((*failing)->SendPart(2, Cloud({1}), /*is_last=*/true)), kStreamEnded);
 }
 
+TEST_F(StreamTest, AServerThatGoesAwayStillGetsTheRestOfAFrame) {
+  const auto stream = Open({.model = "departing"});
+  ASSERT_TRUE(stream->SendPart(1, Cloud({1}), /*is_last=*/false).ok());
+  log_.AwaitGoingAway();
+  ASSERT_TRUE(stream->SendPart(1, Cloud({2}), /*is_last=*/false).ok());
+  EXPECT_EQ(ErrorReason(stream->Send(2, Cloud({1}))), "DRAINING");
+  ASSERT_TRUE(stream->SendPart(1, Cloud({0}), /*is_last=*/true).ok()) << "the refused frame has not begun";
+  EXPECT_EQ(ErrorReason(log_.AwaitEnd()), "DRAINING");
+  const std::vector<FrameOutcome> results = log_.results();
+  ASSERT_EQ(results.size(), 1u);
+  ASSERT_TRUE(results[0].result.ok()) << results[0].result.status();
+  EXPECT_THAT(results[0].result->labels, ElementsAre(1, 2, 0));
+}
+
 TEST_F(StreamTest, LatestKeepsTheNewestOfTheFramesInPartsThatWait) {
   const auto stream = Open({.model = "held"});
   const PointCloud large = CloudOf(kLargeCloud);
