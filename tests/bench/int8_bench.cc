@@ -1,10 +1,11 @@
-// Times MinkUNet 0.5x from points to labels on the CPU, in float32 and in 8 bits. The two take turns, so that both see
-// the same load of the machine, and the least time of each is printed, with that of the feature pass alone. Scales are
-// the largest values on the same scan; the first convolution and the classifier stay in float32.
+// Times the demo's networks (MinkUNet 0.5x, CenterPoint) from points to answers on the CPU, in float32 and in 8 bits.
+// The two take turns, so that both see the same load of the machine, and the least time of each is printed, with that
+// of the feature pass alone. Scales are the largest values on the same scan; the first convolution and the last layers,
+// whose values the head alone reads, stay in float32.
 //
 //   taskset -c 0 build/dev/tests/bench/int8_bench [runs]
 //
-// --layers prints the time of each convolution too.
+// --layers prints the time of each sparse convolution too.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,22 +14,26 @@
 #include <filesystem>
 #include <limits>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "engine/compiler/compiler.h"
 #include "engine/compiler/int8_values.h"
 #include "engine/executor/cpu_executor.h"
+#include "engine/model/model_version.h"
 #include "kernels/conv/fetch_on_demand.h"
 #include "kernels/int8/int8_product.h"
 #include "tests/bench/or_die.h"
-#include "tests/engine/golden_scan.h"
+#include "tests/engine/box_matching.h"
 #include "tests/engine/measured_scales.h"
 #include "tests/support/paths.h"
 #include "tests/support/real_scans.h"
 
 namespace voxserve::bench {
 namespace {
+
+constexpr float kLeastScore = 0.3f;
 
 // The least times of a program's runs.
 struct Timed {
@@ -38,6 +43,7 @@ struct Timed {
   double features_ms = std::numeric_limits<double>::infinity();
   std::vector<double> conv_ms;  // by convolution
   std::string labels;
+  std::vector<BoxRow> boxes;  // with a score of at least kLeastScore
 
   void Run(CpuExecutor& executor, const PointCloud& cloud) {
     const InferTask task{.cloud = cloud};
@@ -55,39 +61,61 @@ struct Timed {
     }
     const absl::Span<const uint8_t> bytes = output.samples[0].labels();
     labels.assign(bytes.begin(), bytes.end());
+    boxes = RowsOf(output.samples[0].boxes());
+    boxes.erase(std::remove_if(boxes.begin(), boxes.end(), [](const BoxRow& row) { return row[9] < kLeastScore; }),
+                boxes.end());
   }
 };
 
-void Compare(const std::string& name, const std::string& path, int runs, bool prints_layers) {
+// Returns the first nodes of the first layer and of those whose values the head alone reads.
+std::vector<std::string> FloatNodes(const Graph& graph) {
+  const Int8Candidates candidates = FindInt8Candidates(graph);
+  std::vector<std::string> names;
+  for (const Int8Layer& layer : candidates.layers) {
+    const bool is_last = std::none_of(graph.nodes.begin(), graph.nodes.end(), [&](const GraphNode& reader) {
+      return std::find(reader.inputs.begin(), reader.inputs.end(), layer.result_node) != reader.inputs.end() &&
+             !IsHeadOp(reader.op) && !std::holds_alternative<VoxelToPointOp>(reader.op);
+    });
+    if (!is_last && layer.first_node != candidates.layers.front().first_node) continue;
+    names.push_back(graph.nodes[static_cast<size_t>(layer.first_node)].name);
+  }
+  return names;
+}
+
+void Compare(const std::string& name, const std::string& folder, const std::string& path, int runs,
+             bool prints_layers) {
   if (!std::filesystem::exists(path)) {
     std::printf("skipped %s: no %s\n", name.c_str(), path.c_str());
     return;
   }
-  LoadedModel model = OrDie(LoadMinkUNetModel());
+  LoadedModel model = OrDie(LoadModelVersion(support::SourceDir() + "/deploy/models/" + folder, 1));
   const PointCloud cloud = OrDie(support::ReadScan(support::ScanFormat::kKitti, path));
   OrDie(SetMeasuredScales(cloud, model.graph));
-  const Int8Candidates candidates = FindInt8Candidates(model.graph);
-  std::vector<std::string> float_nodes;
-  for (const int node : {candidates.layers.front().first_node, candidates.layers.back().first_node}) {
-    float_nodes.push_back(model.graph.nodes[static_cast<size_t>(node)].name);
-  }
   Timed float32{.name = "float32", .program = Compile(model.graph, Plan(), {})};
-  Timed int8{.name = "int8", .program = Compile(model.graph, Plan(), {.is_int8 = true, .float_nodes = float_nodes})};
+  Timed int8{.name = "int8",
+             .program = Compile(model.graph, Plan(), {.is_int8 = true, .float_nodes = FloatNodes(model.graph)})};
   kernels::ThreadPool pool(kernels::ThreadPool::AvailableCpus());
   ExecutionContext context{.device = "cpu", .pool = &pool};
   CpuExecutor executor(&context);
   for (int run = 0; run < runs; ++run) {
     for (Timed* timed : {&float32, &int8}) timed->Run(executor, cloud);
   }
-  int64_t num_equal = 0;
-  for (size_t i = 0; i < int8.labels.size(); ++i) num_equal += int8.labels[i] == float32.labels[i];
   std::printf("%s, %d threads, %d runs each, least times:\n", name.c_str(), pool.num_threads(), runs);
   for (const Timed* timed : {&float32, &int8}) {
-    std::printf("  %-8s points to labels %7.1f ms, features %7.1f ms, weights %5.1f MB\n", timed->name, timed->total_ms,
+    std::printf("  %-8s points to answer %7.1f ms, features %7.1f ms, weights %5.1f MB\n", timed->name, timed->total_ms,
                 timed->features_ms, static_cast<double>(timed->program.weight_bytes) * 1e-6);
   }
-  std::printf("  labels as float32's: %.2f%%\n",
-              100.0 * static_cast<double>(num_equal) / static_cast<double>(int8.labels.size()));
+  int64_t num_equal = 0;
+  for (size_t i = 0; i < int8.labels.size(); ++i) num_equal += int8.labels[i] == float32.labels[i];
+  if (!int8.labels.empty()) {
+    std::printf("  labels as float32's: %.2f%%\n",
+                100.0 * static_cast<double>(num_equal) / static_cast<double>(int8.labels.size()));
+  }
+  if (int8.program.has_boxes) {
+    const BoxMatches matches = MatchBoxes(int8.boxes, float32.boxes, {.number = 0.5f, .score = 0.1f});
+    std::printf("  boxes with scores from %.1f: %zu in float32, %zu in 8 bits, %d within 0.5 m and 0.1 of the score\n",
+                kLeastScore, float32.boxes.size(), int8.boxes.size(), matches.num_matched);
+  }
   for (size_t i = 0; prints_layers && i < int8.conv_ms.size(); ++i) {
     const ProgramConv& conv = int8.program.convs[i];
     std::printf("    %-28s %3d cells %4d -> %4d  float32 %7.2f ms  %s %7.2f ms\n", conv.node.c_str(), conv.num_offsets,
@@ -110,8 +138,9 @@ int main(int argc, char** argv) {
   }
   std::printf("float32 by %s, 8 bits by %s\n", voxserve::kernels::cpu::VectorInstructionSet(),
               voxserve::kernels::cpu::Int8InstructionSet());
-  voxserve::bench::Compare("minkunet_0.5x/semantickitti-00/000000", voxserve::support::kSemanticKittiScan.path(), runs,
-                           prints_layers);
-  voxserve::bench::Compare("minkunet_0.5x/pandaset_070",
-                           voxserve::support::SourceDir() + "/deploy/scans/pandaset_070.bin", runs, prints_layers);
+  const std::string own_scan = voxserve::support::SourceDir() + "/deploy/scans/pandaset_070.bin";
+  voxserve::bench::Compare("minkunet_0.5x/semantickitti-00/000000", "minkunet",
+                           voxserve::support::kSemanticKittiScan.path(), runs, prints_layers);
+  voxserve::bench::Compare("minkunet_0.5x/pandaset_070", "minkunet", own_scan, runs, prints_layers);
+  voxserve::bench::Compare("centerpoint/pandaset_070", "centerpoint", own_scan, runs, prints_layers);
 }

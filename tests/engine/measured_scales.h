@@ -9,7 +9,7 @@
 namespace voxserve {
 
 // Sets GraphNode::scale of each value that a layer may read in 8 bits (engine/compiler/int8_values.h): its largest
-// magnitude on this cloud becomes the largest number. The graph must have no more than kMaxTensors such values.
+// magnitude on this cloud becomes the largest number.
 absl::Status SetMeasuredScales(const PointCloud& cloud, Graph& graph);
 
 }  // namespace voxserve
