@@ -12,6 +12,8 @@
 #include <immintrin.h>
 #endif
 
+#include <cstddef>
+
 #include "kernels/int8/int8_isa.h"
 
 namespace voxserve::kernels::cpu::VOXSERVE_ISA {
