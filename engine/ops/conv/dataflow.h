@@ -45,7 +45,7 @@ struct ProgramConv {
   int rulebook = 0;  // index in the program's rulebooks, and in the batch's geometry
   int32_t in_channels = 0;
   int32_t out_channels = 0;
-  DType dtype = DType::kFloat32;            // of input, weights and residual
+  DType dtype = DType::kFloat32;            // of input, weights and residual; kInt8: it multiplies in 8 bits
   int32_t num_offsets = 0;                  // K
   bool allow_tf32 = false;                  // float32 factors may be rounded to TensorFloat-32
   bool is_symmetric = false;                // kernels::ConvGeometry::IsSymmetric
