@@ -66,7 +66,7 @@ class Calibration {
     if (WorstLayer(layers_) < 0) return NoLayerLeft("");
     RETURN_IF_ERROR(RunComparedScans());
     RETURN_IF_ERROR(WriteVersion());
-    RETURN_IF_ERROR(MeasureLayers());
+    if (options_.measures_layers) RETURN_IF_ERROR(MeasureLayers());
     RETURN_IF_ERROR(ReturnLayers());
     RETURN_IF_ERROR(output_->Write("config.textproto", Int8Config(config_text_, FloatNodes(layers_))));
     RETURN_IF_ERROR(CheckStop());
@@ -134,8 +134,8 @@ class Calibration {
     const auto in_8_bits = static_cast<size_t>(std::count_if(
         layers_.begin(), layers_.end(), [](const LayerChoice& layer) { return layer.why_float.empty(); }));
     const size_t num_compared = count - first_compared_;
-    num_expected_runs_ =
-        static_cast<double>(num_calibrated_ + 2 * num_compared + in_8_bits * std::min(num_compared, kMostCostScans));
+    const size_t num_cost_runs = options_.measures_layers ? in_8_bits * std::min(num_compared, kMostCostScans) : 0;
+    num_expected_runs_ = static_cast<double>(num_calibrated_ + 2 * num_compared + num_cost_runs);
     return absl::OkStatus();
   }
 
@@ -228,6 +228,7 @@ class Calibration {
       if (num_returned == 0) first_agreement_ = FormatAgreement(agreement, comparison_->num_kept());
       agreement_ = FormatAgreement(agreement, comparison_->num_kept());
       if (agreement.share() >= options_.agreement) return absl::OkStatus();
+      if (num_returned == 0 && !options_.measures_layers) RETURN_IF_ERROR(MeasureLayers());
       const int worst = WorstLayer(layers_);
       layers_[static_cast<size_t>(worst)].why_float = "returned";
       if (WorstLayer(layers_) < 0) return NoLayerLeft(agreement_);

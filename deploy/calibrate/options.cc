@@ -26,6 +26,10 @@ std::vector<Flag> Flags(Options* options, std::string* model) {
                      "The layers that stay in float from the beginning: names of nodes (convolutions and linear "
                      "layers), first for the layers that read the points, last for those before the outputs.",
                      &options->float_nodes),
+      BoolFlag("layer_costs",
+               "What each layer alone costs is measured and printed. This takes most of the time; "
+               "--layer_costs=false measures it only if layers must return to float.",
+               &options->measures_layers),
       StringFlag("scales", "FILE.json",
                  "Scales that another tool found: a JSON object with a number for each node. The scans are then only "
                  "compared.",

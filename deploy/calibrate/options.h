@@ -22,6 +22,7 @@ struct Options {
   int64_t hold_out = 0;      // scans that are only compared; 0: a tenth
   int64_t threads = 0;       // 0: as many as this process may use
   int64_t max_scans = 100;   // limit; more scans are thinned out evenly
+  bool measures_layers = true;  // false: only if layers must return to float
   bool may_overwrite = false;
   bool wants_help = false;     // then nothing else is checked
   bool wants_version = false;  // then nothing else is checked

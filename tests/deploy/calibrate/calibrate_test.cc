@@ -145,6 +145,12 @@ TEST_F(CalibrateTest, WritesAVersionInEightBitsBesideTheFloatVersion) {
   EXPECT_THAT(err_.str(), Not(HasSubstr("warning")));
 }
 
+TEST_F(CalibrateTest, LayersNeedNotBeMeasured) {
+  ASSERT_EQ(CalibrateLoosely({"--layer_costs=false", Scans()}), kExitOk) << err_.str();
+  EXPECT_THAT(err_.str(), Not(HasSubstr("what each layer costs")));
+  EXPECT_THAT(out_.str(), HasSubstr("2 of 4 layers multiply in 8 bits. As in float are "));
+}
+
 TEST_F(CalibrateTest, AnotherModelsFolderIsCreated) {
   const fs::path other = folder_.path() / "eight" / "small" / "1";
   ASSERT_EQ(Run({"--model", model_.string(), "--output", other.string() + "/", "--agreement", "0.5", Scans()}), kExitOk)
@@ -312,6 +318,9 @@ TEST_F(CalibrateTest, TheWorstLayersReturnToFloatUntilTheAnswersAgree) {
   EXPECT_THAT(out_.str(), HasSubstr("1 of 4 layers multiply in 8 bits"));
   EXPECT_THAT(out_.str(), HasSubstr("before 1 layer returned to float)"));
   EXPECT_THAT(err_.str(), HasSubstr("comparing, 1 layer back in float\n"));
+  ASSERT_EQ(Calibrate({"--overwrite", "--layer_costs=false", "--agreement", "0.9", Scans()}), kExitOk) << err_.str();
+  EXPECT_THAT(err_.str(), HasSubstr("what each layer costs")) << "measured, since it is needed";
+  EXPECT_THAT(LoadModelVersion(model_, 2)->config.float_nodes, ElementsAre("conv", "down", "head"));
 }
 
 TEST_F(CalibrateTest, AnAgreementThatCannotBeReachedWritesNothing) {
@@ -434,8 +443,8 @@ TEST_F(CalibrateTest, SaysWhatIsWrongWithTheCommandLine) {
 TEST_F(CalibrateTest, ExplainsItself) {
   EXPECT_EQ(Run({"--help"}), kExitOk);
   EXPECT_THAT(out_.str(), StartsWith("voxserve-calibrate: makes"));
-  for (const char* flag : {"--model", "--output", "--overwrite", "--agreement", "--float_nodes", "--scales",
-                           "--hold_out", "--threads", "--max_scans", "--fields"}) {
+  for (const char* flag : {"--layer_costs", "--model", "--output", "--overwrite", "--agreement", "--float_nodes",
+                           "--scales", "--hold_out", "--threads", "--max_scans", "--fields"}) {
     EXPECT_THAT(out_.str(), HasSubstr(flag));
   }
   EXPECT_EQ(Run({"--version"}), kExitOk);
