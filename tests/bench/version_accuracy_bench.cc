@@ -7,11 +7,14 @@
 // SCANS is a folder of scan files. The truth of NAME.bin is NAME.truth.u8 beside it: the class of each point, 255 for
 // none. The table is Markdown.
 
+#include <cmath>
+#include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -62,6 +65,38 @@ Answers AnswersOf(const std::string& version, const std::vector<client::ScanJob>
   return answers;
 }
 
+// Boxes of two versions, whatever their scores.
+struct BoxPairs {
+  size_t num_first = 0, num_other = 0;
+  size_t num_near = 0;     // boxes of the first with one of the same class within 0.5 m in the other
+  double score_error = 0;  // the mean difference of those boxes' scores
+};
+
+BoxPairs PairsOf(const std::vector<InferResult>& first, const std::vector<InferResult>& other) {
+  BoxPairs pairs;
+  double sum = 0;
+  for (size_t scan = 0; scan < first.size(); ++scan) {
+    const std::vector<Box> others = other[scan].boxes();
+    pairs.num_other += others.size();
+    for (const Box& box : first[scan].boxes()) {
+      ++pairs.num_first;
+      const Box* nearest = nullptr;
+      double least = calibrate::kMatchDistance;
+      for (const Box& found : others) {
+        const double distance = std::hypot(found.x - box.x, found.y - box.y, found.z - box.z);
+        if (found.class_id != box.class_id || distance > least) continue;
+        nearest = &found;
+        least = distance;
+      }
+      if (nearest == nullptr) continue;
+      ++pairs.num_near;
+      sum += std::abs(double{nearest->score} - box.score);
+    }
+  }
+  if (pairs.num_near > 0) pairs.score_error = sum / static_cast<double>(pairs.num_near);
+  return pairs;
+}
+
 int Main(int argc, char** argv) {
   if (argc < 3) {
     std::fprintf(stderr, "usage: %s SCANS MODEL:VERSION...\n", argv[0]);
@@ -71,6 +106,7 @@ int Main(int argc, char** argv) {
   std::printf("| version | float layers | mIoU | right labels | as the first version's | mean error of scores |\n");
   std::printf("|---|--:|--:|--:|--:|--:|\n");
   std::vector<InferResult> first;
+  std::string notes;
   for (int i = 2; i < argc; ++i) {
     offline::Scans scans;
     Answers answers = AnswersOf(argv[i], jobs, &scans);
@@ -81,7 +117,7 @@ int Main(int argc, char** argv) {
     for (size_t scan = 0; scan < answers.scans.size(); ++scan) {
       agreement.Add(first[scan], answers.scans[scan]);
       const std::vector<uint8_t> truth = TruthOf(scans.files[scan]);
-      if (truth.empty()) continue;
+      if (truth.empty() || truth.size() != answers.scans[scan].labels().size()) continue;
       has_truth = true;
       confusion.Add(answers.scans[scan].labels(), truth);
     }
@@ -91,8 +127,14 @@ int Main(int argc, char** argv) {
     std::printf("| %s | %s | %s | %s | %.3f%% | %.5f |\n", argv[i],
                 is_int8 ? absl::StrFormat("%d", answers.model.config.float_nodes.size()).c_str() : "all", miou.c_str(),
                 right.c_str(), 100 * agreement.share(), agreement.error());
+    if (const BoxPairs pairs = PairsOf(first, answers.scans); pairs.num_first > 0) {
+      notes += absl::StrFormat(
+          "%s: %d boxes; %d of the first version's %d have one within 0.5 m, with scores %.4f apart on average\n",
+          argv[i], pairs.num_other, pairs.num_near, pairs.num_first, pairs.score_error);
+    }
     std::fflush(stdout);
   }
+  if (!notes.empty()) std::printf("\n%s", notes.c_str());
   return 0;
 }
 
