@@ -49,7 +49,14 @@ inline void ExpectValues(const Graph& graph, const std::map<int, ShownValue>& sh
     ASSERT_EQ(static_cast<size_t>(value.num_rows), expected.size());
     auto found = value.values.begin();
     for (const auto& [site, row] : expected) {
-      for (const double number : row) ASSERT_NEAR(*found++, number, 1e-3 * std::max(1.0, std::abs(number)));
+      for (const double number : row) {
+        const double value_found = *found++;
+        if (std::isfinite(number)) {
+          ASSERT_NEAR(value_found, number, 1e-3 * std::max(1.0, std::abs(number)));
+        } else {
+          ASSERT_TRUE(value_found == number || (std::isnan(value_found) && std::isnan(number))) << value_found;
+        }
+      }
     }
     ASSERT_EQ(found, value.values.end());
   }
