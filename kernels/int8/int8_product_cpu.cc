@@ -78,6 +78,9 @@ class BlockSums {
   ScratchVector<Int8Line> lines_;
 };
 
+// Returns the bytes of all lines from this one on.
+const uint8_t* BytesOf(const Int8Line* lines) { return reinterpret_cast<const uint8_t*>(lines); }
+
 // The input places along one axis of an image: [cells, output places], -1 for a place outside of the input.
 std::vector<int32_t> InputPlaces(const Conv2dGeometry& geometry, size_t axis, int32_t in_size, int32_t out_size) {
   std::vector<int32_t> places;
@@ -147,7 +150,7 @@ std::vector<Int8Line> PackInt8Weights(const Int8Isa& isa, const int8_t* weights,
   std::vector<Int8Line> packed(static_cast<size_t>(num_offsets * bytes_of_offset) / sizeof(Int8Line), Int8Line{});
   const int64_t words = WordsOf(isa, in_channels);
   for (int32_t k = 0; k < num_offsets; ++k) {
-    uint8_t* panel = packed.data()->bytes + k * bytes_of_offset;
+    uint8_t* panel = reinterpret_cast<uint8_t*>(packed.data()) + k * bytes_of_offset;
     const auto weight = [&](int64_t i, int64_t column) -> int8_t {
       if (i >= in_channels || column >= out_channels) return 0;
       return weights[(int64_t{k} * in_channels + i) * out_channels + column];
@@ -205,7 +208,7 @@ void Int8Conv(const Int8Isa& isa, const Int8ConvParams& params, ThreadPool& pool
                       .is_signed = in.dtype == DType::kInt8,
                       .in_pitch = in.pitch,
                       .in_channels = in.channels,
-                      .weights = params.weights->bytes + k * bytes_of_offset,
+                      .weights = BytesOf(params.weights) + k * bytes_of_offset,
                       .sums = block.sums(),
                       .first_out_row = static_cast<int32_t>(row_begin),
                       .num_vectors = NumVectors(isa, out.channels)});
@@ -231,7 +234,7 @@ void Int8Linear(const Int8Isa& isa, const Int8LinearParams& params, ThreadPool& 
                     .is_signed = in.dtype == DType::kInt8,
                     .in_pitch = in.pitch,
                     .in_channels = in.channels,
-                    .weights = params.weights->bytes,
+                    .weights = BytesOf(params.weights),
                     .sums = block.sums(),
                     .first_out_row = 0,
                     .num_vectors = NumVectors(isa, out.channels)});
@@ -278,7 +281,7 @@ void Int8Conv2d(const Int8Isa& isa, const Int8Conv2dParams& params, ThreadPool& 
                                        .is_signed = in.dtype == DType::kInt8,
                                        .in_pitch = in.pitch,
                                        .in_channels = in.channels,
-                                       .weights = params.weights->bytes + cell * bytes_of_offset,
+                                       .weights = BytesOf(params.weights) + cell * bytes_of_offset,
                                        .sums = block.sums(),
                                        .first_out_row = 0,
                                        .num_vectors = NumVectors(isa, out.channels)});
