@@ -15,10 +15,12 @@ from stream_clients import WAIT, error_of, labels_of
 import voxserve
 from voxserve import wire
 from voxserve.protocol import Options
+from voxserve.reopening import MAX_BREAKS
 from voxserve.stream_state import StreamConfig, StreamState
 
 Points = np.ndarray[Any, np.dtype[np.float32]]
 GONE = voxserve.UnavailableError("gone", grpc.StatusCode.UNAVAILABLE, "NO_SERVER")
+BROKEN = voxserve.UnavailableError("broken", grpc.StatusCode.UNAVAILABLE, "CONNECTION_LOST")
 CLOUD = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
@@ -116,10 +118,30 @@ def test_parts_of_a_frame_with_a_result_are_dropped() -> None:
     taken(state)
     status = status_of(grpc.StatusCode.INVALID_ARGUMENT, "no", "BAD_LAYOUT")
     state.receive(result_of(1, response=None, status=status))
+    frame = state._begun
+    assert frame is not None
     add_part(state, 1)
+    assert frame.requests == [b""], "the bytes of a part that nobody takes are not kept"
     add_part(state, 1, is_last=True)
     assert not state.can_take
     assert outcomes(state) == [(1, "BAD_LAYOUT")]
+    add(state, 2)
+    assert taken(state) == [(2, None, True)]
+
+
+def test_parts_of_a_frame_that_broke_too_many_connections_are_dropped() -> None:
+    state = make_state("queue", reopen=60.0)
+    add_part(state, 1)
+    frame = state._begun
+    assert frame is not None
+    for _ in range(MAX_BREAKS):
+        taken(state)
+        assert state.break_off(BROKEN) is not None
+        state.reopen()
+    assert outcomes(state) == [(1, "CONNECTION_LOST")]
+    add_part(state, 1)
+    assert len(frame.requests) == 1
+    add_part(state, 1, is_last=True)
     add(state, 2)
     assert taken(state) == [(2, None, True)]
 
@@ -213,6 +235,16 @@ def test_a_part_after_the_end_is_an_error() -> None:
     state.close()
     with pytest.raises(ValueError, match="closed"):
         add_part(state, 1)
+
+
+def test_a_part_after_the_stream_broke_gets_the_streams_error() -> None:
+    state = make_state()
+    add_part(state, 1)
+    taken(state)
+    state.end(GONE)
+    for frame_id in (1, 2):
+        with pytest.raises(voxserve.UnavailableError, match="gone"):
+            add_part(state, frame_id)
 
 
 def collect(requests: Iterator[Any], _context: Any) -> Iterator[Any]:

@@ -288,6 +288,8 @@ class StreamState:
         ValueError also for a new frame with the id of one of the last frames in parts. A part of a frame that has its
         result is dropped.
         """
+        if self._is_closed or self._has_ended:
+            self.add(part)  # raises the error
         if not self.continues(part):
             if part.frame_id in self._ids_in_parts:
                 raise ValueError(f"frame {part.frame_id} is one of the last {_MAX_IDS_IN_PARTS} frames sent in parts")
@@ -295,18 +297,20 @@ class StreamState:
             self._ids_in_parts.append(part.frame_id)
             self._begun = None if part.is_complete else part
             return
-        if self._is_closed or self._has_ended:
-            self.add(part)  # raises the error
         frame = self._begun
         assert frame is not None
-        number = wire.InferStreamRequest(part=wire.FramePart(index=len(frame.requests))).SerializeToString()
-        frame.requests.append(part.requests[0] + number)
-        frame.num_points += part.num_points
-        frame.resets_sweeps = frame.resets_sweeps or part.resets_sweeps
-        frame.start = part.start
+        if self._has_no_result(frame):
+            number = wire.InferStreamRequest(part=wire.FramePart(index=len(frame.requests))).SerializeToString()
+            frame.requests.append(part.requests[0] + number)
+            frame.num_points += part.num_points
+            frame.resets_sweeps = frame.resets_sweeps or part.resets_sweeps
+            frame.start = part.start
         frame.is_complete = part.is_complete
         if frame.is_complete:
             self._begun = None
+
+    def _has_no_result(self, frame: Frame) -> bool:
+        return any(frame is other for other in (self._waiting, self._under_way.get(frame.frame_id), *self._again))
 
     def _supersede(self, old: Frame, newer: Frame) -> None:
         message = f"frame {old.frame_id} was superseded by frame {newer.frame_id} before it was sent"
