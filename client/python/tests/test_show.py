@@ -395,16 +395,133 @@ def test_answers_name_the_classes(server: FakeServer, points: npt.NDArray[np.flo
     assert server.asked_models == ["minkunet", "detector", "both", "minkunet"], "once by each client"
 
 
-def test_classes_that_nobody_reads_are_not_asked_for(server: FakeServer, points: npt.NDArray[np.float32]) -> None:
-    """Their names fall back to the ids once the client is closed."""
+def test_answers_that_outlive_their_client_name_the_classes(
+    server: FakeServer, points: npt.NDArray[np.float32]
+) -> None:
+    """A client that is closed asks for the names that nobody has read."""
     for result in all_answers(server, points, lambda result: (result.counts, result.tensors, result.round_trip)):
-        assert (result.classes, result.class_names) == ((), {})
-        assert result.picture().pixels.size
-        assert pickle.loads(pickle.dumps(result)).classes == ()
-        if isinstance(result, voxserve.Segmentation):
-            assert set(result.count_by_class()) <= {"class 0", "class 1"}
-            assert repr(result).startswith("<Segmentation by")
+        assert pickle.loads(pickle.dumps(result)).class_names == NAMES
+        assert isinstance(result, voxserve.Detections) or " car 5" in repr(result)
+        assert result.class_names == NAMES
+    assert sorted(server.asked_models) == ["both", "detector", "minkunet", "minkunet"], "once by each client"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_names_that_nobody_needs_are_not_asked_for(
+    server: FakeServer, points: npt.NDArray[np.float32], is_async: bool
+) -> None:
+    async def ask() -> None:
+        async with voxserve.aio.Client(server.address) as client:
+            await client.segment("minkunet", points)
+            await client.infer("both", points)
+
+    if is_async:
+        asyncio.run(ask())
+    else:
+        with voxserve.Client(server.address) as client:
+            client.segment("minkunet", points)
+            client.infer("both", points)
     assert server.asked_models == []
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_texts_and_pickles_have_the_names_that_are_known(
+    server: FakeServer, points: npt.NDArray[np.float32], is_async: bool
+) -> None:
+    """Nobody expects that a text, such as one in a log of an event loop, waits for a server."""
+
+    def check(result: Any, other: Any) -> None:
+        assert "class 0 5, class 1 5" in repr(result)
+        assert pickle.loads(pickle.dumps(result)).classes == ()
+        assert server.asked_models == []
+        assert other.class_names == NAMES
+        assert "road 5, car 5" in repr(result), "another answer of the model has asked"
+        assert pickle.loads(pickle.dumps(result)).class_names == NAMES
+        assert server.asked_models == ["minkunet"]
+
+    async def ask() -> None:
+        async with voxserve.aio.Client(server.address) as client:
+            check(await client.infer("minkunet", points), await client.infer("minkunet", points))
+
+    if is_async:
+        asyncio.run(ask())
+    else:
+        with voxserve.Client(server.address) as client:
+            check(client.infer("minkunet", points), client.infer("minkunet", points))
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_client_is_closed_although_the_server_does_not_tell_names(
+    server: FakeServer,
+    points: npt.NDArray[np.float32],
+    monkeypatch: pytest.MonkeyPatch,
+    is_async: bool,
+    is_gone: bool,
+) -> None:
+    monkeypatch.setattr(KnownClasses, "CLOSING_TIMEOUT", 0.05)
+
+    async def ask() -> list[Any]:
+        async with voxserve.aio.Client(server.address, timeout=None) as client:
+            results = [await client.infer(model, points) for model in ("names-late", "minkunet")]
+            if is_gone:
+                server.stop()
+        assert not client._channels
+        return results
+
+    if is_async:
+        results = asyncio.run(ask())
+    else:
+        with voxserve.Client(server.address, timeout=None) as client:
+            results = [client.infer(model, points) for model in ("names-late", "minkunet")]
+            if is_gone:
+                server.stop()
+        assert not client._channels
+    assert results[0].count_by_class() == {"class 0": 5, "class 1": 5}
+    if is_gone:
+        assert results[1].class_names == {}
+
+
+def test_closing_asks_no_longer_than_its_limit(
+    server: FakeServer, points: npt.NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(KnownClasses, "CLOSING_TIMEOUT", 0.0)
+    with voxserve.Client(server.address) as client:
+        result = client.infer("minkunet", points)
+    assert (server.asked_models, result.class_names) == ([], {})
+    client.close()  # a second time, without connections
+    assert server.asked_models == []
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_connections_are_closed_if_asking_is_broken_off(
+    server: FakeServer, points: npt.NDArray[np.float32], monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    async def ask() -> None:
+        async_client = voxserve.aio.Client(server.address)
+        result = await async_client.infer("names-late", points)
+        closing = asyncio.create_task(async_client.close())
+        while not server.asked_models:
+            await asyncio.sleep(0.01)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert not async_client._channels
+        assert result.classes == ()
+
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    if is_async:
+        asyncio.run(ask())
+        return
+    client = voxserve.Client(server.address)
+    result = client.infer("minkunet", points)
+    monkeypatch.setattr(client, "_ask_classes", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        client.close()
+    assert not client._channels
+    assert result.classes == ()
 
 
 def test_a_client_is_freed_once_its_classes_are_read(server: FakeServer, points: npt.NDArray[np.float32]) -> None:
@@ -449,7 +566,7 @@ def test_a_server_that_does_not_name_classes(server: FakeServer, points: npt.NDA
 def test_a_server_that_does_not_answer_holds_up_names_alone(
     server: FakeServer, points: npt.NDArray[np.float32], monkeypatch: pytest.MonkeyPatch, is_async: bool
 ) -> None:
-    monkeypatch.setattr(KnownClasses, "TIMEOUT", 0.05)
+    monkeypatch.setattr(KnownClasses, "TIMEOUT", 0.5)
 
     async def ask() -> Any:
         async with voxserve.aio.Client(server.address, timeout=None) as client:

@@ -5,13 +5,16 @@
 
 A client serves one event loop at a time: a later loop, such as that of a second asyncio.run(), gets new connections.
 
-The names of classes are read without await. Reading them may ask the server, at most once in 30 s, and blocks the event
-loop meanwhile, for 2 s if the server does not answer. `await asyncio.to_thread(lambda: result.classes)` does not block.
+The names of classes are read without await. Reading them (`classes`, `class_names`, `count_by_class()`, and what shows
+them, such as a picture) may ask the server, at most once in 30 s, and blocks the event loop meanwhile, for 2 s if the
+server does not answer. `await asyncio.to_thread(lambda: result.classes)` does not block. The text of a result, repr(),
+and pickling never ask: they have the names that are known.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Callable
 from types import TracebackType
@@ -20,9 +23,10 @@ from typing import Any, ClassVar, Concatenate
 import grpc
 import grpc.aio
 
-from voxserve import client, protocol
+from voxserve import client, errors, protocol
 from voxserve.aio_stream import Stream
 from voxserve.awaited import Parameters, awaited
+from voxserve.known_classes import Key, KnownClasses
 from voxserve.protocol import Call, ClientBase, Result
 from voxserve.results import ClassInfo, TunedPlan
 from voxserve.stream_state import StreamConfig
@@ -60,10 +64,16 @@ class Client(ClientBase[grpc.aio.Channel]):
     health = awaited(client.Client.health)
 
     async def close(self) -> None:
-        """Closes the connections. Calls and streams in flight are cancelled."""
+        """Closes the connections. Calls and streams in flight are cancelled. Before, it asks the server for the names
+        of classes that answers in memory need and nobody has read yet; this takes 1 s at most.
+        """
+        wanted = self._classes.wanted() if self._channels else []
         self._enter_loop()
-        while self._channels:
-            await self._channels.popitem()[1].close()
+        try:
+            await asyncio.gather(*map(self._ask_wanted_classes, wanted))
+        finally:
+            while self._channels:
+                await self._channels.popitem()[1].close()
 
     async def __aenter__(self) -> Client:
         return self
@@ -81,6 +91,13 @@ class Client(ClientBase[grpc.aio.Channel]):
         """Asks on a connection of its own: names are read without await."""
         with client.Client(**vars(self._options)) as asker:
             return asker._ask_classes(model, version)
+
+    async def _ask_wanted_classes(self, key: Key) -> None:
+        """Asks for classes that answers will need after the client is closed."""
+        classes = None
+        with contextlib.suppress(errors.InferenceError, grpc.aio.UsageError):  # UsageError: closed by another task
+            classes = await self._run(protocol.get_classes(*key), KnownClasses.CLOSING_TIMEOUT)
+        self._classes.keep(key, classes)
 
     async def _run_search(self, call: Call[TunedPlan | None], timeout: float) -> TunedPlan:
         plan = None

@@ -172,7 +172,7 @@ def _read_common(response: wire.InferResponse, asked: Asked) -> dict[str, Any]:
         "sampled_points": None if asked.sample is None else sampled,
         "tensors": _read_tensors(response, asked),
         "source": asked.source,
-        "class_lookup": ClassLookup(None, asked.tell, response.model, response.version),
+        "class_lookup": asked.tell(response.model, response.version) if asked.tell else ClassLookup(),
     }
 
 

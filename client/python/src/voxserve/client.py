@@ -9,7 +9,9 @@ Thread-safe: one client serves a whole process. It connects at the first call.
 
 from __future__ import annotations
 
+import functools
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, ClassVar
@@ -350,9 +352,14 @@ class Client(ClientBase[grpc.Channel]):
         return self._run(protocol.check_health(), timeout)
 
     def close(self) -> None:
-        """Closes the connections. Calls and streams in flight are cancelled."""
-        while self._channels:
-            self._channels.popitem()[1].close()
+        """Closes the connections. Calls and streams in flight are cancelled. Before, it asks the server for the names
+        of classes that answers in memory need and nobody has read yet; this takes 1 s at most.
+        """
+        try:
+            self._ask_wanted_classes()
+        finally:
+            while self._channels:
+                self._channels.popitem()[1].close()
 
     def __enter__(self) -> Client:
         return self
@@ -366,8 +373,17 @@ class Client(ClientBase[grpc.Channel]):
         with self._begun(call, timeout) as response:
             return call.read(response)
 
-    def _ask_classes(self, model: str, version: int) -> tuple[ClassInfo, ...]:
-        return self._run(protocol.get_classes(model, version), KnownClasses.TIMEOUT)
+    def _ask_classes(self, model: str, version: int, timeout: float | None = None) -> tuple[ClassInfo, ...]:
+        return self._run(protocol.get_classes(model, version), KnownClasses.TIMEOUT if timeout is None else timeout)
+
+    def _ask_wanted_classes(self) -> None:
+        """Asks for the classes that answers will need after the client is closed."""
+        end = time.monotonic() + KnownClasses.CLOSING_TIMEOUT
+        for key in self._classes.wanted() if self._channels else []:
+            timeout = end - time.monotonic()
+            if timeout <= 0:
+                return
+            self._classes.of(key, functools.partial(self._ask_classes, timeout=timeout))
 
     def _run_search(self, call: Call[TunedPlan | None], timeout: float) -> TunedPlan:
         plan = None

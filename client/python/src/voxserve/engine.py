@@ -26,7 +26,7 @@ import numpy as np
 from voxserve import client, compiled, errors, local_models, wire
 from voxserve.encoding import CloudRequest
 from voxserve.inputs import PointsLike
-from voxserve.known_classes import KnownClasses
+from voxserve.known_classes import ClassLookup, Key, KnownClasses
 from voxserve.local_models import ModelPath
 from voxserve.protocol import Call, Options, Result
 from voxserve.results import Answer, ClassInfo
@@ -161,9 +161,12 @@ class Engine:
             answer = self._called(lambda: self._native.get_model(asked.model, asked.version))
         return call.read(answer)
 
-    def _classes_of(self, model: str, version: int) -> tuple[ClassInfo, ...] | None:
-        """Tells the classes of the model's version, a known_classes.Teller."""
-        return self._classes.of(model, version, self._ask_classes)
+    def _classes_of(self, model: str, version: int) -> ClassLookup:
+        """Returns what an answer of the model's version knows of its classes, as a known_classes.Teller."""
+        return self._classes.lookup(self._tell_classes, model, version)
+
+    def _tell_classes(self, key: Key, may_ask: bool) -> tuple[ClassInfo, ...] | None:
+        return self._classes.of(key, self._ask_classes if may_ask else None)
 
     def _called(self, function: Callable[[], Any]) -> Any:
         try:

@@ -23,7 +23,7 @@ from voxserve.compacting import compact_or_warn
 from voxserve.encoding import CloudRequest, request_in_parts
 from voxserve.farthest_points import FarthestPoints
 from voxserve.inputs import PointsLike
-from voxserve.known_classes import KnownClasses, Teller
+from voxserve.known_classes import ClassLookup, Key, KnownClasses, Teller
 from voxserve.point_cloud import Fields, as_cloud
 from voxserve.results import ClassInfo, ModelVersion, TunedPlan, TuneProgress
 from voxserve.service_config import MAX_ATTEMPTS, names_servers, service_config
@@ -262,9 +262,13 @@ class ClientBase(Generic[Channel]):
         except grpc.RpcError as error:
             raise errors.from_rpc(error, self._options.address_of(call.method), limit, self._options.has_tls) from None
 
-    def _classes_of(self, model: str, version: int) -> tuple[ClassInfo, ...] | None:
-        """Tells the classes of the model's version, a known_classes.Teller. A closed client does not ask for them."""
-        return self._classes.of(model, version, self._ask_classes if self._channels else None)
+    def _classes_of(self, model: str, version: int) -> ClassLookup:
+        """Returns what an answer of the model's version knows of its classes, as a known_classes.Teller."""
+        return self._classes.lookup(self._tell_classes, model, version)
+
+    def _tell_classes(self, key: Key, may_ask: bool) -> tuple[ClassInfo, ...] | None:
+        """Returns the classes that are known; may_ask: or those that the server tells. A closed client does not ask."""
+        return self._classes.of(key, self._ask_classes if may_ask and self._channels else None)
 
     def _ask_classes(self, model: str, version: int) -> tuple[ClassInfo, ...]:
         """Asks the server. Raises InferenceError if it does not tell them within KnownClasses.TIMEOUT."""

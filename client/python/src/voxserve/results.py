@@ -83,8 +83,8 @@ class Answer:
     @property
     def classes(self) -> tuple[ClassInfo, ...]:
         """The model's classes; empty if the model has none, or if the server does not tell them. They are asked for
-        when they, or names that need them, are first read, which takes a call of at most 2 s; after the client is
-        closed they are not asked for.
+        when they, or names that need them, are first read, which takes a call of at most 2 s. A client that is closed
+        has asked for those that answers in memory lacked. The text of an answer (repr) and pickling do not ask.
         """
         return self.class_lookup.read()
 
@@ -160,7 +160,10 @@ class Segmentation(DrawnAnswer):
         """Returns the numbers of points by the name of their class, most points first. Points without a class are left
         out. A class without a name is called "class N".
         """
-        names = self.class_names
+        return self._count_by(self.classes)
+
+    def _count_by(self, classes: tuple[ClassInfo, ...]) -> dict[str, int]:
+        names = {info.id: info.name for info in classes}
         ids, numbers = np.unique(self.labels, return_counts=True)
         order = sorted(zip(numbers.tolist(), ids.tolist(), strict=True), key=lambda pair: (-pair[0], pair[1]))
         counts: dict[str, int] = {}
@@ -180,7 +183,7 @@ class Segmentation(DrawnAnswer):
         return tables.of_segmentation(self, points)
 
     def __repr__(self) -> str:
-        return texts.of_segmentation(self)
+        return texts.of_segmentation(self, self._count_by(self.class_lookup.known()))  # nobody waits for a text
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,12 +46,12 @@ def plot(result: Segmentation | Detections, points: PointsLike | None, ax: Any) 
 
 def html_of(result: Segmentation | Detections) -> str:
     """Returns the HTML of a notebook's cell. It has no picture if the points are not in memory any more."""
-    note, picture = "", None
+    note, picture, rows = "", None, _rows_of(result)  # the text has the names that the rows have asked for
     try:
         picture = picture_of(result, None, 400)
     except ValueError as error:
         note = f"No picture: {error}, as in result.picture(points)."
-    return html.of_answer(repr(result), picture, _rows_of(result), note)
+    return html.of_answer(repr(result), picture, rows, note)
 
 
 def positions_of(cloud: PointCloud) -> npt.NDArray[np.float32]:

@@ -26,9 +26,8 @@ def of_cloud(cloud: PointCloud) -> str:
     return f"<PointCloud of {cloud.num_points:,} points: {fields or 'no fields'}; {size:.1f} MB>"
 
 
-def of_segmentation(result: Segmentation) -> str:
-    """Returns a text with the classes that have the most points."""
-    counts = result.count_by_class()
+def of_segmentation(result: Segmentation, counts: dict[str, int]) -> str:
+    """Returns a text with the classes that have the most points. counts: as those of count_by_class()."""
     named = list(counts.items())
     parts = [f"{name} {number:,}" for name, number in named[:_MAX_NAMED]]
     if len(named) > _MAX_NAMED:
