@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -304,3 +307,25 @@ def test_a_file_that_cannot_be_written_leaves_nothing(columns: dict[str, Any], a
         with pytest.raises(ZeroDivisionError):
             copy(source, tmp_path / f"out/b{ending}", (answer[0], StoppingArray(answer[1])))
     assert not list((tmp_path / "out").iterdir())
+
+
+def test_only_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    abandoned = [f"b[1].laz.{int(ended.stdout)}.part", f"b[1].laz.{10**30}.part"]
+    kept = ["b[1].laz.mine.part", f"b[1].laz.{os.getpid()}.part", f"b1.laz.{10**30}.part", "b[1].laz.1.part"]
+    for name in [*abandoned, *kept]:
+        (tmp_path / name).touch()
+    folder = f"b[1].laz.{10**31}.part"
+    (tmp_path / folder).mkdir()
+    pieces.remove_abandoned(str(tmp_path / "b[1].laz"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*kept, folder])
+
+
+def test_another_users_process_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refuse)
+    (tmp_path / "b.laz.12.part").touch()
+    pieces.remove_abandoned(str(tmp_path / "b.laz"))
+    assert list(tmp_path.iterdir())

@@ -4,7 +4,6 @@ absorbs islands, and writes the copy.
 
 from __future__ import annotations
 
-import glob
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -164,8 +163,7 @@ def write(
         codes[class_id] = code
     counts = Counts()
     keeps_codes = bool(stored["has_codes"])
-    for old in Path(path).parent.glob(f"{glob.escape(Path(path).name)}.*.part"):  # of a run that was killed
-        old.unlink()
+    pieces.remove_abandoned(path)
     with pieces.open_writer(path, reader, legend.names, keeps_codes=keeps_codes) as writer, in_order.open("rb") as file:
         for piece in reader.pieces(PIECE_POINTS):
             # Mapped pages would count as this process's memory, so the file is read.

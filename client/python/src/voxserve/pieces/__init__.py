@@ -15,6 +15,7 @@ The libraries are optional: pip install 'voxserve[maps]'.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -40,6 +41,7 @@ __all__ = [
     "is_writable",
     "open_reader",
     "open_writer",
+    "remove_abandoned",
 ]
 
 
@@ -108,6 +110,30 @@ def open_writer(
         Path(temporary).replace(path)
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def remove_abandoned(path: str) -> None:
+    """Removes the incomplete files that open_writer() left for this path, since its process was killed. Those of
+    processes that run stay.
+    """
+    target = Path(path)
+    name = re.compile(re.escape(target.name) + r"\.([0-9]+)\.part")
+    for file in target.parent.iterdir():
+        if (found := name.fullmatch(file.name)) and not _runs(int(found[1])) and file.is_file():
+            file.unlink(missing_ok=True)
+
+
+def _runs(process_id: int) -> bool:
+    """Returns whether a process with this id runs on this machine; True if that is not known."""
+    if os.name != "posix":  # where this signal would end the process
+        return True
+    try:
+        os.kill(process_id, 0)
+    except (ProcessLookupError, OverflowError):  # OverflowError: no process has such a number
+        return False
+    except PermissionError:  # it is another user's
+        return True
+    return True
 
 
 def check_writable(path: str, source: PieceReader) -> None:
