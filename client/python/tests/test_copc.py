@@ -235,6 +235,19 @@ def test_a_copy_of_a_file_with_pages(octree: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(entries(copy)[name], entries(octree)[name])
 
 
+@pytest.mark.parametrize("size", [-32, -1, 1 << 30])
+@pytest.mark.parametrize("is_far", [False, True])
+def test_pages_outside_the_file_are_refused(octree: Path, tmp_path: Path, size: int, is_far: bool) -> None:
+    paged = in_pages(octree, tmp_path / "a.copc.laz")
+    contents = bytearray(paged.read_bytes())
+    offset = (1 << 63) + 5 if is_far else struct.unpack_from("<Q", contents, len(contents) - 16)[0]
+    struct.pack_into("<Qi", contents, len(contents) - 16, offset, size)  # of the page that the root names
+    paged.write_bytes(contents)
+    text = rf"a\.copc\.laz: the octree has a page of {size} bytes at byte {offset}, but the file has {len(contents)} "
+    with pieces.open_reader(paged) as reader, pytest.raises(ValueError, match=text):
+        pieces.check_writable(str(tmp_path / "b.copc.laz"), reader)
+
+
 def test_damaged_octrees_are_refused_before_anything_is_written(octree: Path, tmp_path: Path) -> None:
     contents = bytearray(octree.read_bytes())
     begin, size = struct.unpack_from("<2Q", contents, 429 + 40)

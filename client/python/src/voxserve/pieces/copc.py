@@ -212,11 +212,17 @@ def _nodes_of(source: LasReader) -> Array:
     info, found, seen = source.copc_info, [], set[int]()
     pages = [(int(info.hierarchy_root_offset), int(info.hierarchy_root_size))]
     with Path(source.path).open("rb") as file:
+        file_bytes = os.fstat(file.fileno()).st_size
         while pages:
             offset, size = pages.pop()
             if offset in seen:
                 continue
             seen.add(offset)
+            if size < 0 or offset + size > file_bytes:
+                raise ValueError(
+                    f"{source.path}: the octree has a page of {size} bytes at byte {offset}, but the file has "
+                    f"{file_bytes} bytes"
+                )
             file.seek(offset)
             entries = np.frombuffer(file.read(size // _ENTRY.itemsize * _ENTRY.itemsize), _ENTRY)
             pages += entries[entries["points"] == _OTHER_PAGE][["offset", "bytes"]].tolist()
