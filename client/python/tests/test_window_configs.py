@@ -459,7 +459,7 @@ def test_several_frames_need_the_names_of_columns(tmp_path: Path) -> None:
 
 INPUT, BLOCKS, HEAD = "MODEL.BACKBONE_3D.INPUT_LAYER", "MODEL.BACKBONE_3D", "MODEL.DENSE_HEAD"
 REFUSED: list[tuple[str, str, Any, str]] = [
-    ("dsvt", "DATA_CONFIG.POINTS_TANH_DIM", [2], "POINTS_TANH_DIM is [2]"),
+    ("dsvt", "DATA_CONFIG.POINTS_TANH_DIM", [2], "POINTS_TANH_DIM is [2]: 3 and 4 are served"),
     ("dsvt", "DATA_CONFIG.DATASET", "KittiDataset", "POINTS_TANH_DIM is [3, 4]: a tanh of columns is not served"),
     ("dsvt", "MODEL.VFE.NAME", "PillarVFE", "VFE.NAME is 'PillarVFE', not DynamicVoxelVFE or DynPillarVFE3D"),
     ("dsvt", "MODEL.VFE.NUM_FILTERS", [192, 128], "VFE.NUM_FILTERS is [192, 128]: two layers of one even width"),

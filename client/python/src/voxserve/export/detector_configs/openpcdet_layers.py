@@ -129,7 +129,7 @@ def _features(
     if data_set == "WaymoDataset":
         tanh_columns = data.counts("POINTS_TANH_DIM", tanh_columns)
         if not set(tanh_columns) <= {3, 4}:
-            data.problem("POINTS_TANH_DIM", f"is {list(tanh_columns)}: those of intensity and elongation, 3 and 4, are")
+            data.problem("POINTS_TANH_DIM", f"is {list(tanh_columns)}: 3 and 4 are served (intensity, elongation)")
     else:
         data.refuse("POINTS_TANH_DIM", "a tanh of columns is not served")
     data.must_be("DISABLE_NLZ_FLAG_ON_POINTS", True, "points in no-label zones were left out", default=True)
