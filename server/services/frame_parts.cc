@@ -136,12 +136,17 @@ absl::Status FrameParts::Grow(int64_t bytes) {
   // A scan has some percent more points than the one before it, or fewer.
   const int64_t wanted =
       buffer_.size() == 0 ? options_.expected_bytes + options_.expected_bytes / 8 : 2 * buffer_.size();
-  const int64_t capacity = std::max(bytes, std::min(wanted, options_.max_bytes));
-  ASSIGN_OR_RETURN(HeldBytes held, options_.hold(capacity, held_.bytes()));
+  int64_t capacity = std::max(bytes, std::min(wanted, options_.max_bytes));
+  absl::StatusOr<HeldBytes> held = options_.hold(capacity);
+  if (!held.ok() && capacity > bytes) {
+    capacity = bytes;
+    held = options_.hold(capacity);
+  }
+  if (!held.ok()) return held.status();
   ASSIGN_OR_RETURN(HostBuffer larger, options_.allocate(capacity));
   larger.Write(0, buffer_.bytes().substr(0, static_cast<size_t>(used_)));
   buffer_ = std::move(larger);
-  held_ = std::move(held);
+  held_ = *std::move(held);
   return absl::OkStatus();
 }
 

@@ -4,8 +4,9 @@
 // points are copied to their place when the part comes, so that little is left to do when the last one has come. A part
 // that comes before one of its predecessors waits as it is.
 //
-// - Memory: the frame holds its bytes with Options::hold before it allocates them: the place of all points, which grows
-//   by doubling, and the parts that wait.
+// - Memory: the frame holds its bytes with Options::hold before it allocates them: the place of all points, and the
+//   parts that wait. The place grows by doubling, or to what it needs where the double does not fit. While it grows,
+//   the old place and the new one are both held.
 // - Errors leave the frame in an undefined state: the caller answers it with the error and destroys it.
 // - Threads: not thread-safe. Nothing waits.
 
@@ -39,8 +40,8 @@ class FrameParts {
     // The bytes that the frame is likely to have, such as those of the stream's last frame; 0: not known. The place of
     // the points is made this large at first.
     int64_t expected_bytes = 0;
-    std::function<absl::StatusOr<HostBuffer>(int64_t bytes)> allocate;                  // Engine::AllocateCloud
-    std::function<absl::StatusOr<HeldBytes>(int64_t bytes, int64_t in_place_of)> hold;  // ByteLimits::Hold
+    std::function<absl::StatusOr<HostBuffer>(int64_t bytes)> allocate;  // Engine::AllocateCloud
+    std::function<absl::StatusOr<HeldBytes>(int64_t bytes)> hold;       // ByteLimits::Hold
   };
 
   FrameParts(uint64_t frame_id, Options options) : frame_id_(frame_id), options_(std::move(options)) {}

@@ -394,7 +394,7 @@ class InferStreamCall final : public StreamCall {
             .max_bytes = server.max_message_bytes,
             .expected_bytes = last_frame_bytes_,
             .allocate = [this](int64_t bytes) { return AllocateCloud(bytes); },
-            .hold = [this](int64_t bytes, int64_t in_place_of) { return HoldMessage(bytes, in_place_of); }};
+            .hold = [this](int64_t bytes) { return HoldMessage(bytes, 0); }};
   }
 
   // Keeps the frame for its next part, or pushes it, if it is complete or `status` is an error.

@@ -47,13 +47,11 @@ v1::FramePart PartOf(uint32_t index, uint64_t num_points, bool is_last = false, 
 class FramePartsTest : public testing::Test {
  protected:
   FrameParts::Options Options() {
-    return {
-        .max_points = 1000,
-        .model = "m",
-        .max_bytes = 1 << 20,
-        .allocate = [this](int64_t bytes) { return Allocate(bytes); },
-        .hold = [this](int64_t bytes,
-                       int64_t in_place_of) { return limits_.Hold(ByteKind::kFrame, "client", bytes, in_place_of); }};
+    return {.max_points = 1000,
+            .model = "m",
+            .max_bytes = 1 << 20,
+            .allocate = [this](int64_t bytes) { return Allocate(bytes); },
+            .hold = [this](int64_t bytes) { return limits_.Hold(ByteKind::kFrame, "client", bytes); }};
   }
 
   absl::StatusOr<HostBuffer> Allocate(int64_t bytes) {
@@ -302,6 +300,46 @@ TEST_F(FramePartsTest, HoldsTheBytesThatItHas) {
   EXPECT_EQ(frame.TakeCloud()->bytes().size(), 96 * kPointStep);
 }
 
+TEST_F(FramePartsTest, TakesWhatItNeedsWhereMoreDoesNotFit) {
+  constexpr int64_t kMost = 50 * kPointStep;
+  FrameParts::Options options = Options();
+  options.expected_bytes = 80 * kPointStep;
+  options.hold = [this](int64_t bytes) -> absl::StatusOr<HeldBytes> {
+    if (bytes > kMost) return ClientLimitError("too much");
+    return limits_.Hold(ByteKind::kFrame, "client", bytes);
+  };
+  FrameParts frame(7, options);
+  ASSERT_TRUE(Add(frame, PartOf(0, 10)).ok()) << "less than expected";
+  EXPECT_EQ(limits_.held(ByteKind::kFrame), 10 * kPointStep);
+  ASSERT_TRUE(Add(frame, PartOf(1, 20)).ok());
+  EXPECT_EQ(limits_.held(ByteKind::kFrame), 30 * kPointStep);
+  ASSERT_TRUE(Add(frame, PartOf(2, 15)).ok()) << "less than the double";
+  EXPECT_EQ(limits_.held(ByteKind::kFrame), 45 * kPointStep);
+  ExpectRefused(Add(frame, PartOf(3, 6)), absl::StatusCode::kResourceExhausted, error_reason::kClientLimit, "too much");
+}
+
+TEST_F(FramePartsTest, StaysWithinTheLimitWhileItGrows) {
+  constexpr int64_t kMost = 100 * kPointStep;
+  MemoryBudget budget(2 * kMost);  // half of it is for what waits
+  ByteLimits limits({.budget = &budget});
+  int64_t in_use = 0;  // the place of the points
+  FrameParts::Options options = Options();
+  options.hold = [&](int64_t bytes) { return limits.Hold(ByteKind::kFrame, "client", bytes); };
+  options.allocate = [&](int64_t bytes) {
+    EXPECT_LE(in_use + bytes, kMost) << "the old place and the new one";
+    EXPECT_GE(limits.held(ByteKind::kFrame), in_use + bytes);
+    EXPECT_LE(budget.held(), kMost);
+    in_use = bytes;
+    return Allocate(bytes);
+  };
+  FrameParts frame(7, options);
+  absl::Status status;
+  uint32_t index = 0;
+  while (status.ok() && index < 100) status = Add(frame, PartOf(index++, 3));
+  ExpectRefused(status, absl::StatusCode::kResourceExhausted, error_reason::kQueueFull, "--memory_limit");
+  EXPECT_EQ(index, 18u) << "places of 48 and of 51 points fit together, and of 51 and 54 do not";
+}
+
 TEST_F(FramePartsTest, AFrameThatIsGivenUpHoldsNothing) {
   {
     FrameParts frame(7, Options());
@@ -314,7 +352,7 @@ TEST_F(FramePartsTest, AFrameThatIsGivenUpHoldsNothing) {
 
 TEST_F(FramePartsTest, RefusesWhatTheLimitsRefuse) {
   FrameParts::Options options = Options();
-  options.hold = [](int64_t, int64_t) { return ClientLimitError("too much"); };
+  options.hold = [](int64_t) { return ClientLimitError("too much"); };
   FrameParts held(7, options);
   ExpectRefused(Add(held, PartOf(0, 10)), absl::StatusCode::kResourceExhausted, error_reason::kClientLimit, "too much");
   options = Options();
