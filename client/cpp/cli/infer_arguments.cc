@@ -10,6 +10,15 @@
 #include "client/cpp/io/tensor_file.h"
 
 namespace voxserve::client {
+namespace {
+
+// Names what the model answers if no tensors are asked for.
+const char* KindsOf(const v1::ModelVersion& model) {
+  if (HasBoxesAlone(model)) return "boxes";
+  return model.has_boxes() ? "labels and boxes" : "labels";
+}
+
+}  // namespace
 
 std::optional<FarthestPoints> InferArguments::Sample() const {
   if (sample == 0) return std::nullopt;
@@ -119,9 +128,9 @@ absl::Status CheckInferFor(const v1::ModelVersion& model, const std::optional<v1
   }
   if (model.state() != v1::MODEL_STATE_READY) return absl::OkStatus();
   if (boxes_model && (AsksTensors(model, arguments) || model.has_boxes())) {
-    return absl::InvalidArgumentError(absl::StrCat("--boxes_model is for a --model with labels alone, but ",
-                                                   model.name(), " answers with ",
-                                                   model.has_boxes() ? "boxes" : "tensors", " here"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--boxes_model is for a --model with labels alone, but ", model.name(), " answers with ",
+                     AsksTensors(model, arguments) ? "tensors" : KindsOf(model), " here"));
   }
   if (AsksTensors(model, arguments)) {
     if (!arguments.paths.truth.empty() || !arguments.paths.picture.empty() || arguments.preview) {
@@ -134,16 +143,15 @@ absl::Status CheckInferFor(const v1::ModelVersion& model, const std::optional<v1
         absl::StrCat("--save ", prefix, ": ", model.name(), " answers with tensors, written as .npy"));
   }
   if (arguments.tensor_type != "float32") {
-    return absl::InvalidArgumentError(absl::StrCat("--tensor_type needs --outputs, as ", model.name(), " answers with ",
-                                                   HasBoxesAlone(model) ? "boxes"
-                                                   : model.has_boxes()  ? "labels and boxes"
-                                                                        : "labels"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--tensor_type needs --outputs, as ", model.name(), " answers with ", KindsOf(model)));
   }
   if (HasBoxesAlone(model) && !arguments.paths.truth.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--truth compares labels, but ", model.name(), " answers with boxes"));
   }
-  const std::string& save = jobs.front().save;  // all have the same extension
+  // The files of all jobs have the same extension. A model with labels and boxes writes all that PlanJobs takes.
+  const std::string& save = jobs.front().save;
   if (save.empty() || (!HasBoxesAlone(model) && IsLabelFile(save)) || (model.has_boxes() && IsBoxFile(save))) {
     return absl::OkStatus();
   }

@@ -57,9 +57,10 @@ absl::StatusOr<std::vector<std::string>> FindScans(const std::vector<std::string
 }
 
 // Returns the output file for one scan: `output` itself if it is a file (is_file), otherwise a file in the folder
-// `output`, which is created. Returns "" if `output` is "".
+// `output`, which is created. Returns "" if `output` is "". formats: the extensions of all files that can be written.
 absl::StatusOr<std::string> OutputFor(absl::string_view flag, const std::string& output, bool is_file,
-                                      const std::string& scan, absl::string_view extension, bool is_only) {
+                                      absl::string_view formats, const std::string& scan, absl::string_view extension,
+                                      bool is_only) {
   if (output.empty()) return std::string();
   if (is_file) {
     if (!is_only) {
@@ -70,7 +71,7 @@ absl::StatusOr<std::string> OutputFor(absl::string_view flag, const std::string&
   }
   std::error_code error;
   if (fs::path(output).has_extension() && !fs::is_directory(output, error)) {
-    return absl::InvalidArgumentError(absl::StrCat(flag, " ", output, ": write a ", extension, " file or a folder"));
+    return absl::InvalidArgumentError(absl::StrCat(flag, " ", output, ": write a ", formats, " file, or to a folder"));
   }
   fs::create_directories(output, error);
   if (error) return absl::InvalidArgumentError(absl::StrCat(output, ": the folder cannot be made: ", error.message()));
@@ -119,10 +120,11 @@ absl::StatusOr<std::vector<ScanJob>> PlanJobs(const ScanPaths& paths) {
   std::vector<ScanJob> jobs;
   for (const std::string& scan : *scans) {
     const bool saves_file = IsLabelFile(paths.save) || IsBoxFile(paths.save);
-    absl::StatusOr<std::string> save = OutputFor("--save", paths.save, saves_file, scan, ".npy", is_only);
+    absl::StatusOr<std::string> save =
+        OutputFor("--save", paths.save, saves_file, ".npy, .label, .json or .csv", scan, ".npy", is_only);
     if (!save.ok()) return save.status();
     absl::StatusOr<std::string> picture =
-        OutputFor("--picture", paths.picture, IsPng(paths.picture), scan, ".png", is_only);
+        OutputFor("--picture", paths.picture, IsPng(paths.picture), ".png", scan, ".png", is_only);
     if (!picture.ok()) return picture.status();
     absl::StatusOr<std::string> truth = TruthFor(paths.truth, scan, is_only);
     if (!truth.ok()) return truth.status();

@@ -177,6 +177,9 @@ TEST_F(ToolTest, RefusesWhatIsNotOfTheModelBeforeAnythingIsSent) {
            {"--model segmenter --boxes_model segmenter", "--boxes_model: segmenter has no boxes"},
            {"--model detector --boxes_model detector",
             "--boxes_model is for a --model with labels alone, but detector answers with boxes"},
+           {"--model both --boxes_model detector", "both answers with labels and boxes here"},
+           {"--model detector --boxes_model detector --outputs x", "detector answers with tensors here"},
+           {"--model both --save a.npz", "--save a.npz: write a .npy, .label, .json or .csv file, or to a folder"},
            {"--model segmenter --save a.json", "segmenter answers with labels, written as .npy or .label"}}) {
     const Outcome outcome = RunAtServer(absl::StrCat("infer ", scan, " ", arguments));
     EXPECT_EQ(outcome.exit_code, kExitUsage);
