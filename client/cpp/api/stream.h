@@ -142,8 +142,7 @@ class Stream {
   // - A frame that is not complete when the next one begins, or at CloseSends, gets INVALID_ARGUMENT with
   //   FRAME_INCOMPLETE. Under LATEST, one of which no part has been sent yet gets SUPERSEDED.
   // - The errors are those of Send. If the first part of a frame gets an error, on_result is not called for the frame;
-  // if
-  //   a later one does, the frame still gets its result. Parts of a frame that has its result are dropped.
+  //   if a later one does, the frame still gets its result. Parts of a frame that has its result are dropped.
   // - Answer::round_trip is counted from the last part. on_going_away leaves the frame that has begun to be completed.
   // - No frame in parts may have the id of one of the 64 before it: INVALID_ARGUMENT with DUPLICATE_FRAME.
   absl::Status SendPart(uint64_t frame_id, const PointCloud& cloud, bool is_last, const FrameOptions& options = {});
