@@ -2,8 +2,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/logging.h"
+#include "engine/runtime/cuda_status.h"
 #include "kernels/core/cuda_stream.h"
 #if VOXSERVE_CUDA
+#include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
 #endif
 
@@ -17,6 +19,24 @@ namespace {
 
 // Returns the text of a version in CUDA's encoding: "13.0" for 13000.
 std::string VersionText(int version) { return absl::StrCat(version / 1000, ".", version % 1000 / 10); }
+
+// Returns true if the process has a context on the device, so that cudaSetDevice makes none. Also true if the driver
+// does not tell.
+bool HasContext(int device) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  constexpr unsigned int kSince = 7000;  // the CUDA version whose cuDevicePrimaryCtxGetState this is
+  if (cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &function, kSince, cudaEnableDefault, &found) !=
+          cudaSuccess ||
+      found != cudaDriverEntryPointSuccess) {
+    cudaGetLastError();
+    return true;
+  }
+  unsigned int flags = 0;
+  int is_active = 0;
+  const auto get_state = reinterpret_cast<PFN_cuDevicePrimaryCtxGetState_v7000>(function);
+  return get_state(device, &flags, &is_active) != CUDA_SUCCESS || is_active != 0;
+}
 
 }  // namespace
 
@@ -60,12 +80,18 @@ CurrentDeviceGuard::CurrentDeviceGuard() {
   before_ = -1;
 }
 
-CurrentDeviceGuard::CurrentDeviceGuard(int device) : CurrentDeviceGuard() { cudaSetDevice(device); }
+CurrentDeviceGuard::CurrentDeviceGuard(int device) : CurrentDeviceGuard() {
+  status_ = CudaStatus(cudaSetDevice(device), "cudaSetDevice");
+}
 
 CurrentDeviceGuard::~CurrentDeviceGuard() {
-  // cudaSetDevice makes a context on its device, so a thread that has not used its first GPU is left as it is.
   int now = -1;
-  if (before_ >= 0 && cudaGetDevice(&now) == cudaSuccess && now != before_) cudaSetDevice(before_);
+  if (before_ < 0) return;
+  if (cudaGetDevice(&now) != cudaSuccess) {
+    cudaGetLastError();
+  } else if (now != before_ && HasContext(before_)) {
+    CudaStatus(cudaSetDevice(before_), "cudaSetDevice").IgnoreError();
+  }
 }
 
 #else

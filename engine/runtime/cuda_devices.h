@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 
 namespace voxserve {
 
@@ -27,20 +27,27 @@ std::vector<CudaDevice> ListCudaDevices();
 std::string CudaVersion();
 
 // Keeps the calling thread's current GPU: the destructor makes that GPU current again which was current before. It is
-// for code that runs on other programs' threads, whose libraries use the current GPU too. Ignores CUDA's errors, which
-// the calls in the scope report. Does nothing in a build without CUDA. It begins CUDA's driver if nothing has, so code
-// that uses no GPU goes without it.
+// for code that runs on other programs' threads, whose libraries use the current GPU too.
+// - CUDA makes a context on a GPU that becomes current, which takes some hundred MB of the GPU's memory. So a GPU that
+//   the process has no context on does not become current again.
+// - It leaves no error for cudaGetLastError, and ignores those of the constructor without a device and of the
+//   destructor.
+// - It begins CUDA's driver if nothing has, so code that uses no GPU goes without it. Does nothing in a build without
+//   CUDA.
 class CurrentDeviceGuard {
  public:
   CurrentDeviceGuard();
-  // Also makes a device current for the scope. device: CUDA's ordinal.
+  // Also makes a device current for the scope. device: CUDA's ordinal. status() has the error if that fails.
   explicit CurrentDeviceGuard(int device);
   ~CurrentDeviceGuard();
   CurrentDeviceGuard(const CurrentDeviceGuard&) = delete;
   CurrentDeviceGuard& operator=(const CurrentDeviceGuard&) = delete;
 
+  const absl::Status& status() const { return status_; }
+
  private:
   int before_ = -1;  // CUDA's ordinal; -1: none is known
+  absl::Status status_;
 };
 
 }  // namespace voxserve

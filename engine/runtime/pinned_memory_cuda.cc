@@ -26,6 +26,7 @@ void FreePinned(char* data) {
 PinnedPool::Source PinnedSource(int device) {
   return {.allocate = [device](int64_t bytes) -> absl::StatusOr<char*> {
             const CurrentDeviceGuard current(device);
+            RETURN_IF_ERROR(current.status());
             return AllocatePinned(bytes);
           },
           .free =

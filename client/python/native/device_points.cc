@@ -29,6 +29,7 @@ absl::Status DevicePoints::Copy(int device, const void* from, int64_t bytes, voi
   const auto found = streams_.find(device);
   if (found == streams_.end()) return absl::FailedPreconditionError("no stream was asked for on this device");
   const CurrentDeviceGuard guard(device);
+  RETURN_IF_ERROR(guard.status());
   const StreamView view = found->second.view();
   RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, view.get()));
   return view.Synchronize();

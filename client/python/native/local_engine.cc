@@ -138,6 +138,8 @@ absl::StatusOr<v1::InferResponse> LocalEngine::Infer(const Request& request, abs
 }
 
 absl::StatusOr<v1::ListModelsResponse> LocalEngine::ListModels() const {
+  std::optional<CurrentDeviceGuard> guard;  // before `engine`, as in Infer
+  if (uses_gpus_) guard.emplace();
   ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, Opened());
   v1::ListModelsResponse response;
   for (const ModelVersionInfo& info : engine->ListModels()) EncodeModel(info, response.add_models());
@@ -145,6 +147,8 @@ absl::StatusOr<v1::ListModelsResponse> LocalEngine::ListModels() const {
 }
 
 absl::StatusOr<v1::GetModelResponse> LocalEngine::GetModel(const std::string& name, int64_t version) const {
+  std::optional<CurrentDeviceGuard> guard;  // before `engine`, as in Infer
+  if (uses_gpus_) guard.emplace();
   ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, Opened());
   ASSIGN_OR_RETURN(const ModelVersionInfo info, engine->GetModel(name, version));
   v1::GetModelResponse response;
