@@ -136,12 +136,11 @@ def main() -> None:
             "Pointcept, its attention without flash": peer,
         }
         answers, times = {}, {name: [] for name in runs}
-        for i in range(options.rounds + 1):
+        for _ in range(options.rounds):
             for name, run in runs.items():
                 begin = time.perf_counter()
                 answers[name] = run()
-                if i > 0:  # the first run warms up
-                    times[name].append(time.perf_counter() - begin)
+                times[name].append(time.perf_counter() - begin)
     mine, theirs = (answers[name] for name in list(runs)[:2])
     expected = theirs.numpy()
     scores = np.asarray(mine.scores)
