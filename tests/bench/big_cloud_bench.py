@@ -4,10 +4,11 @@
     PYTHONPATH=client/python/src build/venv/bin/python tests/bench/big_cloud_bench.py build/dev/server/voxserve \
         deploy/models/minkunet SCAN.bin --points 1 10 --limit 60
 
-SCAN.bin: float32 x, y, z, intensity. --points and --limit are in millions; the server accepts --limit. Copies lie 256 m
-apart in a square, and each alone has the same coordinates as in the large cloud, so every label must be equal. Starts a
-server on the CPU, and stops it. Prints Markdown: the time from the call to the answer, the largest memory of the server
-so far, and what it answers to one copy more than its limits allow.
+SCAN.bin: float32 x, y, z, intensity. --points and --limit are in millions; the server accepts --limit, so the model's
+configuration must have no limits of its own. Copies lie 256 m apart in a square, and each alone has the same
+coordinates as in the large cloud, so every label must be equal. Starts a server on the CPU, and stops it. Prints
+Markdown: the time from the call to the answer, the largest memory of the server so far, and what it answers to one copy
+more than its limits allow.
 """
 
 from __future__ import annotations
@@ -45,6 +46,23 @@ def copies_of(scan: np.ndarray, count: int) -> np.ndarray:
     return copies
 
 
+def copy_with_limit(model: Path, folder: Path, limit: int) -> Path:
+    """Copies a model to the folder, sets the limits of its points and voxels, and returns the copy. Exits if it has
+    limits already, or a version has a configuration of its own, which would not get them.
+    """
+    config = model / "config.textproto"
+    if own := next(model.glob("*/config.textproto"), None):
+        raise SystemExit(f"{own}: a version with its own configuration would not get --limit; remove this file")
+    for number, line in enumerate(config.read_text().splitlines(), 1):
+        if found := re.search(r"\bmax_(points|voxels)\s*:", line.partition("#")[0]):
+            raise SystemExit(f"{config}:{number}: the model has max_{found[1]} already; remove the line to use --limit")
+    copied = folder / model.name
+    shutil.copytree(model, copied)
+    with (copied / config.name).open("a") as file:
+        file.write(f"\nmax_points: {limit}\nmax_voxels: {limit}\n")
+    return copied
+
+
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -58,10 +76,7 @@ def main() -> None:
     limit = int(options.limit * MILLION)
     message = min(2**31 - 1, limit * 16 + 2**20)
     with tempfile.TemporaryDirectory() as folder:
-        copied = Path(folder) / options.model.name
-        shutil.copytree(options.model, copied)
-        with (copied / "config.textproto").open("a") as config:
-            config.write(f"max_points: {limit}\nmax_voxels: {limit}\n")
+        copied = copy_with_limit(options.model.resolve(), Path(folder), limit)
         flags = ["--devices=cpu", f"--max_message_bytes={message}", "--request_timeout=1h"]
         with (
             started(options.server, Path(folder), *flags) as (process, address),
@@ -78,10 +93,11 @@ def main() -> None:
                 labels = whole.labels.reshape(len(copies), -1)
                 alone = [client.infer(copied.name, copy).labels for copy in copies]
                 differ = sum(int((a != b).sum()) for a, b in zip(labels, alone, strict=True))
-                print(
-                    f"| {len(copies)} | {labels.size:,} | {whole.counts.voxels:,} | {seconds:.1f} | {memory:.1f} | {differ} |",
-                    flush=True,
+                row = (
+                    f"| {len(copies)} | {labels.size:,} | {whole.counts.voxels:,} | {seconds:.1f} | {memory:.1f} "
+                    f"| {differ} |"
                 )
+                print(row, flush=True)
             beyond = copies_of(scan, limit // len(scan) + 1).reshape(-1, 4)
             try:
                 client.infer(copied.name, beyond)

@@ -29,6 +29,9 @@ from voxserve.export import safetensors_file
 from voxserve.export.__main__ import main as export
 
 VOXEL_M = 0.05
+OURS = "voxserve.Engine, points to labels"
+BY_TORCH = "Pointcept, scaled_dot_product_attention"
+AS_PUBLISHED = "Pointcept, its attention without flash"
 # The sizes are the defaults of Pointcept's class.
 CONFIG = f"""
 model = dict(
@@ -50,13 +53,16 @@ data = dict(
 
 
 def attend(attention: Any, point: Any) -> Any:
-    """Computes Pointcept's SerializedAttention by torch's scaled_dot_product_attention."""
+    """Computes Pointcept's SerializedAttention, whose `forward` it replaces, by torch's scaled_dot_product_attention.
+    It assumes one cloud, and no relative position encoding.
+    """
     attention.patch_size = min(int(point.offset[0]), attention.patch_size_max)
     pad, unpad, _ = attention.get_padding_and_inverse(point)
     order = point.serialized_order[attention.order_index][pad]
     inverse = unpad[point.serialized_inverse[attention.order_index]]
     rows = attention.qkv(point.feat)[order]
     heads = attention.num_heads
+    # Each of them: [patches, heads, points of a patch, channels of a head].
     q, k, v = rows.reshape(-1, attention.patch_size, 3, heads, attention.channels // heads).permute(2, 0, 3, 1, 4)
     mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=attention.scale)
     point.feat = attention.proj(mixed.transpose(1, 2).reshape(-1, attention.channels)[inverse])
@@ -105,7 +111,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     points = np.fromfile(options.scan, np.float32).reshape(-1, 4)
-    # As Pointcept's GridSample makes voxels, and the server.
+    # Both Pointcept's GridSample and the server make voxels like this.
     places = np.floor(points[:, :3].astype(np.float64) / VOXEL_M).astype(np.int32)
     places -= places.min(axis=0)
     places, first = np.unique(places, axis=0, return_index=True)
@@ -113,27 +119,28 @@ def main() -> None:
     grid, rows = torch.from_numpy(places), torch.from_numpy(cloud)
     network = pointcept_network()
 
-    def peer() -> Any:
+    def as_published() -> Any:
         data = {"coord": rows[:, :3], "grid_coord": grid, "feat": rows, "offset": torch.tensor([len(rows)])}
         return network["seg_head"](network["backbone"](data).feat)
 
     def by_torch() -> Any:
+        """Runs the network with attend() in place of its attention."""
         changed = [part for part in network.modules() if type(part).__name__ == "SerializedAttention"]
         for part in changed:
             part.forward = attend.__get__(part)
         try:
-            return peer()
+            return as_published()
         finally:
             for part in changed:
                 del part.forward
 
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         ours = voxserve.load(exported(network, Path(folder)), device="cpu")
-        add_biases_apart(network)
+        add_biases_apart(network)  # after the export, which needs the biases in their layers
         runs: dict[str, Callable[[], Any]] = {
-            "voxserve.Engine, points to labels": lambda: ours.infer(cloud, scores=True),
-            "Pointcept, scaled_dot_product_attention": by_torch,
-            "Pointcept, its attention without flash": peer,
+            OURS: lambda: ours.infer(cloud, scores=True),
+            BY_TORCH: by_torch,
+            AS_PUBLISHED: as_published,
         }
         answers, times = {}, {name: [] for name in runs}
         for _ in range(options.rounds):
@@ -141,9 +148,7 @@ def main() -> None:
                 begin = time.perf_counter()
                 answers[name] = run()
                 times[name].append(time.perf_counter() - begin)
-    mine, theirs = (answers[name] for name in list(runs)[:2])
-    expected = theirs.numpy()
-    scores = np.asarray(mine.scores)
+    expected, scores = answers[BY_TORCH].numpy(), np.asarray(answers[OURS].scores)
     print(
         f"torch {torch.__version__}, {torch.get_num_threads()} threads; {len(points):,} points, {len(cloud):,} voxels"
     )

@@ -9,10 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+STOP_SECONDS = 60.0
+
 
 @contextmanager
 def started(server: str, models: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Yields a server's process and address when its models are loaded. server: the program."""
+    """Yields a server's process and address when its models are loaded. server: the program. At the end of the block
+    the server is asked to end; after STOP_SECONDS it is killed, and TimeoutExpired raised.
+    """
     command = [server, f"--model_repository={models}", "--port=0", "--http_port=0", "--admin_port=0", *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -28,4 +32,9 @@ def started(server: str, models: Path, *options: str) -> Iterator[tuple[subproce
         yield process, f"localhost:{port}"
     finally:
         process.terminate()
-        process.wait(60)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
