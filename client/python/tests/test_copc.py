@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
+import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from voxserve.pieces.octree import LEAF_POINTS, Octree, Records, codes_of
 
 laspy = map_files.laspy
 NUMBER = 150_000
+SMALL_LEAF_POINTS = 2000  # in place of LEAF_POINTS, so that few points have many nodes
 WKT = 'PROJCS["a",GEOGCS["b",UNIT["degree",0.0174532925199433]],UNIT["metre",1]]'
 LEGEND = {1: "unclassified", 2: "ground", 70: "sign"}
 _ENTRY = np.dtype([("key", "<i4", 4), ("offset", "<u8"), ("bytes", "<i4"), ("points", "<i4")])
@@ -338,6 +341,59 @@ def records(tmp_path: Path) -> Iterator[tuple[Records, Any]]:
         yield Records(file, dtype, 16, 60_000), tmp_path
 
 
+class Measured:
+    """The bytes of all files of an octree: before it is made, and the largest sum of them while it is."""
+
+    def __init__(self, source: Any) -> None:
+        self.files: list[MeasuredFile] = []
+        self.source: Any = MeasuredFile(source, self)
+        self.before = self.peak = self.source.size
+
+
+class MeasuredFile:
+    """A file that tells its size after each change."""
+
+    def __init__(self, file: Any, measured: Measured) -> None:
+        self._file, self._measured, self.size = file, measured, file.seek(0, 2)
+        measured.files.append(self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def __enter__(self) -> MeasuredFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self.size = 0
+
+    def write(self, values: bytes) -> None:
+        self._file.write(values)
+        self.size = max(self.size, self._file.tell())
+        self._measured.peak = max(self._measured.peak, sum(file.size for file in self._measured.files))
+
+    def truncate(self, size: int) -> None:
+        self._file.truncate(size)
+        self.size = size
+
+
+def check_grids(nodes: dict[Any, Any], code_of: Any) -> None:
+    """Checks that a node whose cube has more points than a leaf has one point of each cell that its parents leave."""
+    codes = np.concatenate([code_of(points) for points in nodes.values()])
+    levels = np.repeat([key[0] for key in nodes], [len(points) for points in nodes.values()])
+    num_large = 0
+    for level in range(21):
+        ids = codes >> np.uint64(3 * (21 - level))
+        numbers = np.unique(ids, return_inverse=True, return_counts=True)
+        is_large = numbers[2][numbers[1]] > SMALL_LEAF_POINTS
+        cells = codes >> np.uint64(3 * max(0, 21 - level - 7))
+        left, taken = cells[is_large & (levels >= level)], cells[is_large & (levels == level)]
+        np.testing.assert_array_equal(np.sort(taken), np.unique(left))
+        assert not np.any(~is_large & (levels > level)), "a leaf has all that are left"
+        num_large += np.count_nonzero(is_large)
+    assert num_large
+
+
 @pytest.mark.parametrize("kind", ["even", "crowded", "one place"])
 @pytest.mark.parametrize("bucket_points", [700, 5000, 1 << 20])
 def test_an_octree_larger_than_memory(
@@ -345,9 +401,9 @@ def test_an_octree_larger_than_memory(
 ) -> None:
     from voxserve.pieces import octree
 
-    monkeypatch.setattr(octree, "LEAF_POINTS", 2000)
+    monkeypatch.setattr(octree, "LEAF_POINTS", SMALL_LEAF_POINTS)
     source, folder = records
-    xyz = places(kind)
+    xyz, made_file = places(kind), tempfile.TemporaryFile
     made = np.zeros(len(xyz), source.dtype)
     made["index"] = np.arange(len(xyz))
     for axis in range(3):
@@ -357,7 +413,9 @@ def test_an_octree_larger_than_memory(
     def code_of(rows: Any) -> Any:
         return codes_of(np.stack([rows[axis] for axis in "xyz"], axis=1), np.zeros(3), 1.0)
 
-    tree = Octree(source, code_of, str(folder), bucket_points)
+    measured = Measured(source.file)
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **options: MeasuredFile(made_file(**options), measured))
+    tree = Octree(replace(source, file=measured.source), code_of, str(folder), bucket_points)
     read, largest = Records.read, 0
 
     def counted(self: Records, first: int, number: int) -> Any:
@@ -377,6 +435,8 @@ def test_an_octree_larger_than_memory(
         assert (inner >= 0).all()
         assert (inner < 1 + 1e-9).all()
         assert level == 0 or (level - 1, x // 2, y // 2, z // 2) in nodes
+    assert measured.peak <= 2 * measured.before
+    check_grids(nodes, code_of)
     assert [path.name for path in folder.iterdir()] == ["records"]
 
 
