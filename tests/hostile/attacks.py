@@ -433,8 +433,7 @@ def calls_in_flight(target: Target, number: int = 64, num_points: int = 30_000) 
                 else:
                     refused += 1
             calls += [start_call(to, request, 60) for _ in range(number - len(calls))]
-            if not is_started:
-                time.sleep(1)
+            if not is_started and answered + refused > 0:
                 started()
                 is_started = True
             time.sleep(0.02)

@@ -105,7 +105,7 @@ def test_the_token_goes_with_a_stream(server: FakeServer, points: Any) -> None:
             assert [result.error async for result in stream] == [None]
 
     asyncio.run(run())
-    assert server.authorizations == ["Bearer secret"] * 4  # each client also asks for the classes of the answers
+    assert server.authorizations == ["Bearer secret"] * 2
 
 
 def test_the_command_line_takes_the_token_from_a_file_or_the_environment(
