@@ -82,6 +82,8 @@ def pointcept_network() -> Any:
     for part in backbone.modules():
         if hasattr(part, "shuffle_orders"):
             part.shuffle_orders = False
+    with torch.no_grad():
+        backbone.embedding.stem.conv.weight.mul_(0.02)  # its inputs are in metres; others are near 1
     return torch.nn.ModuleDict({"backbone": backbone, "seg_head": torch.nn.Linear(WIDTH, NUM_CLASSES)}).eval()
 
 
@@ -112,10 +114,11 @@ def main() -> None:
     options = parser.parse_args()
     points = np.fromfile(options.scan, np.float32).reshape(-1, 4)
     # Both Pointcept's GridSample and the server make voxels like this.
-    places = np.floor(points[:, :3].astype(np.float64) / VOXEL_M).astype(np.int32)
-    places -= places.min(axis=0)
+    corners = np.floor(points[:, :3].astype(np.float64) / VOXEL_M)
+    places = (corners - corners.min(axis=0)).astype(np.int32)
     places, first = np.unique(places, axis=0, return_index=True)
     cloud = points[first]
+    cloud[:, :3] = (corners[first] + 0.5) * VOXEL_M  # in the voxels' middles, so that rounding moves none
     grid, rows = torch.from_numpy(places), torch.from_numpy(cloud)
     network = pointcept_network()
 
