@@ -192,7 +192,8 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     v1::StreamFrame frame;
     while (stream->Read(&message)) {
       if (message.has_part()) {
-        const bool is_complete = AddPart(message.part(), &frame);
+        bool is_complete = AddPart(message.part(), &frame);
+        if (model == "hasty") is_complete = message.part().index() == 0;
         if (model == "departing" && message.part().index() == 0) {
           v1::InferStreamResponse departure;
           departure.mutable_going_away();

@@ -36,6 +36,7 @@
 //   departing  sends going_away when the first part of a frame has come, and ends as "leaving" does when it has
 //   answered
 //              that frame
+//   hasty      answers a frame in parts when its first part has come, and drops its other parts
 //   leaving    answers the first frame with going_away and a result, then ends with UNAVAILABLE, reason DRAINING
 //
 // Every other name gets the labels or boxes of the table. A name that Infer refuses gets the labels of segmenter.

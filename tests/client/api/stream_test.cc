@@ -266,23 +266,49 @@ TEST_F(StreamTest, AFrameInPartsGetsOneResult) {
 }
 
 TEST_F(StreamTest, PartsOfAFrameWithAResultAreDropped) {
+  size_t num_sent = 0;
+  for (const absl::Duration reopen_for : {absl::ZeroDuration(), absl::Seconds(10)}) {
+    SCOPED_TRACE(reopen_for);
+    Log log;
+    const auto stream = client_->OpenStream({.model = "hasty", .reopen_for = reopen_for}, log.Callbacks());
+    ASSERT_TRUE(stream.ok()) << stream.status();
+    ASSERT_TRUE((*stream)->SendPart(1, Cloud({1}), /*is_last=*/false).ok());
+    log.AwaitResults(1);
+    ASSERT_TRUE((*stream)->SendPart(1, Cloud({2}), /*is_last=*/false).ok());
+    ASSERT_TRUE((*stream)->SendPart(1, Cloud({2}), /*is_last=*/true).ok());
+    ASSERT_TRUE((*stream)->SendPart(2, Cloud({2}), /*is_last=*/true).ok()) << "the next frame";
+    (*stream)->CloseSends();
+    EXPECT_TRUE(log.AwaitEnd().ok()) << log.AwaitEnd();
+    const std::vector<FrameOutcome> results = log.results();
+    ASSERT_EQ(results.size(), 2u);
+    for (const FrameOutcome& frame : results) ASSERT_TRUE(frame.result.ok()) << frame.result.status();
+    EXPECT_THAT(results[0].result->labels, ElementsAre(1));
+    EXPECT_THAT(results[1].result->labels, ElementsAre(2));
+    const std::vector<v1::FramePart> parts = server_->parts();
+    num_sent += 2;
+    ASSERT_EQ(parts.size(), num_sent) << "the late parts were not sent";
+    EXPECT_EQ(parts[num_sent - 2].frame_id(), 1u);
+    EXPECT_EQ(parts[num_sent - 1].frame_id(), 2u);
+  }
+}
+
+TEST_F(StreamTest, AFrameInPartsMayNotHaveTheIdOfTheLastOne) {
   const auto stream = Open({.model = "segmenter"});
   ASSERT_TRUE(stream->SendPart(1, Cloud({1}), /*is_last=*/false).ok());
   ASSERT_TRUE(stream->SendPart(1, Cloud({1}), /*is_last=*/true).ok());
   log_.AwaitResults(1);
-  EXPECT_EQ(ErrorReason(stream->SendPart(1, Cloud({1}), /*is_last=*/false)), kDuplicateFrame)
-      << "a new frame with the id of the last one";
+  EXPECT_EQ(ErrorReason(stream->SendPart(1, Cloud({1}), /*is_last=*/false)), kDuplicateFrame);
   ASSERT_TRUE(stream->SendPart(2, Cloud({1}), /*is_last=*/true).ok());
   stream->CloseSends();
   EXPECT_TRUE(log_.AwaitEnd().ok());
   EXPECT_EQ(log_.StatusByFrame().size(), 2u);
+}
 
-  Log log;
-  auto failing = client_->OpenStream({.model = "stranger"}, log.Callbacks());
-  ASSERT_TRUE(failing.ok());
-  ASSERT_TRUE((*failing)->SendPart(1, Cloud({1}), /*is_last=*/true).ok());
-  EXPECT_EQ(ErrorReason(log.AwaitEnd()), kMalformedResponse);
-  EXPECT_EQ(ErrorReason((*failing)->SendPart(2, Cloud({1}), /*is_last=*/true)), kStreamEnded);
+TEST_F(StreamTest, NoPartIsTakenAfterTheEnd) {
+  const auto stream = Open({.model = "stranger"});
+  ASSERT_TRUE(stream->SendPart(1, Cloud({1}), /*is_last=*/true).ok());
+  EXPECT_EQ(ErrorReason(log_.AwaitEnd()), kMalformedResponse);
+  EXPECT_EQ(ErrorReason(stream->SendPart(2, Cloud({1}), /*is_last=*/true)), kStreamEnded);
 }
 
 TEST_F(StreamTest, AServerThatGoesAwayStillGetsTheRestOfAFrame) {
