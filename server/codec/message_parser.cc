@@ -408,9 +408,9 @@ absl::Status ParseWithin(const grpc::ByteBuffer& bytes, CloudAllocator allocate,
   return status;
 }
 
-// Reads what ParseStreamRequest keeps of a message that it refuses: whether it is a config, a frame or a part, and the
-// frame's id. It looks only at the outermost fields and at the fields of frames and parts.
-void ReadFrameId(const grpc::ByteBuffer& bytes, v1::InferStreamRequest* message) {
+// Reads whether a message is a config, a frame or a part, and the frame's id. It looks only at the outermost fields and
+// at the fields of frames and parts.
+FrameName ReadFrameName(const grpc::ByteBuffer& bytes) {
   using Request = v1::InferStreamRequest;
   constexpr auto kDelimited = WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
   static_assert(v1::StreamFrame::kFrameIdFieldNumber == static_cast<int>(v1::FramePart::kFrameIdFieldNumber));
@@ -423,33 +423,33 @@ void ReadFrameId(const grpc::ByteBuffer& bytes, v1::InferStreamRequest* message)
   CodedInputStream input(&reader);
   CodedInputStream::Limit outer = 0;
   bool is_within = false;  // a frame or a part
-  for (int i = 0; i < MessageLimits::kMaxValues; ++i) {
+  FrameName name;
+  for (int i = 0; i < 2 * MessageLimits::kMaxValues; ++i) {  // each value, and each frame's end
     const uint32_t tag = input.ReadTag();
     const bool is_its_end = tag == 0 && is_within && input.BytesUntilLimit() == 0;
     if (is_its_end) {
       input.PopLimit(outer);
       is_within = false;
+      if (!name.frame_id.has_value()) name.frame_id = 0;
     } else if (tag == 0) {
-      return;
+      return name;
     } else if (is_within && tag == id_tag) {
       uint64_t id = 0;
-      if (!input.ReadVarint64(&id)) return;
-      if (message->has_part()) {
-        message->mutable_part()->set_frame_id(id);
-      } else {
-        message->mutable_frame()->set_frame_id(id);
-      }
+      if (!input.ReadVarint64(&id)) return name;
+      name.frame_id = id;
     } else if (!is_within && (tag == frame_tag || tag == part_tag)) {
       uint32_t length = 0;
-      SetAlternative(tag == part_tag ? *SkeletonReader::PartField() : *SkeletonReader::FrameField(), message);
-      if (!input.ReadVarint32(&length)) return;
+      const Request::RequestCase kind = tag == part_tag ? Request::kPart : Request::kFrame;
+      if (kind != name.kind) name = {.kind = kind};  // protobuf merges two of one kind
+      if (!input.ReadVarint32(&length)) return name;
       outer = input.PushLimit(static_cast<int>(length));
       is_within = true;
     } else {
-      if (!is_within && tag == config_tag) SetAlternative(*SkeletonReader::ConfigField(), message);
-      if (!WireFormatLite::SkipField(&input, tag)) return;
+      if (!is_within && tag == config_tag) name = {.kind = Request::kConfig};
+      if (!WireFormatLite::SkipField(&input, tag)) return name;
     }
   }
+  return name;
 }
 
 }  // namespace
@@ -466,28 +466,22 @@ absl::Status ParseModelInferRequest(const grpc::ByteBuffer& bytes, CloudAllocato
 
 absl::Status ParseStreamRequest(const grpc::ByteBuffer& bytes, CloudAllocator allocate, v1::InferStreamRequest* message,
                                 HostBuffer* data) {
-  const absl::Status status = ParseWithin(bytes, allocate, message, data);
-  if (status.ok()) return status;
-  try {
-    ReadFrameId(bytes, message);
-  } catch (const std::bad_alloc&) {
-    message->Clear();  // the answer then does not have the frame's id
-  }
-  return status;
+  return ParseWithin(bytes, allocate, message, data);
 }
 
 FrameName FrameNameOf(const v1::InferStreamRequest& message) {
-  return {message.request_case(), message.has_part() ? message.part().frame_id() : message.frame().frame_id()};
+  FrameName name = {.kind = message.request_case()};
+  if (message.has_frame()) name.frame_id = message.frame().frame_id();
+  if (message.has_part()) name.frame_id = message.part().frame_id();
+  return name;
 }
 
 FrameName FrameNameOf(const grpc::ByteBuffer& bytes) {
-  v1::InferStreamRequest message;
   try {
-    ReadFrameId(bytes, &message);
+    return ReadFrameName(bytes);
   } catch (const std::bad_alloc&) {
     return {};
   }
-  return FrameNameOf(message);
 }
 
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, int64_t max_bytes, Message* message) {

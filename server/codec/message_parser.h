@@ -13,13 +13,14 @@
 // - Threads: pure functions, any thread. Nothing waits.
 // - Ownership: the bytes stay the caller's. No result points into them, so the caller may clear them afterwards.
 // - Errors: INVALID_ARGUMENT, reason MALFORMED_MESSAGE, names the problem and its place (bytes from the message's
-//   start). RESOURCE_EXHAUSTED, reason OUT_OF_MEMORY, if an allocation failed. The message is empty after an error,
-//   except as ParseStreamRequest says. No exception leaves these functions.
+//   start). RESOURCE_EXHAUSTED, reason OUT_OF_MEMORY, if an allocation failed. The message is empty after an error. No
+//   exception leaves these functions.
 
 #include <google/protobuf/message.h>
 #include <grpcpp/support/byte_buffer.h>
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -67,21 +68,20 @@ struct TensorParts {
 absl::Status ParseModelInferRequest(const grpc::ByteBuffer& bytes, CloudAllocator allocate,
                                     inference::ModelInferRequest* message, HostBuffer* data, TensorParts* parts);
 
-// Parses a message of an InferStream, as ParseInferRequest does. After an error it sets only two things in `message`,
-// which the caller needs for its answer, as far as they can still be read:
-// - request_case() is kConfig, kFrame or kPart, whichever comes last in the bytes, else REQUEST_NOT_SET.
-// - frame().frame_id() or part().frame_id() is the frame's id, wherever the bad part is. It is 0 if the id cannot be
-//   read, as when a field before the id has a wrong length.
+// Parses a message of an InferStream, as ParseInferRequest does.
 absl::Status ParseStreamRequest(const grpc::ByteBuffer& bytes, CloudAllocator allocate, v1::InferStreamRequest* message,
                                 HostBuffer* data);
 
 // The frame that a message of an InferStream belongs to.
 struct FrameName {
   v1::InferStreamRequest::RequestCase kind = v1::InferStreamRequest::REQUEST_NOT_SET;  // kFrame, kPart, or another
-  uint64_t frame_id = 0;  // 0 also if it cannot be read, or the message is neither a frame nor a part
+  std::optional<uint64_t> frame_id;  // none if it cannot be read, or the message is neither a frame nor a part
 };
 FrameName FrameNameOf(const v1::InferStreamRequest& message);
-// Does the same for a message that is refused without being parsed.
+// Does the same for a message that could not be parsed, or is refused without being parsed, as far as it can be read:
+// - kind: whichever comes last in the bytes, else REQUEST_NOT_SET;
+// - frame_id: wherever the bad part is. It cannot be read if a field before it has a wrong length. A frame without the
+//   field has the id 0 only if it can be read to its end.
 FrameName FrameNameOf(const grpc::ByteBuffer& bytes);
 
 // Parses a message that has no cloud. A message of more than max_bytes bytes is an error too (MALFORMED_MESSAGE).

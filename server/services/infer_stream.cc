@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "engine/base/error_reason.h"
@@ -19,9 +20,10 @@
 #include "server/calls/stream_call.h"
 #include "server/calls/unary_request.h"
 #include "server/codec/codec.h"
-#include "server/codec/grpc_status.h"
 #include "server/codec/message_parser.h"
+#include "server/services/frame_collector.h"
 #include "server/services/frame_parts.h"
+#include "server/services/frame_result.h"
 #include "server/services/services.h"
 #include "server/services/stream_config.h"
 #include "voxserve/v1/inference.pb.h"
@@ -31,14 +33,13 @@ namespace {
 
 // A stream that drains takes the parts of a frame that has begun for this long.
 constexpr absl::Duration kDrainedParts = absl::Seconds(1);
-// The frames in parts whose late parts the stream recognises (inference.proto names the number).
-constexpr size_t kMaxRecentFrames = 64;
+constexpr std::string_view kNextFrameBegan = "the next frame began";
 
 // One call of InferStream.
 //
-// A frame that comes in parts (FrameParts) is collected by the thread that handles a message. Other threads may end it
-// meanwhile: when its time is over, and when the stream fails or is cancelled. Whoever takes parts_ out under mutex_
-// pushes the frame to the session. While the handling thread has it, the others leave their error in parts_end_.
+// A frame that comes in parts is collected by the thread that handles a message. Other threads may end it meanwhile:
+// when its time is over, and when the stream fails or is cancelled. Whoever takes it out of collector_ for good gives
+// it to the session.
 class InferStreamCall final : public StreamCall {
  public:
   using StreamCall::StreamCall;
@@ -54,7 +55,7 @@ class InferStreamCall final : public StreamCall {
       if (end_.has_value()) return;
       draining_ = true;
       end_ = DrainingError();
-      parts_expiry_ = std::min(parts_expiry_, SteadyNow() + kDrainedParts);
+      collector_.ExpireBy(SteadyNow() + kDrainedParts);
       unsent_.push_back({.message = going_away, .held = HeldBytes()});
       session = session_;
     }
@@ -70,13 +71,11 @@ class InferStreamCall final : public StreamCall {
       session = session_;
     }
     if (session != nullptr) session->Cancel(why);
-    EndParts(why);
+    EndCollected(why);
   }
 
   // Parts that lack do not come any more.
-  void OnReadAll() override {
-    PushIncomplete(TakeParts(), absl::StatusCode::kInvalidArgument, "the client sends no more");
-  }
+  void OnReadAll() override { EndUnfinished("the client sends no more"); }
 
   bool HasRoom() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return session_ == nullptr || session_->HasRoom();
@@ -96,19 +95,20 @@ class InferStreamCall final : public StreamCall {
   // Returns when a waiting frame, the sweeps or the frame that comes in parts expire.
   absl::Time NextExpiry() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (session_ == nullptr) return absl::InfiniteFuture();
-    return std::min(session_->NextExpiry(), parts_ == nullptr ? absl::InfiniteFuture() : parts_expiry_);
+    return std::min(session_->NextExpiry(), collector_.NextExpiry());
   }
 
   void ExpireDue() override {
     std::shared_ptr<StreamSession> session;
-    std::unique_ptr<FrameParts> expired;
     {
       absl::MutexLock lock(&mutex_);
       session = session_;
-      if (parts_ != nullptr && parts_expiry_ <= SteadyNow()) expired = std::move(parts_);
     }
     if (session != nullptr) session->ExpireDue();
-    PushIncomplete(std::move(expired), absl::StatusCode::kDeadlineExceeded, "the time for its parts is over");
+    PushFailed([](FrameCollector& collector) { return collector.TakeExpired(SteadyNow()); },
+               [](const FrameParts& parts) {
+                 return parts.Incomplete(absl::StatusCode::kDeadlineExceeded, "the time for its parts is over");
+               });
   }
 
   // A change of the token that does not concern this stream's model and priority does not end it.
@@ -129,7 +129,7 @@ class InferStreamCall final : public StreamCall {
 
   void OnFailed(const absl::Status& status) override {
     TelemetryOf("").Fail(status);
-    EndParts(status);
+    EndCollected(status);
   }
 
   void OnStreamClosed() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -154,6 +154,9 @@ class InferStreamCall final : public StreamCall {
 
   RequestTelemetry TelemetryOf(std::string request_id) {
     absl::MutexLock lock(&mutex_);
+    return LockedTelemetryOf(std::move(request_id));
+  }
+  RequestTelemetry LockedTelemetryOf(std::string request_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return RequestTelemetry({model_, version_, std::move(request_id), source(), trace()}, environment());
   }
 
@@ -169,6 +172,7 @@ class InferStreamCall final : public StreamCall {
       return sends_parts_ ? HostBuffer::Create(size) : AllocateCloud(size);
     };
     absl::Status status = ParseStreamRequest(*bytes, allocate, &message, &data);
+    const FrameName frame = status.ok() ? FrameNameOf(message) : FrameNameOf(*bytes);
     bytes->Clear();
     if (status.ok()) {
       const int64_t parsed_bytes = static_cast<int64_t>(message.SpaceUsedLong()) + data.size();
@@ -176,7 +180,7 @@ class InferStreamCall final : public StreamCall {
       status = parsed.status();
       held = std::move(parsed);
     }
-    if (!status.ok()) return OnBadMessage(status, FrameNameOf(message));
+    if (!status.ok()) return OnBadMessage(status, frame);
     switch (message.request_case()) {
       case v1::InferStreamRequest::kConfig:
         return OnConfig(message.config());
@@ -206,13 +210,16 @@ class InferStreamCall final : public StreamCall {
   void OnBadMessage(const absl::Status& why, const FrameName& frame) {
     if (ReasonOf(why) == error_reason::kMalformed) environment().metrics->OnCallEndedEarly(error_reason::kMalformed);
     if (session_of_reader_ == nullptr) return Fail(why);
-    if (frame.kind == v1::InferStreamRequest::kPart) {
-      if (std::unique_ptr<FrameParts> parts = PartsOf(frame.frame_id)) SettleParts(std::move(parts), why, NewCodec());
+    RequestCodec codec = NewCodec();
+    if (frame.kind == v1::InferStreamRequest::kPart && frame.frame_id.has_value()) {
+      std::unique_ptr<FrameParts> parts = PartsOf(*frame.frame_id);
+      if (parts != nullptr) SettleParts(std::move(parts), why, std::move(codec));
       return;
     }
-    if (frame.kind == v1::InferStreamRequest::kFrame) EndUnfinished();
-    PushFrame(frame.frame_id, StreamFrame{.cloud = why}, HeldBytes(), NewCodec(),
-              TelemetryOf(absl::StrCat(frame.frame_id)));
+    // A part that does not say of which frame it is leaves the frame that is being collected as it is.
+    if (frame.kind == v1::InferStreamRequest::kFrame) EndUnfinished(kNextFrameBegan);
+    const uint64_t frame_id = frame.frame_id.value_or(0);
+    PushFrame(frame_id, StreamFrame{.cloud = why}, HeldBytes(), std::move(codec), TelemetryOf(absl::StrCat(frame_id)));
   }
 
   RequestCodec NewCodec() { return {&environment(), client()}; }
@@ -258,7 +265,7 @@ class InferStreamCall final : public StreamCall {
 
   void OnFrame(v1::StreamFrame message, HostBuffer data, HeldBytes held) {
     if (session_of_reader_ == nullptr) return Fail(BadStreamError("the first message must be the stream's config"));
-    EndUnfinished();
+    EndUnfinished(kNextFrameBegan);
     sends_parts_ = false;
     RequestCodec codec = NewCodec();
     RequestTelemetry telemetry = TelemetryOf(absl::StrCat(message.frame_id()));
@@ -315,19 +322,24 @@ class InferStreamCall final : public StreamCall {
       ++num_frames_;
     }
     const bool is_taken = Guard([&] {
-      // `held` is in a shared_ptr, since a std::function must be copyable and HeldBytes is not.
-      frame.done = [self = self(), codec = std::move(codec), telemetry = std::move(telemetry), frame_id,
-                    held = std::make_shared<HeldBytes>(std::move(held))](absl::StatusOr<InferResult> result,
-                                                                         int num_sweeps) mutable {
-        held->Release();
-        self->OnAnswer(frame_id, std::move(result), num_sweeps, &codec, telemetry);
-      };
+      frame.done = DoneOf(frame_id, std::move(held), std::move(codec), std::move(telemetry));
       session->Push(std::move(frame));
     });
     if (is_taken) return;
     EndOutOfMemory();
     absl::MutexLock lock(&mutex_);
     --num_unanswered_;
+  }
+
+  std::function<void(absl::StatusOr<InferResult>, int)> DoneOf(uint64_t frame_id, HeldBytes held, RequestCodec codec,
+                                                               RequestTelemetry telemetry) {
+    // `held` is in a shared_ptr, since a std::function must be copyable and HeldBytes is not.
+    return [self = self(), codec = std::move(codec), telemetry = std::move(telemetry), frame_id,
+            held = std::make_shared<HeldBytes>(std::move(held))](absl::StatusOr<InferResult> result,
+                                                                 int num_sweeps) mutable {
+      held->Release();
+      self->OnAnswer(frame_id, std::move(result), num_sweeps, &codec, telemetry);
+    };
   }
 
   // ---- frames that come in parts
@@ -338,7 +350,7 @@ class InferStreamCall final : public StreamCall {
     RequestCodec codec = NewCodec();
     std::unique_ptr<FrameParts> parts = PartsOf(message.frame_id());
     if (parts == nullptr) return;
-    absl::Status status = OutOfMemoryError();
+    absl::Status status = out_of_memory_;
     Guard([&] { status = AddPart(std::move(message), std::move(data), std::move(held), &codec, *parts); });
     SettleParts(std::move(parts), std::move(status), std::move(codec));
   }
@@ -358,22 +370,15 @@ class InferStreamCall final : public StreamCall {
   std::unique_ptr<FrameParts> PartsOf(uint64_t frame_id) {
     {
       absl::MutexLock lock(&mutex_);
-      if (parts_ != nullptr && parts_->frame_id() == frame_id) {
-        reader_has_parts_ = true;
-        return std::move(parts_);
-      }
+      std::unique_ptr<FrameParts> parts = collector_.Resume(frame_id);
+      if (parts != nullptr || collector_.IsRecent(frame_id)) return parts;
     }
-    if (std::find(recent_frames_.begin(), recent_frames_.end(), frame_id) != recent_frames_.end()) return nullptr;
-    EndUnfinished();
+    EndUnfinished(kNextFrameBegan);
     auto begun = std::make_unique<FrameParts>(frame_id, OptionsOfParts());
-    recent_frames_.push_back(frame_id);
-    if (recent_frames_.size() > kMaxRecentFrames) recent_frames_.pop_front();
     absl::MutexLock lock(&mutex_);
-    reader_has_parts_ = true;
-    parts_end_.reset();
-    if (end_.has_value()) parts_end_ = *end_;  // the stream ends, and takes no new frame
+    // A stream that ends takes no new frame.
+    collector_.Begin(frame_id, SteadyNow() + environment().times.silence, end_);
     ++num_collecting_;
-    parts_expiry_ = SteadyNow() + environment().times.silence;
     return begun;
   }
 
@@ -401,57 +406,54 @@ class InferStreamCall final : public StreamCall {
   void SettleParts(std::unique_ptr<FrameParts> parts, absl::Status status, RequestCodec codec) {
     {
       absl::MutexLock lock(&mutex_);
-      reader_has_parts_ = false;
-      if (status.ok() && parts_end_.has_value()) status = *parts_end_;
-      parts_end_.reset();
-      if (status.ok() && !parts->is_complete()) parts_ = std::move(parts);
+      status = collector_.GiveBack(&parts, std::move(status));
     }
     if (parts == nullptr) return;
-    if (!status.ok()) return PushFailed(*parts, status);
-    const bool is_pushed = Guard([&] {
-      StreamFrame frame{.pose = parts->pose(), .reset_sweeps = parts->reset_sweeps(), .is_accepted = true};
-      RequestTelemetry telemetry = TelemetryOf(absl::StrCat(parts->frame_id()));
-      telemetry.SetCloud(parts->Description());
-      last_frame_bytes_ = parts->num_bytes();
-      frame.cloud = parts->TakeCloud();
-      PushDecoded(parts->frame_id(), std::move(frame), parts->TakeHeld(), std::move(codec), std::move(telemetry),
-                  /*is_collected=*/true);
-    });
-    if (!is_pushed) PushFailed(*parts, OutOfMemoryError());
-  }
-
-  // Ends the frame whose parts have come in part, since the next frame begins.
-  void EndUnfinished() { PushIncomplete(TakeParts(), absl::StatusCode::kInvalidArgument, "the next frame began"); }
-
-  std::unique_ptr<FrameParts> TakeParts() {
-    absl::MutexLock lock(&mutex_);
-    return std::move(parts_);
-  }
-
-  // Ends a frame whose parts have come in part with this error. Any thread may call it.
-  void EndParts(const absl::Status& why) {
-    std::unique_ptr<FrameParts> parts;
-    {
-      absl::MutexLock lock(&mutex_);
-      if (reader_has_parts_ && !parts_end_.has_value()) parts_end_ = why;
-      parts = std::move(parts_);
-    }
-    if (parts != nullptr) PushFailed(*parts, why);
-  }
-
-  void PushIncomplete(std::unique_ptr<FrameParts> parts, absl::StatusCode code, std::string_view what_happened) {
-    if (parts == nullptr) return;
-    absl::Status why = OutOfMemoryError();
-    Guard([&] { why = parts->Incomplete(code, what_happened); });
-    PushFailed(*parts, why);
-  }
-
-  void PushFailed(const FrameParts& parts, const absl::Status& why) {
-    const bool is_pushed = Guard([&] {
-      PushFrame(parts.frame_id(), StreamFrame{.cloud = why, .reset_sweeps = parts.reset_sweeps(), .is_accepted = true},
-                HeldBytes(), NewCodec(), TelemetryOf(absl::StrCat(parts.frame_id())), /*is_collected=*/true);
-    });
+    const bool is_pushed =
+        status.ok() && Guard([&] {
+          StreamFrame frame{.pose = parts->pose(), .reset_sweeps = parts->reset_sweeps(), .is_accepted = true};
+          RequestTelemetry telemetry = TelemetryOf(absl::StrCat(parts->frame_id()));
+          telemetry.SetCloud(parts->Description());
+          last_frame_bytes_ = parts->num_bytes();
+          frame.cloud = parts->TakeCloud();
+          PushDecoded(parts->frame_id(), std::move(frame), parts->TakeHeld(), std::move(codec), std::move(telemetry),
+                      /*is_collected=*/true);
+        });
     if (is_pushed) return;
+    PushFailed([&](FrameCollector& /*collector*/) { return std::move(parts); },
+               [&](const FrameParts& /*parts*/) { return status.ok() ? out_of_memory_ : status; });
+  }
+
+  // Ends the frame whose parts have come in part, since no further part can come.
+  void EndUnfinished(std::string_view why) {
+    PushFailed([](FrameCollector& collector) { return collector.Take(); },
+               [&](const FrameParts& parts) { return parts.Incomplete(absl::StatusCode::kInvalidArgument, why); });
+  }
+
+  // Ends the frame whose parts have come in part with this error. Any thread may call it.
+  void EndCollected(const absl::Status& why) {
+    PushFailed([&](FrameCollector& collector) { return collector.TakeOrEnd(why); },
+               [&](const FrameParts& /*parts*/) { return why; });
+  }
+
+  // Answers the frame in parts that `take` returns, if any, with the error that `error_of` makes. Any thread may call
+  // it. The session has the frame before mutex_ is released, so that the thread that handles a message gives it no
+  // later frame before this one.
+  void PushFailed(absl::FunctionRef<std::unique_ptr<FrameParts>(FrameCollector&)> take,
+                  absl::FunctionRef<absl::Status(const FrameParts&)> error_of) {
+    std::unique_ptr<FrameParts> parts;
+    std::shared_ptr<StreamSession> session;
+    const bool is_added = Guard([&] {
+      absl::MutexLock lock(&mutex_);
+      parts = take(collector_);
+      if (parts == nullptr) return;
+      absl::Status why = out_of_memory_;
+      Guard([&] { why = error_of(*parts); });
+      AddFailed(*parts, why);
+      session = session_;
+    });
+    if (session != nullptr) session->Advance();
+    if (is_added) return;
     EndOutOfMemory();  // without an answer to this frame
     {
       absl::MutexLock lock(&mutex_);
@@ -460,71 +462,49 @@ class InferStreamCall final : public StreamCall {
     Advance();
   }
 
+  // Adds the frame to the session, which answers it in its next Advance. Changes nothing if it throws std::bad_alloc.
+  void AddFailed(const FrameParts& parts, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const uint64_t frame_id = parts.frame_id();
+    StreamFrame frame{.cloud = why, .reset_sweeps = parts.reset_sweeps(), .is_accepted = true};
+    frame.done = DoneOf(frame_id, HeldBytes(), NewCodec(), LockedTelemetryOf(absl::StrCat(frame_id)));
+    session_->Add(std::move(frame));
+    BeginRequest(/*has_points=*/false);
+    --num_collecting_;
+    ++num_frames_;
+  }
+
   // ---- outgoing messages
 
   void OnAnswer(uint64_t frame_id, absl::StatusOr<InferResult> result, int num_sweeps, RequestCodec* codec,
                 const RequestTelemetry& telemetry) {
-    Outgoing outgoing;
-    bool is_ok = result.ok();
+    EncodedFrameResult answer;
     const bool has_room =
-        Guard([&] { outgoing = Encode(caller(), frame_id, std::move(result), num_sweeps, codec, telemetry, &is_ok); });
-    if (!has_room) {
-      is_ok = false;
-      // The error is small. If there is no memory for it either, the stream ends without an answer to this frame.
-      if (!Guard([&] { outgoing = Encode(caller(), frame_id, OutOfMemoryError(), 0, codec, telemetry, &is_ok); })) {
-        EndOutOfMemory();
-      }
+        Guard([&] { answer = EncodeFrameResult(caller(), frame_id, std::move(result), num_sweeps, codec, telemetry); });
+    // The error is small. If there is no memory for it either, the stream ends without an answer to this frame.
+    if (!has_room &&
+        !Guard([&] { answer = EncodeFrameResult(caller(), frame_id, out_of_memory_, 0, codec, telemetry); })) {
+      EndOutOfMemory();
     }
-    if (KeepAnswer(std::move(outgoing)) && is_ok) {
+    if (KeepAnswer({.message = std::move(answer.message), .held = std::move(answer.held)}) && answer.is_ok) {
       absl::MutexLock lock(&mutex_);
       ++num_ok_;
     }
     EndRequest();
   }
 
-  // Returns the message with the frame's result, or with an error. Sets is_ok to false for an error.
-  static Outgoing Encode(const Caller& caller, uint64_t frame_id, absl::StatusOr<InferResult> result, int num_sweeps,
-                         RequestCodec* codec, const RequestTelemetry& telemetry, bool* is_ok) {
-    v1::InferStreamResponse answer;
-    v1::FrameResult& message = *answer.mutable_result();
-    message.set_frame_id(frame_id);
-    absl::Status status = caller.Narrowed(result.status());
-    Outgoing outgoing;
-    if (result.ok()) {
-      absl::StatusOr<HeldBytes> held = codec->Encode(&*result, message.mutable_response());
-      status = held.status();
-      if (held.ok()) outgoing.held = *std::move(held);
-    }
-    *is_ok = status.ok();
-    if (status.ok()) {
-      telemetry.Record(*result, *codec);
-      *result = InferResult();  // its memory is free before the message is written
-      message.set_num_sweeps(static_cast<uint32_t>(num_sweeps));
-    } else {
-      telemetry.Fail(status);
-      message.clear_response();
-      *message.mutable_status() = ToRpcStatus(status);
-    }
-    absl::StatusOr<grpc::ByteBuffer> bytes = Serialize(answer);
-    if (bytes.ok()) outgoing.message = *std::move(bytes);
-    return outgoing;
-  }
-
   // Used only by the thread that handles a message that was read.
   bool has_sweeps_ = false;
-  bool sends_parts_ = false;            // the client's last frame came in parts
-  std::deque<uint64_t> recent_frames_;  // the ids of the last frames that came in parts
-  int64_t last_frame_bytes_ = 0;        // of the points of the last frame that came in parts
+  bool sends_parts_ = false;      // the client's last frame came in parts
+  int64_t last_frame_bytes_ = 0;  // of the points of the last frame that came in parts
   std::shared_ptr<StreamSession> session_of_reader_;
+
+  const absl::Status out_of_memory_ = OutOfMemoryError();  // made in advance, while there is memory
 
   std::shared_ptr<StreamSession> session_ ABSL_GUARDED_BY(mutex_);  // null before the config
   std::string model_ ABSL_GUARDED_BY(mutex_);                       // model_ and version_ come from the config
   int64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
   int priority_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::unique_ptr<FrameParts> parts_ ABSL_GUARDED_BY(mutex_);  // the frame whose parts come; null: none, or see below
-  bool reader_has_parts_ ABSL_GUARDED_BY(mutex_) = false;      // the thread that handles a message has the frame
-  std::optional<absl::Status> parts_end_ ABSL_GUARDED_BY(mutex_);  // the error with which that thread ends the frame
-  absl::Time parts_expiry_ ABSL_GUARDED_BY(mutex_);                // when the parts of the frame must have come
+  FrameCollector collector_ ABSL_GUARDED_BY(mutex_);
   int64_t num_frames_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_ok_ ABSL_GUARDED_BY(mutex_) = 0;
 };

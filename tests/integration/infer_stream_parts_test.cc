@@ -1,6 +1,7 @@
 // Tests what a vehicle gets that sends its frames in parts (FramePart): one result for each frame, in every case.
 
 #include <gmock/gmock.h>
+#include <google/protobuf/unknown_field_set.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -53,13 +54,17 @@ class InferStreamPartsTest : public InferStreamTest {
 };
 
 TEST_F(InferStreamPartsTest, PartsInAnyOrderAreOneFrame) {
-  Start();
+  Start({.labels_are_bytes = true});
   Vehicle vehicle(client_.get(), StreamConfigOf("fake"));
   const std::vector<std::vector<uint32_t>> orders = {{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 3, 0, 2}};
   for (size_t i = 0; i < orders.size(); ++i) {
     for (const uint32_t index : orders[i]) {
       EXPECT_EQ(engine_->num_started(), static_cast<int64_t>(i));
       v1::FramePart part = FramePartOf(i, index, 10 + index, index == 3);
+      // The first byte of each point is its number in the whole frame.
+      std::string& data = *part.mutable_cloud()->mutable_data();
+      const uint32_t first = index * 10 + index * (index - 1) / 2;
+      for (uint32_t point = 0; point < 10 + index; ++point) data[point * 16] = static_cast<char>(first + point);
       part.mutable_cloud()->mutable_stamp()->set_seconds(absl::ToUnixSeconds(absl::Now()) - 1);
       ASSERT_TRUE(vehicle.Send(part));
     }
@@ -68,7 +73,7 @@ TEST_F(InferStreamPartsTest, PartsInAnyOrderAreOneFrame) {
     EXPECT_EQ(Vehicle::OutcomeOf(result), "OK") << result.status().message();
     const std::string& labels = result.response().segmentation().labels();
     ASSERT_EQ(labels.size(), 46u);
-    for (size_t point = 0; point < labels.size(); ++point) ASSERT_EQ(labels[point], static_cast<char>(point % 3));
+    for (size_t point = 0; point < labels.size(); ++point) ASSERT_EQ(labels[point], static_cast<char>(point));
   }
   vehicle.CloseSends();
   EXPECT_TRUE(vehicle.End().ok()) << vehicle.End().error_message();
@@ -151,6 +156,35 @@ TEST_F(InferStreamPartsTest, AFirstPartMayBeTheBadOne) {
   ExpectNextFrameIsServed(vehicle, 2);
 }
 
+TEST_F(InferStreamPartsTest, AMalformedPartWithoutAReadableIdLeavesTheFrame) {
+  Start();
+  Vehicle vehicle(client_.get(), StreamConfigOf("fake"));
+  ASSERT_TRUE(vehicle.Send(FramePartOf(1, 0, 10)));
+  v1::FramePart malformed = FramePartOf(0, 1, 10);  // the id 0 is not sent, and the other fields are too many to read
+  for (int i = 0; i < 5000; ++i) malformed.GetReflection()->MutableUnknownFields(&malformed)->AddVarint(100, 1);
+  ASSERT_TRUE(vehicle.Send(malformed));
+  ExpectResult(vehicle, 0, 0, StatusCode::INVALID_ARGUMENT, "MALFORMED_MESSAGE", "values");
+  ASSERT_TRUE(vehicle.Send(FramePartOf(1, 1, 10, /*is_last=*/true)));
+  ASSERT_TRUE(vehicle.AwaitResults(2));
+  EXPECT_EQ(vehicle.order(), (std::vector<uint64_t>{0, 1}));
+  EXPECT_EQ(vehicle.outcomes()[1], "OK");
+  ExpectNextFrameIsServed(vehicle, 0);
+  EXPECT_TRUE(AwaitNothingHeld());
+}
+
+TEST_F(InferStreamPartsTest, AMalformedPartOfFrame0IsItsOwn) {
+  Start();
+  Vehicle vehicle(client_.get(), StreamConfigOf("fake"));
+  ASSERT_TRUE(vehicle.Send(FramePartOf(0, 0, 10)));
+  v1::FramePart malformed = FramePartOf(0, 1, 10);  // the id 0 is not sent, but all fields can be read
+  malformed.mutable_cloud()->set_frame_id(std::string(300, 'n'));
+  ASSERT_TRUE(vehicle.Send(malformed));
+  ExpectResult(vehicle, 0, 0, StatusCode::INVALID_ARGUMENT, "MALFORMED_MESSAGE", "at most 256");
+  ASSERT_TRUE(vehicle.Send(FramePartOf(0, 2, 10, /*is_last=*/true))) << "it is late";
+  ExpectNextFrameIsServed(vehicle, 1);
+  EXPECT_EQ(vehicle.results().size(), 2u);
+}
+
 TEST_F(InferStreamPartsTest, TheModelsLimitHoldsForAllPartsTogether) {
   Start();
   Vehicle vehicle(client_.get(), StreamConfigOf("fake"));
@@ -220,6 +254,25 @@ TEST_F(InferStreamPartsTest, PartsThatComeTooSlowlyEndTheFrameAndNotTheStream) {
   EXPECT_EQ(vehicle.End().error_code(), StatusCode::DEADLINE_EXCEEDED) << "silence ends the stream, as ever";
   EXPECT_EQ(ReasonOf(vehicle.End()), "STREAM_IDLE");
   EXPECT_EQ(vehicle.outcomes(), (Outcomes{{1, "FRAME_INCOMPLETE"}, {2, "OK"}, {3, "FRAME_INCOMPLETE"}}));
+  EXPECT_TRUE(AwaitNothingHeld());
+}
+
+// The next frame comes just when the time for the parts of the one before it is over.
+TEST_F(InferStreamPartsTest, AFrameThatExpiresIsAnsweredBeforeTheNext) {
+  Options options;
+  options.stream_idle_timeout = absl::Milliseconds(30);
+  Start({}, options);
+  for (int i = 0; i < 60; ++i) {
+    Vehicle vehicle(client_.get(), StreamConfigOf("fake", v1::STREAM_POLICY_QUEUE));
+    ASSERT_TRUE(vehicle.Send(FramePartOf(1, 0, 10)));
+    absl::SleepFor(absl::Milliseconds(29) + absl::Microseconds(50 * i));
+    vehicle.Send(2, 10);  // the stream may be over already
+    vehicle.CloseSends();
+    vehicle.End();
+    ASSERT_GE(vehicle.results().size(), 1u);
+    EXPECT_EQ(vehicle.order(), UpTo(vehicle.results().size())) << i;
+    EXPECT_EQ(vehicle.outcomes()[1], "FRAME_INCOMPLETE");
+  }
   EXPECT_TRUE(AwaitNothingHeld());
 }
 

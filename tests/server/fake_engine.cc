@@ -369,7 +369,9 @@ absl::StatusOr<InferResult> FakeEngine::Answer(const InferTask& task) const {
   std::vector<Box> boxes;
   std::vector<uint8_t> labels;
   for (int64_t i = 0; i < num_points; ++i) {
-    const auto class_id = static_cast<uint8_t>(i % 3);
+    const auto class_id = static_cast<uint8_t>(
+        options_.labels_are_bytes ? task.cloud.bytes()[static_cast<size_t>(i) * task.cloud.layout().point_step]
+                                  : i % 3);
     boxes.push_back(
         {.class_id = class_id, .score = 0.5f, .x = static_cast<float>(i), .length = 4, .width = 2, .height = 1.5f});
     labels.push_back(class_id);

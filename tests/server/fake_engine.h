@@ -8,8 +8,9 @@
 // the test calls the `done` of last_model_call(). No load or unload changes the models.
 //
 // The models are "fake" with the versions 1 and 2, which are ready once loading has finished, and "broken" with version
-// 1, which has failed. The label of a point is the point's index modulo 3. With Options::has_boxes the answer has boxes
-// instead of labels: one box for each point. The class of the box is the point's label, and its x is the point's index.
+// 1, which has failed. The label of a point is the point's index modulo 3, or with Options::labels_are_bytes the first
+// byte of the point. With Options::has_boxes the answer has boxes instead of labels: one box for each point. The class
+// of the box is the point's label, and its x is the point's index.
 
 #include <cstdint>
 #include <deque>
@@ -44,6 +45,7 @@ class FakeEngine final : public Engine {
     Pause pause = Pause::kNever;
     int64_t scores_per_point = 3;
     bool has_boxes = false;
+    bool labels_are_bytes = false;
     // The pool of pinned (page-locked) memory from which AllocateCloud takes. If null, clouds are in pageable memory.
     std::shared_ptr<PinnedPool> pinned_pool = nullptr;
     bool ends_cancelled_tunes = true;  // if false, a cancelled search continues until FinishTune

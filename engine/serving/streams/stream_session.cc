@@ -34,26 +34,28 @@ StreamSession::StreamSession(Config config, Options options)
 }
 
 void StreamSession::Push(StreamFrame pushed) {
+  Add(std::move(pushed));
+  Advance();
+}
+
+void StreamSession::Add(StreamFrame pushed) {
   const auto frame = std::make_shared<Frame>();
   frame->arrived = options_.now();
   frame->deadline = frame->arrived + config_.frame_timeout;
   frame->done = std::move(pushed.done);
   if (pushed.cloud.ok()) frame->cloud_bytes = static_cast<int64_t>(pushed.cloud->bytes().size());
   const absl::Status taken = AddCloud(pushed, frame.get());
-  {
-    absl::MutexLock lock(&mutex_);
-    if (cancelled_.has_value()) {
-      End(*frame, *cancelled_);
-    } else if (draining_ && !pushed.is_accepted) {
-      End(*frame, DrainingError());
-    } else if (!taken.ok()) {
-      End(*frame, taken);
-    } else if (config_.policy == StreamPolicy::kLatest) {
-      SupersedeOlder();
-    }
-    frames_.push_back(frame);
+  absl::MutexLock lock(&mutex_);
+  if (cancelled_.has_value()) {
+    End(*frame, *cancelled_);
+  } else if (draining_ && !pushed.is_accepted) {
+    End(*frame, DrainingError());
+  } else if (!taken.ok()) {
+    End(*frame, taken);
+  } else if (config_.policy == StreamPolicy::kLatest) {
+    SupersedeOlder();
   }
-  Advance();
+  frames_.push_back(frame);
 }
 
 absl::Status StreamSession::AddCloud(StreamFrame& pushed, Frame* frame) {
@@ -227,6 +229,7 @@ void StreamSession::OnResult(Frame& frame, absl::StatusOr<InferResult> result) {
   Advance();
 }
 
+// Takes steps until none is left. Returns at once if another thread is in Advance, since that thread takes all steps.
 void StreamSession::Advance() {
   {
     absl::MutexLock lock(&mutex_);

@@ -17,9 +17,10 @@
 //   largest age of a sweep plus kMaxJitter, since no later frame could use the sweeps. This time is measured by the
 //   session's clock, since the stamps of frames are the sensor's. The session also forgets its sweeps when the engine
 //   answers a frame INVALID_ARGUMENT, since the sweep that caused the error would cause it again.
-// - Memory: a frame for which no memory is left gets OutOfMemoryError. Only Push throws std::bad_alloc; then it has not
-//   accepted the frame and does not call `done`. `done` must not throw.
-// - Threads: thread-safe, except that calls of Push for frames with a cloud must not overlap. Nothing blocks.
+// - Memory: a frame for which no memory is left gets OutOfMemoryError. Only Push and Add throw std::bad_alloc; then
+// they
+//   have not accepted the frame and do not call `done`. `done` must not throw.
+// - Threads: thread-safe, except that calls of Push and Add for frames with a cloud must not overlap. Nothing blocks.
 // - Lifetime: use Create. While a frame is in the engine, its task keeps the session alive.
 
 #include <cstdint>
@@ -100,6 +101,10 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
 
   // Accepts the next frame. The frame's `done` may be called before this returns.
   void Push(StreamFrame frame);
+  // Add accepts the next frame as Push does, but calls neither the engine nor any `done`, so the caller may hold locks.
+  // Then Advance makes these calls.
+  void Add(StreamFrame frame);
+  void Advance();
 
   // Returns true if the caller may push another frame.
   bool HasRoom() const;
@@ -169,8 +174,6 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   void EndOutOfMemory(Frame& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnResult(Frame& frame, absl::StatusOr<InferResult> result);
 
-  // Takes steps until none is left. Returns at once if another thread is in Advance, since that thread takes all steps.
-  void Advance();
   Step NextStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   FramePtr NextToSubmit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   FramePtr NextToCancel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -450,11 +450,12 @@ TEST(MessageParserTest, SmallMessagesHaveTheirOwnLimit) {
 
 // ---- a malformed frame's id
 
-v1::InferStreamRequest Refused(const std::string& bytes) {
+FrameName Refused(const std::string& bytes) {
   v1::InferStreamRequest message;
   message.mutable_frame()->set_frame_id(99);  // the id of the previous frame
   ExpectMalformed(Parse(OneSlice(bytes), &message), "");
-  return message;
+  EXPECT_EQ(message.request_case(), v1::InferStreamRequest::REQUEST_NOT_SET);
+  return FrameNameOf(OneSlice(bytes));
 }
 
 TEST(FrameIdTest, IsReadBeforeAndAfterTheBadPart) {
@@ -465,38 +466,47 @@ TEST(FrameIdTest, IsReadBeforeAndAfterTheBadPart) {
   const std::string data = DelimitedField(kFrameCloud, DelimitedField(kData, std::string(1000, 'd')));
   for (const std::string& frame : {id + no_cloud, no_cloud + id, id + large, large + id, text + id, data + text + id,
                                    VarintField(kFrameId, 3) + no_cloud + id, id + "\x0f"}) {
-    const v1::InferStreamRequest message = Refused(DelimitedField(kFrame, frame));
-    ASSERT_EQ(message.request_case(), v1::InferStreamRequest::kFrame);
-    EXPECT_EQ(message.frame().frame_id(), 1'234'567'890'123u);
-    EXPECT_FALSE(message.frame().has_cloud());
+    const FrameName name = Refused(DelimitedField(kFrame, frame));
+    EXPECT_EQ(name.kind, v1::InferStreamRequest::kFrame);
+    EXPECT_EQ(name.frame_id, 1'234'567'890'123u);
   }
-  EXPECT_EQ(Refused(DelimitedField(kFrame, id + data).substr(0, 100)).frame().frame_id(), 1'234'567'890'123u)
+  EXPECT_EQ(Refused(DelimitedField(kFrame, id + data).substr(0, 100)).frame_id, 1'234'567'890'123u)
       << "cut off within the cloud";
 }
 
-TEST(FrameIdTest, IsZeroWhereItCannotBeRead) {
+TEST(FrameIdTest, IsNotThereWhereItCannotBeRead) {
   const std::string id = VarintField(kFrameId, 7);
-  EXPECT_EQ(Refused(DelimitedField(kFrame, Varint(kFrameCloud << 3 | 2) + Varint(1000) + id)).frame().frame_id(), 0u)
+  EXPECT_FALSE(Refused(DelimitedField(kFrame, Varint(kFrameCloud << 3 | 2) + Varint(1000) + id)).frame_id.has_value())
       << "the cloud seems to reach beyond the frame";
-  EXPECT_EQ(Refused(DelimitedField(kFrame, "\x0f" + id)).frame().frame_id(), 0u);
-  EXPECT_EQ(Refused("\x12").request_case(), v1::InferStreamRequest::kFrame);
+  EXPECT_FALSE(Refused(DelimitedField(kFrame, "\x0f" + id)).frame_id.has_value());
+  EXPECT_FALSE(Refused("\x12").frame_id.has_value());
+  EXPECT_EQ(Refused("\x12").kind, v1::InferStreamRequest::kFrame);
+}
+
+TEST(FrameIdTest, IsZeroInAFrameThatIsReadToItsEndWithoutOne) {
+  const std::string bad = DelimitedField(kFrameCloud, "\x0f");
+  EXPECT_EQ(Refused(DelimitedField(kFrame, bad)).frame_id, 0u);
+  EXPECT_EQ(Refused(DelimitedField(kPart, bad)).frame_id, 0u);
+  EXPECT_FALSE(Refused(DelimitedField(kFrame, bad).substr(0, 3)).frame_id.has_value()) << "cut off";
+  EXPECT_EQ(FrameNameOf(OneSlice(DelimitedField(kPart, ""))).frame_id, 0u);
+  EXPECT_FALSE(FrameNameOf(OneSlice(DelimitedField(kConfig, ""))).frame_id.has_value());
 }
 
 TEST(FrameIdTest, SaysWhatTheMessageIs) {
-  EXPECT_EQ(Refused("\x0f").request_case(), v1::InferStreamRequest::REQUEST_NOT_SET);
-  EXPECT_EQ(Refused(DelimitedField(kConfig, "\x0f")).request_case(), v1::InferStreamRequest::kConfig);
+  EXPECT_EQ(Refused("\x0f").kind, v1::InferStreamRequest::REQUEST_NOT_SET);
+  EXPECT_EQ(Refused(DelimitedField(kConfig, "\x0f")).kind, v1::InferStreamRequest::kConfig);
   const std::string frame = DelimitedField(kFrame, VarintField(kFrameId, 7));
   const std::string config = DelimitedField(kConfig, "");
-  EXPECT_EQ(Refused(frame + config + "\x0f").request_case(), v1::InferStreamRequest::kConfig);
+  EXPECT_EQ(Refused(frame + config + "\x0f").kind, v1::InferStreamRequest::kConfig);
+  EXPECT_FALSE(Refused(frame + config + "\x0f").frame_id.has_value());
   const std::string part = DelimitedField(kPart, VarintField(kFrameId, 8) + DelimitedField(kFrameCloud, "\x0f"));
   for (const std::string& earlier : {std::string(), frame, config}) {
-    const v1::InferStreamRequest message = Refused(earlier + part);
-    EXPECT_EQ(message.ShortDebugString(), "part { frame_id: 8 }");
-    EXPECT_EQ(FrameNameOf(OneSlice(earlier + part)).kind, v1::InferStreamRequest::kPart);
-    EXPECT_EQ(FrameNameOf(OneSlice(earlier + part)).frame_id, 8u);
+    EXPECT_EQ(Refused(earlier + part).kind, v1::InferStreamRequest::kPart);
+    EXPECT_EQ(Refused(earlier + part).frame_id, 8u);
   }
-  EXPECT_EQ(Refused(part + frame + "\x0f").ShortDebugString(), "frame { frame_id: 7 }");
-  EXPECT_EQ(Refused(config + frame + "\x0f").frame().frame_id(), 7u);
+  EXPECT_EQ(Refused(part + frame + "\x0f").kind, v1::InferStreamRequest::kFrame);
+  EXPECT_EQ(Refused(part + frame + "\x0f").frame_id, 7u);
+  EXPECT_EQ(Refused(config + frame + "\x0f").frame_id, 7u);
 }
 
 // ---- what is sent

@@ -78,6 +78,19 @@ TEST_F(StreamSessionTest, AResetForgetsSweepsEvenWhereItsFrameIsBad) {
   EXPECT_EQ(run(SweepOf(6, 0.4), 6), 1);
 }
 
+TEST_F(StreamSessionTest, AResetOfAFrameThatWasAddedIsBeforeTheNextFrame) {
+  OpenSweeps(3);
+  session_->Push(SweepOf(1, 0));
+  StreamFrame failed = FrameOf(2);
+  failed.cloud = WithReason(absl::InvalidArgumentError("half"), error_reason::kFrameIncomplete);
+  failed.reset_sweeps = true;
+  session_->Add(std::move(failed));
+  session_->Push(SweepOf(3, 0.1));
+  session_->Push(SweepOf(4, 0.2));
+  engine_.End(4);
+  EXPECT_EQ(num_sweeps_[4], 2) << "with frame 3, and without frame 1";
+}
+
 TEST_F(StreamSessionTest, ASilentStreamForgetsItsSweeps) {
   OpenSweeps(3);
   EXPECT_EQ(session_->NextExpiry(), absl::InfiniteFuture()) << "there is nothing to forget";

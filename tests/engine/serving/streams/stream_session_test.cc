@@ -355,6 +355,23 @@ TEST_F(StreamSessionTest, ADrainTakesTheFrameThatHasBegunToCome) {
   EXPECT_TRUE(observer_.drops.empty());
 }
 
+TEST_F(StreamSessionTest, AFrameThatWasAddedHasItsPlaceBeforeItIsAnswered) {
+  OpenQueue();
+  StreamFrame failed = FrameOf(1);
+  failed.cloud = WithReason(absl::InvalidArgumentError("half"), error_reason::kFrameIncomplete);
+  session_->Add(std::move(failed));
+  EXPECT_EQ(AnswerTo(1), "") << "Add calls nothing";
+  Push(2);
+  EXPECT_EQ(AnswerTo(1), "FRAME_INCOMPLETE");
+  engine_.End(2);
+  session_->Add(FrameOf(3));
+  EXPECT_THAT(engine_.queued(), IsEmpty());
+  session_->Advance();
+  EXPECT_THAT(engine_.queued(), ElementsAre(3));
+  engine_.End(3);
+  EXPECT_THAT(order_, ElementsAre(1, 2, 3));
+}
+
 TEST_F(StreamSessionTest, SaysWhatTheNextFrameTakesThePlaceOf) {
   OpenLatest();
   EXPECT_EQ(session_->BytesAheadOfNext(), 0);
