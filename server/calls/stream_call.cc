@@ -29,12 +29,17 @@ void StreamCall::OnReadDone(bool ok) {
     environment().connections->OnMessage(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/!has_message_);
   });
   has_message_ = has_message_ || ok;
+  {
+    absl::MutexLock lock(&mutex_);
+    is_handling_ = ok;
+  }
   if (ok && !Guard([this] { OnMessage(&request_); })) EndOutOfMemory();
   request_.Clear();
   if (!ok) OnReadAll();
   {
     absl::MutexLock lock(&mutex_);
     is_reading_ = false;
+    is_handling_ = false;
     last_sign_ = SteadyNow();
     if (!ok) {
       has_read_all_ = true;
@@ -147,8 +152,9 @@ bool StreamCall::StartNext() {
       is_reading_ = may_read = true;
       ++num_starting_reads_;
     }
-    // A read may be in progress when the stream finishes, but no thread may start one after Finish.
-    const bool is_idle = !HasUnanswered() && !is_writing_ && num_starting_reads_ == 0;
+    // A read may be in progress when the stream finishes, but no thread may start one after Finish. A message that has
+    // come still gets its answers.
+    const bool is_idle = !HasUnanswered() && !is_handling_ && !is_writing_ && num_starting_reads_ == 0;
     if (end_.has_value() && is_idle) is_finished_ = may_finish = true;
     if (!is_finished_) SetTimers();
   }

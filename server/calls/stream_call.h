@@ -131,6 +131,7 @@ class StreamCall : public Call {
   absl::Time timer_time_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // when timer_ is due
   int num_starting_reads_ ABSL_GUARDED_BY(mutex_) = 0;  // threads that are about to call StartRead, or are in it
   bool is_reading_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_handling_ ABSL_GUARDED_BY(mutex_) = false;  // a message has come, and OnMessage handles it
   bool has_read_all_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_broken_ ABSL_GUARDED_BY(mutex_) = false;  // the client is gone: nothing can be sent any more
