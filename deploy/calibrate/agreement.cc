@@ -14,7 +14,8 @@ namespace {
 
 double DistanceOf(const Box& a, const Box& b) { return std::hypot(a.x - b.x, a.y - b.y, a.z - b.z); }
 
-// Returns the cosine between two rows; 1 for two rows of zeros.
+// Returns the cosine between two rows; 1 for two rows of zeros. If it is not finite, since a number of the rows is not,
+// returns 1 if they have the same bytes, else 0.
 double Cosine(const float* a, const float* b, int64_t count) {
   double product = 0, a_square = 0, b_square = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -23,7 +24,17 @@ double Cosine(const float* a, const float* b, int64_t count) {
     b_square += double{b[i]} * b[i];
   }
   if (a_square == 0 && b_square == 0) return 1;
-  return a_square == 0 || b_square == 0 ? 0 : product / std::sqrt(a_square * b_square);
+  if (a_square == 0 || b_square == 0) return 0;
+  const double cosine = product / std::sqrt(a_square * b_square);
+  if (std::isfinite(cosine)) return cosine;
+  return std::memcmp(a, b, static_cast<size_t>(count) * sizeof(float)) == 0 ? 1 : 0;
+}
+
+// Returns the absolute difference; for numbers whose difference is NaN, 0 if they have the same bytes, else infinity.
+double Difference(float a, float b) {
+  const double difference = std::abs(double{a} - b);
+  if (!std::isnan(difference)) return difference;
+  return std::memcmp(&a, &b, sizeof(a)) == 0 ? 0 : std::numeric_limits<double>::infinity();
 }
 
 }  // namespace
@@ -31,7 +42,9 @@ double Cosine(const float* a, const float* b, int64_t count) {
 void Agreement::Add(const InferResult& expected, const InferResult& found) {
   AddLabels(expected, found);
   AddBoxes(expected, found);
-  if (labels_.total == 0 && boxes_.total == 0) AddTensors(expected, found);
+  const bool has_others =
+      expected.Find(NamedOutput::kLabels) != nullptr || expected.Find(NamedOutput::kBoxes) != nullptr;
+  if (!has_others) AddTensors(expected, found);
 }
 
 void Agreement::AddLabels(const InferResult& expected, const InferResult& found) {
@@ -48,7 +61,7 @@ void Agreement::AddLabels(const InferResult& expected, const InferResult& found)
   }
   const absl::Span<const float> a_scores = expected.scores(), b_scores = found.scores();
   if (a_scores.size() != b_scores.size()) return;
-  for (size_t i = 0; i < a_scores.size(); ++i) logit_error_.sum += std::abs(double{a_scores[i]} - b_scores[i]);
+  for (size_t i = 0; i < a_scores.size(); ++i) logit_error_.sum += Difference(a_scores[i], b_scores[i]);
   logit_error_.count += static_cast<int64_t>(a_scores.size());
 }
 

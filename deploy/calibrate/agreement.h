@@ -4,12 +4,10 @@
 //
 // - Labels: the share of points with the same label, among the points that the float version gives a class.
 // - Boxes: the share of boxes with a partner in the other answer: of the same class, with its centre within 0.5 m and
-// its
-//   score within 0.02. Boxes without a partner do not count if their score is within 0.02 of the least score that the
-//   network answers, since the partner may be just below it.
+//   its score within 0.02. Boxes without a partner do not count if their score is within 0.02 of the least score that
+//   the network answers, since the partner may be just below it.
 // - Tensors, of models with neither: the mean over the rows of the cosine between the two rows, 0 for rows that only
-// one
-//   answer has.
+//   one answer has. Rows whose cosine is not finite agree (1) if they have the same bytes, else they do not (0).
 //
 // A model with labels and boxes has the smaller of the two shares.
 
@@ -31,17 +29,6 @@ class Agreement {
   // Counts one scan's answers.
   void Add(const InferResult& expected, const InferResult& found);
 
-  // Returns the share that agrees, 0 to 1; 1 if nothing was counted.
-  double share() const;
-  // Returns the mean absolute difference of the points' scores (logits), or, if the answers have none, of the scores of
-  // matched boxes, or 1 - the share. It tells layers apart whose share is the same.
-  double error() const;
-
-  int64_t num_points() const { return labels_.total; }  // that were counted
-  int64_t num_boxes() const { return boxes_.total; }    // that were counted, of both versions
-  int64_t num_rows() const { return rows_.total; }      // of tensors
-
- private:
   // What agrees, and all that was counted.
   struct Part {
     double agreeing = 0;
@@ -49,6 +36,20 @@ class Agreement {
 
     double share() const { return total == 0 ? 1 : agreeing / static_cast<double>(total); }
   };
+  const Part& labels() const { return labels_; }
+  const Part& boxes() const { return boxes_; }  // of both versions
+  const Part& rows() const { return rows_; }    // of tensors
+
+  // Returns true if no label, box or row was counted, so that the share says nothing.
+  bool empty() const { return labels_.total + boxes_.total + rows_.total == 0; }
+  // Returns the smallest share of a part, 0 to 1; 1 if nothing was counted.
+  double share() const;
+  // Returns the mean absolute difference of the points' scores (logits), or, if the answers have none, of the scores of
+  // matched boxes, or 1 - the share. It tells layers apart whose share is the same. It is infinite if a score is not
+  // finite in one answer only.
+  double error() const;
+
+ private:
   struct Mean {
     double sum = 0;
     int64_t count = 0;

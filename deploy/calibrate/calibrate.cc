@@ -26,6 +26,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/compiler/int8_values.h"
 #include "engine/model/model_version.h"
+#include "engine/model/problems.h"
 #include "kernels/core/thread_pool.h"
 
 namespace voxserve::calibrate {
@@ -55,12 +56,9 @@ class Calibration {
 
   absl::Status Run(const std::vector<client::ScanJob>& jobs) {
     RETURN_IF_ERROR(Load());
+    ASSIGN_OR_RETURN(output_, OutputVersion::Create(options_.output, found_.folder(), options_.may_overwrite));
+    WarnOfPolicy();
     RETURN_IF_ERROR(ReadScans(jobs));
-    ASSIGN_OR_RETURN(output_, OutputVersion::Create(options_.output, options_.may_overwrite));
-    if (output_->path() == found_.folder()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--output is ", options_.output, ", the version that is calibrated; write another one"));
-    }
     RETURN_IF_ERROR(FindScales());
     LeaveWithoutScales(float_version_.graph, candidates_, scales_, &layers_);
     if (WorstLayer(layers_) < 0) return NoLayerLeft("");
@@ -110,23 +108,48 @@ class Calibration {
     *surroundings_.err << kProgram << ": warning: " << warning << std::endl;
   }
 
+  // Warns if a server that serves the source no longer does as soon as the output lies beside it.
+  void WarnOfPolicy() {
+    std::error_code error;
+    if (!fs::equivalent(output_->path().parent_path(), found_.model_folder, error)) return;
+    Problems ignored;  // the server reports them, and serves all versions
+    const VersionPolicy policy = ReadVersionPolicy(found_.model_folder, &ignored);
+    std::vector<int64_t> versions = found_.versions;
+    std::erase(versions, output_->version());
+    const auto chooses_source = [&] {
+      const std::vector<int64_t> chosen = policy.Choose(versions).versions;
+      return std::find(chosen.begin(), chosen.end(), found_.version) != chosen.end();
+    };
+    if (!chooses_source()) return;
+    versions.insert(std::lower_bound(versions.begin(), versions.end(), output_->version()), output_->version());
+    if (chooses_source()) return;
+    Warn(absl::StrCat("version_policy (latest: ", policy.latest, ") in ",
+                      (found_.model_folder / "config.textproto").string(), " will no longer choose version ",
+                      found_.version, ", the float version; a server with a GPU then serves neither, since 8 bits run ",
+                      "on the CPU only"));
+  }
+
   absl::Status ReadScans(const std::vector<client::ScanJob>& jobs) {
     ASSIGN_OR_RETURN(scans_, offline::ReadScans(kProgram, jobs,
                                                 {.fields = options_.fields,
                                                  .max_scans = options_.max_scans,
                                                  .max_points = float_version_.config.max_points},
-                                                *surroundings_.err));
+                                                surroundings_));
     const size_t count = scans_.tasks.size();
     const auto wanted = static_cast<size_t>(options_.hold_out);
-    if (!options_.scales.empty()) {
+    const bool calibrates = options_.scales.empty();
+    if (wanted > count || (calibrates && count > 1 && wanted == count)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--hold_out is ", wanted, ", but there ",
+                       count == 1 ? "is only 1 scan" : absl::StrCat("are only ", count, " scans"),
+                       calibrates && count > 1 ? "; one at least is calibrated on" : ""));
+    }
+    if (!calibrates) {
       num_calibrated_ = 0;
-      first_compared_ = wanted == 0 || wanted > count ? 0 : count - wanted;
+      first_compared_ = wanted == 0 ? 0 : count - wanted;
     } else if (count == 1) {
       num_calibrated_ = 1;
       Warn("there is only one scan: it is calibrated on and compared, so the comparison says less than it seems to");
-    } else if (wanted >= count) {
-      return absl::InvalidArgumentError(absl::StrCat("--hold_out is ", wanted, ", but there are only ", count,
-                                                     " scans; one at least is calibrated on"));
     } else {
       num_calibrated_ = count - (wanted == 0 ? std::max<size_t>(count / 10, 1) : wanted);
       first_compared_ = num_calibrated_;
@@ -149,14 +172,11 @@ class Calibration {
     ValueCounts counts(float_version_.graph, candidates_);
     size_t num_run = 0;
     for (size_t i = 0; i < num_calibrated_; ++i) {
-      absl::StatusOr<InferResult> result = comparison_->RunFloat(
-          scans_.tasks[i],
-          [&](int node, const kernels::ConstRows& rows) { return counts.Add(node, rows, comparison_->pool()); });
-      if (absl::IsCancelled(result.status())) return result.status();
-      if (!result.ok()) {
-        return absl::Status(result.status().code(), absl::StrCat(scans_.files[i], ": ", result.status().message()));
-      }
-      num_run += TakesScan(i, *result) ? 1 : 0;
+      ASSIGN_OR_RETURN(const InferResult result,
+                       comparison_->RunFloat(ScanAt(i), [&](int node, const kernels::ConstRows& rows) {
+                         return counts.Add(node, rows, comparison_->pool());
+                       }));
+      num_run += TakesScan(i, result) ? 1 : 0;
     }
     if (num_run == 0) {
       return absl::InvalidArgumentError(
@@ -168,6 +188,8 @@ class Calibration {
     for (const std::string& warning : warnings) Warn(warning);
     return absl::OkStatus();
   }
+
+  Comparison::Scan ScanAt(size_t scan) const { return {&scans_.tasks[scan], scans_.files[scan]}; }
 
   // Returns false, and says so, if the network refuses the scan.
   bool TakesScan(size_t scan, const InferResult& result) {
@@ -181,8 +203,8 @@ class Calibration {
   absl::Status RunComparedScans() {
     stage_ = absl::StrCat("float answers to compare");
     for (size_t i = first_compared_; i < scans_.tasks.size(); ++i) {
-      ASSIGN_OR_RETURN(InferResult result, comparison_->RunFloat(scans_.tasks[i]));
-      if (TakesScan(i, result)) comparison_->Keep(&scans_.tasks[i], std::move(result));
+      ASSIGN_OR_RETURN(InferResult result, comparison_->RunFloat(ScanAt(i)));
+      if (TakesScan(i, result)) comparison_->Keep(ScanAt(i), std::move(result));
     }
     if (comparison_->num_kept() > 0) return absl::OkStatus();
     return absl::InvalidArgumentError("none of the scans to compare can be run");
@@ -225,6 +247,9 @@ class Calibration {
           num_returned == 0 ? "comparing" : absl::StrCat("comparing, ", LayersText(num_returned), " back in float");
       ASSIGN_OR_RETURN(const Agreement agreement,
                        comparison_->Compare(int8_version_, FloatNodes(layers_), comparison_->num_kept()));
+      if (agreement.empty()) {
+        return absl::InvalidArgumentError("the scans that are compared have no labels, boxes or rows to compare");
+      }
       if (num_returned == 0) first_agreement_ = FormatAgreement(agreement, comparison_->num_kept());
       agreement_ = FormatAgreement(agreement, comparison_->num_kept());
       if (agreement.share() >= options_.agreement) return absl::OkStatus();

@@ -29,18 +29,23 @@ class Comparison {
   Comparison(const Comparison&) = delete;
   Comparison& operator=(const Comparison&) = delete;
 
-  // Runs the float version over a scan, and shows its values to on_value (RunOptions::on_value). Returns the errors of
-  // on_value, and of the batch. The result's own status says whether the network takes the scan.
-  using OnValue = std::function<absl::Status(int node, const kernels::ConstRows& rows)>;
-  absl::StatusOr<InferResult> RunFloat(const InferTask& scan, const OnValue& on_value = {});
+  struct Scan {
+    const InferTask* task;
+    std::string name;  // in errors
+  };
 
-  // Keeps the float version's answer to a scan, to compare others with it. scan outlives the Comparison.
-  void Keep(const InferTask* scan, InferResult answer);
+  // Runs the float version over a scan, and shows its values to on_value (RunOptions::on_value). Returns the errors of
+  // on_value, and of the batch, which name the scan. The result's own status says whether the network takes the scan.
+  using OnValue = std::function<absl::Status(int node, const kernels::ConstRows& rows)>;
+  absl::StatusOr<InferResult> RunFloat(const Scan& scan, const OnValue& on_value = {});
+
+  // Keeps the float version's answer to a scan, to compare others with it. The task outlives the Comparison.
+  void Keep(Scan scan, InferResult answer);
   size_t num_kept() const { return kept_.size(); }
 
-  // Compares the answers of an 8-bit version to the first num_scans kept scans. version: the float version's network
-  // with scales, and a config with PRECISION_INT8. float_nodes: the layers that stay in float, in place of the
-  // config's.
+  // Compares the answers of an 8-bit version to the first num_scans kept scans. Errors name the scan. version: the
+  // float version's network with scales, and a config with PRECISION_INT8. float_nodes: the layers that stay in float,
+  // in place of the config's.
   absl::StatusOr<Agreement> Compare(const LoadedModel& version, const std::vector<std::string>& float_nodes,
                                     size_t num_scans);
 
@@ -48,12 +53,12 @@ class Comparison {
 
  private:
   struct Kept {
-    const InferTask* scan;
+    Scan scan;
     InferResult answer;
   };
 
   Comparison(const LoadedModel& float_version, int threads, std::function<absl::Status()> before_scan);
-  absl::StatusOr<InferResult> Run(const Program& program, const InferTask& scan, const OnValue& on_value);
+  absl::StatusOr<InferResult> Run(const Program& program, const Scan& scan, const OnValue& on_value);
 
   const std::function<absl::Status()> before_scan_;
   const RunLimits limits_;

@@ -32,6 +32,29 @@ absl::Status CannotWrite(const fs::path& path, const std::string& why) {
   return absl::FailedPreconditionError(absl::StrCat(path.string(), " cannot be written: ", why));
 }
 
+absl::Status ExistsAlready(const fs::path& path) {
+  return absl::AlreadyExistsError(absl::StrCat(path.string(), " exists already; --overwrite replaces it"));
+}
+
+// Renames by Linux's flags. Returns 0, or the number of the error.
+int Rename(const fs::path& from, const fs::path& to, unsigned int flags) {
+  return renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags) == 0 ? 0 : errno;
+}
+
+// Returns true for the error of a file system, or a kernel, that does not know the flags.
+bool LacksFlags(int error) { return error == EINVAL || error == ENOSYS || error == ENOTSUP; }
+
+// Returns true if `folder` is `inner`, or holds it, by whatever path. Both are absolute.
+bool Holds(const fs::path& folder, const fs::path& inner) {
+  std::error_code error;
+  fs::path real = fs::canonical(inner, error);
+  if (error) return false;
+  for (; real.has_relative_path(); real = real.parent_path()) {
+    if (fs::equivalent(folder, real, error)) return true;
+  }
+  return false;
+}
+
 // Returns the absolute path, without a slash at its end.
 fs::path Normal(const fs::path& path) {
   std::error_code error;
@@ -64,17 +87,21 @@ absl::StatusOr<int64_t> VersionOf(const fs::path& output) {
   return FlagError("output", output.string(), "a version folder MODEL/VERSION with a version such as 2");
 }
 
-absl::StatusOr<std::unique_ptr<OutputVersion>> OutputVersion::Create(const fs::path& output, bool may_overwrite) {
+absl::StatusOr<std::unique_ptr<OutputVersion>> OutputVersion::Create(const fs::path& output, const fs::path& source,
+                                                                     bool may_overwrite) {
   ASSIGN_OR_RETURN(const int64_t version, VersionOf(output));
   const fs::path path = Normal(output);
+  if (Holds(path, source)) {
+    return absl::InvalidArgumentError(absl::StrCat("--output is ", output.string(), ", which is or holds ",
+                                                   source.string(),
+                                                   ", the version that is calibrated; write another one"));
+  }
   std::error_code error;
   if (fs::symlink_status(path, error).type() != fs::file_type::not_found) {
-    if (!may_overwrite) {
-      return absl::AlreadyExistsError(absl::StrCat(path.string(), " exists already; --overwrite replaces it"));
-    }
+    if (!may_overwrite) return ExistsAlready(path);
     if (!fs::is_directory(fs::symlink_status(path, error))) return CannotWrite(path, "it is no folder");
   }
-  std::unique_ptr<OutputVersion> made(new OutputVersion(path, version));
+  std::unique_ptr<OutputVersion> made(new OutputVersion(path, version, may_overwrite));
   std::vector<fs::path> missing;  // the innermost first
   for (fs::path folder = path.parent_path(); !fs::exists(folder, error); folder = folder.parent_path()) {
     if (error) return CannotWrite(path, error.message());
@@ -104,13 +131,26 @@ absl::Status OutputVersion::Write(const std::string& name, const std::string& co
 }
 
 absl::Status OutputVersion::Commit() {
+  const fs::path finished = temporary_ / absl::StrCat(version_);
+  int error = Rename(finished, path_, RENAME_NOREPLACE);
+  // A plain rename replaces no folder but an empty one.
+  if (LacksFlags(error)) error = std::rename(finished.c_str(), path_.c_str()) == 0 ? 0 : errno;
+  if (error == 0) return absl::OkStatus();
+  if (error != EEXIST && error != ENOTEMPTY) return CannotWrite(path_, std::strerror(error));
+  return may_overwrite_ ? Exchange() : ExistsAlready(path_);
+}
+
+absl::Status OutputVersion::Exchange() {
   const fs::path finished = temporary_ / absl::StrCat(version_), older = temporary_ / "older";
-  const bool has_older = std::rename(path_.c_str(), older.c_str()) == 0;
-  if (!has_older && errno != ENOENT) return CannotWrite(path_, std::strerror(errno));
-  if (std::rename(finished.c_str(), path_.c_str()) == 0) return absl::OkStatus();
-  const absl::Status failed = CannotWrite(path_, std::strerror(errno));
-  if (has_older) std::rename(older.c_str(), path_.c_str());
-  return failed;
+  int error = Rename(finished, path_, RENAME_EXCHANGE);  // the older version is deleted with temporary_
+  if (LacksFlags(error)) {
+    error = Rename(path_, older, 0);
+    if (error == 0) {
+      error = Rename(finished, path_, 0);
+      if (error != 0) Rename(older, path_, 0);
+    }
+  }
+  return error == 0 ? absl::OkStatus() : CannotWrite(path_, std::strerror(error));
 }
 
 std::string WithScales(const std::string& file, const Scales& scales) {

@@ -1,8 +1,8 @@
 #pragma once
 
 // OutputVersion is a version folder that is being written. Its files are written to a folder beside it, whose name
-// begins with a dot, so that no server sees it. Commit moves the finished folder to its place; without Commit nothing
-// remains. One thread uses it.
+// begins with a dot, so that no server sees it. Commit moves the finished folder to its place in one step, in which it
+// also takes the place of an older one; without Commit nothing remains. One thread uses it.
 
 #include <cstdint>
 #include <filesystem>
@@ -22,10 +22,12 @@ absl::StatusOr<int64_t> VersionOf(const std::filesystem::path& output);
 
 class OutputVersion {
  public:
-  // output: a version folder, MODEL/VERSION; MODEL is created if it is missing. Returns VersionOf's error,
-  // ALREADY_EXISTS if the folder exists and may_overwrite is false, and FAILED_PRECONDITION if
-  // the folder cannot be written.
-  static absl::StatusOr<std::unique_ptr<OutputVersion>> Create(const std::filesystem::path& output, bool may_overwrite);
+  // output: a version folder, MODEL/VERSION; MODEL is created if it is missing. source: the version folder that it is
+  // made from. Returns VersionOf's error, INVALID_ARGUMENT if output is the source or holds it, also through links,
+  // ALREADY_EXISTS if the folder exists and may_overwrite is false, and FAILED_PRECONDITION if the folder cannot be
+  // written.
+  static absl::StatusOr<std::unique_ptr<OutputVersion>> Create(const std::filesystem::path& output,
+                                                               const std::filesystem::path& source, bool may_overwrite);
   ~OutputVersion();
   OutputVersion(const OutputVersion&) = delete;
   OutputVersion& operator=(const OutputVersion&) = delete;
@@ -38,14 +40,20 @@ class OutputVersion {
   // Writes a file of the unfinished version, in place of an older one. Returns FAILED_PRECONDITION with the reason.
   absl::Status Write(const std::string& name, const std::string& content);
 
-  // Moves the version to its place. Returns FAILED_PRECONDITION with the reason; the older version then stays.
+  // Moves the version to its place. Returns ALREADY_EXISTS if a folder has appeared there that it may not replace, else
+  // FAILED_PRECONDITION with the reason; what is there then stays.
   absl::Status Commit();
 
  private:
-  OutputVersion(std::filesystem::path path, int64_t version) : path_(std::move(path)), version_(version) {}
+  OutputVersion(std::filesystem::path path, int64_t version, bool may_overwrite)
+      : path_(std::move(path)), version_(version), may_overwrite_(may_overwrite) {}
+
+  // Replaces the version that is there.
+  absl::Status Exchange();
 
   const std::filesystem::path path_;
   const int64_t version_;
+  const bool may_overwrite_;
   std::vector<std::filesystem::path> created_;  // folders above the version that did not exist, the outermost first
   std::filesystem::path temporary_;
 };

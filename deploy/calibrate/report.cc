@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "client/cpp/view/count_text.h"
 
 namespace voxserve::calibrate {
@@ -42,11 +43,15 @@ std::string FormatLayers(const std::vector<LayerChoice>& layers, const std::map<
 }
 
 std::string FormatAgreement(const Agreement& agreement, size_t num_scans) {
-  const std::string counted = agreement.num_points() > 0  ? Counted(agreement.num_points(), "label", "labels")
-                              : agreement.num_boxes() > 0 ? Counted(agreement.num_boxes(), "box", "boxes")
-                                                          : Counted(agreement.num_rows(), "row", "rows");
-  return absl::StrFormat("%.3f%% of %s in %s", 100 * agreement.share(), counted,
-                         Counted(static_cast<int64_t>(num_scans), "scan", "scans"));
+  std::vector<std::string> parts;
+  const auto add = [&](const Agreement::Part& part, const char* one, const char* many) {
+    if (part.total == 0) return;
+    parts.push_back(absl::StrFormat("%.3f%% of %s", 100 * part.share(), Counted(part.total, one, many)));
+  };
+  add(agreement.labels(), "label", "labels");
+  add(agreement.boxes(), "box", "boxes");
+  add(agreement.rows(), "row", "rows");
+  return absl::StrCat(absl::StrJoin(parts, " and "), " in ", Counted(static_cast<int64_t>(num_scans), "scan", "scans"));
 }
 
 }  // namespace voxserve::calibrate

@@ -18,7 +18,7 @@ namespace voxserve::calibrate {
 std::string FormatLayers(const std::vector<LayerChoice>& layers, const std::map<std::string, float>& ranges,
                          const std::map<std::string, float>& largest);
 
-// Returns a text such as "99.87% of 246,778 labels in 2 scans".
+// Returns a text such as "99.87% of 246,778 labels and 98.5% of 312 boxes in 2 scans", with each part's own share.
 std::string FormatAgreement(const Agreement& agreement, size_t num_scans);
 
 }  // namespace voxserve::calibrate

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <system_error>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -43,9 +42,9 @@ absl::StatusOr<FoundVersion> FindVersion(const ModelArgument& model) {
                                             (folder / "1").string(), warnings.empty() ? "" : "; ", warnings));
   }
   const std::vector<int64_t>& versions = found->versions;
-  if (model.version == 0) return FoundVersion{folder, versions.back()};
+  if (model.version == 0) return FoundVersion{folder, versions.back(), versions};
   if (std::find(versions.begin(), versions.end(), model.version) != versions.end()) {
-    return FoundVersion{folder, model.version};
+    return FoundVersion{folder, model.version, versions};
   }
   return absl::NotFoundError(
       absl::StrCat(folder.string(), " has no version ", model.version, "; it has ", absl::StrJoin(versions, ", ")));

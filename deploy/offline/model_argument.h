@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -26,6 +27,7 @@ absl::StatusOr<ModelArgument> ParseModelArgument(const std::string& text);
 struct FoundVersion {
   std::filesystem::path model_folder;  // absolute
   int64_t version = 0;
+  std::vector<int64_t> versions;  // all that the model has, ascending
 
   std::filesystem::path folder() const { return model_folder / std::to_string(version); }
 };

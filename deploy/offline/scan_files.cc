@@ -36,14 +36,19 @@ absl::Status CheckFields(const std::string& fields) {
 }
 
 absl::StatusOr<Scans> ReadScans(const std::string& program, const std::vector<client::ScanJob>& jobs,
-                                const ScanLimits& limits, std::ostream& err) {
+                                const ScanLimits& limits, const Surroundings& surroundings) {
   Scans scans;
   const size_t count = std::min(jobs.size(), static_cast<size_t>(limits.max_scans));
+  const std::string stage = absl::StrCat("reading ", count, count == 1 ? " scan" : " scans");
+  ProgressReport report(surroundings);
   for (size_t i = 0; i < count; ++i) {
+    if (surroundings.wants_stop()) return absl::CancelledError("interrupted");
+    report.Show(static_cast<double>(i) / static_cast<double>(count), stage);
     const std::string& file = jobs[i * jobs.size() / count].input;
     absl::StatusOr<PointCloud> cloud = ReadScan(file, limits);
     if (!cloud.ok()) {
-      err << program << ": left out: " << cloud.status().message() << std::endl;
+      report.Clear();
+      *surroundings.err << program << ": left out: " << cloud.status().message() << std::endl;
       continue;
     }
     scans.files.push_back(file);

@@ -3,13 +3,13 @@
 // These functions read the scans that a program's command line names, as tasks for the engine.
 
 #include <cstdint>
-#include <ostream>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cpp/cli/scan_jobs.h"
+#include "deploy/offline/process.h"
 #include "engine/tensor/infer_task.h"
 
 namespace voxserve::offline {
@@ -28,9 +28,10 @@ struct ScanLimits {
   int64_t max_points = 0;   // of a scan: the model's limit
 };
 
-// Reads the jobs' files. A file that cannot be read, or has too many points, is left out: a line on `err` names it,
-// after the program's name. Returns INVALID_ARGUMENT if no scan remains.
+// Reads the jobs' files, and shows its progress. A file that cannot be read, or has too many points, is left out: a
+// line on Surroundings::err names it, after the program's name. Returns INVALID_ARGUMENT if no scan remains, and
+// CANCELLED if the program is to stop.
 absl::StatusOr<Scans> ReadScans(const std::string& program, const std::vector<client::ScanJob>& jobs,
-                                const ScanLimits& limits, std::ostream& err);
+                                const ScanLimits& limits, const Surroundings& surroundings);
 
 }  // namespace voxserve::offline

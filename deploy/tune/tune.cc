@@ -87,7 +87,7 @@ absl::Status Tune(const Options& options, const std::vector<client::ScanJob>& jo
                                                                   {.fields = options.fields,
                                                                    .max_scans = options.max_scans,
                                                                    .max_points = loaded->model.config.max_points},
-                                                                  *surroundings.err));
+                                                                  surroundings));
   PlanStore store(options.plan_dir);
   if (!options.is_dry_run) RETURN_IF_ERROR(store.CheckSave(loaded->key, loaded->version_folder));
   ASSIGN_OR_RETURN(const SearchResult result, Search(options, *loaded, scans, surroundings));

@@ -48,7 +48,8 @@ Answers AnswersOf(const std::string& version, const std::vector<client::ScanJob>
   const offline::FoundVersion found = OrDie(offline::FindVersion(OrDie(offline::ParseModelArgument(version))));
   Answers answers{.model = OrDie(LoadModelVersion(found.model_folder, found.version))};
   const ModelConfig& config = answers.model.config;
-  *scans = OrDie(offline::ReadScans("version_accuracy_bench", jobs, {.max_points = config.max_points}, std::cerr));
+  *scans = OrDie(
+      offline::ReadScans("version_accuracy_bench", jobs, {.max_points = config.max_points}, {.err = &std::cerr}));
   kernels::ThreadPool pool(kernels::ThreadPool::AvailableCpus());
   const Device device;
   ExecutionContext context = OrDie(MakeContext(device, &pool));

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "deploy/calibrate/report.h"
 #include "kernels/boxes/box_rows.h"
 
 namespace voxserve::calibrate::agreement_test {
@@ -60,7 +61,7 @@ InferResult Rows(int channels, const std::vector<float>& values, const std::stri
 TEST(AgreementTest, CountsEqualLabelsOfPointsThatHaveAClass) {
   Agreement agreement;
   agreement.Add(Labels({0, 1, 2, 255, 3}), Labels({0, 1, 1, 255, 3}));
-  EXPECT_EQ(agreement.num_points(), 4);
+  EXPECT_EQ(agreement.labels().total, 4);
   EXPECT_DOUBLE_EQ(agreement.share(), 0.75);
   agreement.Add(Labels({1, 1, 1, 1}), Labels({1, 1, 1, 1}));
   EXPECT_DOUBLE_EQ(agreement.share(), 7.0 / 8);
@@ -74,7 +75,7 @@ TEST(AgreementTest, LabelsOfTwoBytesAreComparedWhole) {
   b.outputs.push_back(Output<uint16_t>(NamedOutput::kLabels, DType::kUint16, 1, {257, 257, 65535, 300}));
   Agreement agreement;
   agreement.Add(a, b);
-  EXPECT_EQ(agreement.num_points(), 3);
+  EXPECT_EQ(agreement.labels().total, 3);
   EXPECT_DOUBLE_EQ(agreement.share(), 2.0 / 3);
 }
 
@@ -101,7 +102,7 @@ TEST(AgreementTest, BoxesNeedPlaceClassAndScore) {
 TEST(AgreementTest, EachBoxHasOnePartner) {
   Agreement agreement(0.1);
   agreement.Add(Boxes({{0, 0.9f}, {0.1f, 0.9f}}), Boxes({{0.05f, 0.9f}}));
-  EXPECT_EQ(agreement.num_boxes(), 3);
+  EXPECT_EQ(agreement.boxes().total, 3);
   EXPECT_DOUBLE_EQ(agreement.share(), 2.0 / 3);
   Agreement near(0.1);
   near.Add(Boxes({{0, 0.9f}, {0.3f, 0.9f}}), Boxes({{0.31f, 0.9f}, {0.01f, 0.9f}}));
@@ -119,15 +120,66 @@ TEST(AgreementTest, BoxesJustAboveTheLeastScoreMayLackAPartner) {
 TEST(AgreementTest, TensorsAreComparedByTheDirectionOfTheirRows) {
   Agreement agreement;
   agreement.Add(Rows(2, {1, 0, 0, 2, 0, 0}), Rows(2, {3, 0, 2, 0, 0, 0}));
-  EXPECT_EQ(agreement.num_rows(), 3);
+  EXPECT_EQ(agreement.rows().total, 3);
   EXPECT_DOUBLE_EQ(agreement.share(), 2.0 / 3);
   Agreement other_sites;
   other_sites.Add(Rows(1, {1, 1}, "ab"), Rows(1, {1, 1}, "ac"));
   EXPECT_EQ(other_sites.share(), 0);
 }
 
+TEST(AgreementTest, RowsWithoutAFiniteCosineAgreeOnlyIfTheyAreTheSame) {
+  const float nan = std::nanf(""), infinity = HUGE_VALF;
+  const auto share_of = [](const std::vector<float>& expected, const std::vector<float>& found) {
+    Agreement agreement;
+    agreement.Add(Rows(2, expected), Rows(2, found));
+    return agreement.share();
+  };
+  EXPECT_EQ(share_of({nan, 1}, {nan, 1}), 1);
+  EXPECT_EQ(share_of({infinity, 1}, {infinity, 1}), 1);
+  EXPECT_EQ(share_of({1, 1}, {nan, 1}), 0);
+  EXPECT_EQ(share_of({nan, 1}, {1, 1}), 0);
+  EXPECT_EQ(share_of({infinity, 1}, {1, 1}), 0);
+  EXPECT_EQ(share_of({nan, 1, 1, 2}, {1, 1, 1, 2}), 0.5);
+}
+
+TEST(AgreementTest, AScoreThatIsFiniteInOneAnswerOnlyIsAnInfiniteError) {
+  const float nan = std::nanf("");
+  const auto error_of = [](float expected, float found) {
+    Agreement agreement;
+    agreement.Add(Labels({0}, {1, expected}), Labels({0}, {1, found}));
+    return agreement.error();
+  };
+  EXPECT_EQ(error_of(nan, nan), 0);
+  EXPECT_EQ(error_of(2, nan), HUGE_VAL);
+  EXPECT_EQ(error_of(HUGE_VALF, HUGE_VALF), 0);
+}
+
+TEST(AgreementTest, TensorsOfAModelWithLabelsOrBoxesAreNotCompared) {
+  for (const InferResult& others : {Labels({255, 255}), Boxes({})}) {
+    InferResult expected = others, found = others;
+    expected.tensors = Rows(1, {1, 1}).tensors;
+    found.tensors = Rows(1, {1, -1}).tensors;
+    Agreement agreement;
+    agreement.Add(expected, found);  // nothing has been counted yet
+    EXPECT_TRUE(agreement.empty());
+  }
+}
+
+TEST(AgreementTest, EachPartIsPrintedWithItsShare) {
+  Agreement agreement;
+  InferResult expected = Labels({0, 1, 2, 3}), found = Labels({0, 1, 2, 2});
+  expected.outputs.push_back(Boxes({{0, 0.9f}, {5, 0.9f}}).outputs[0]);
+  found.outputs.push_back(Boxes({{0, 0.9f}}).outputs[0]);
+  agreement.Add(expected, found);
+  EXPECT_EQ(FormatAgreement(agreement, 1), "75.000% of 4 labels and 66.667% of 3 boxes in 1 scan");
+  Agreement rows;
+  rows.Add(Rows(1, {1, 1}), Rows(1, {1, 1}));
+  EXPECT_EQ(FormatAgreement(rows, 2), "100.000% of 2 rows in 2 scans");
+}
+
 TEST(AgreementTest, NothingAgreesWithNothing) {
   Agreement agreement;
+  EXPECT_TRUE(agreement.empty());
   EXPECT_EQ(agreement.share(), 1);
   agreement.Add(Boxes({}), Boxes({}));
   EXPECT_EQ(agreement.share(), 1);

@@ -41,10 +41,10 @@ using voxserve::support::TestModel;
 using voxserve::support::WriteFile;
 
 // Returns a scan file in KITTI's layout: per point float32 x, y, z and intensity.
-std::string KittiFile(int num_points, float intensity = 0.5f) {
+std::string KittiFile(int num_points, float intensity = 0.5f, float first_x = 0) {
   std::string bytes;
   for (int i = 0; i < num_points; ++i) {
-    const float point[] = {0.1f * static_cast<float>(i % 37), 0.1f * static_cast<float>(i / 37 % 31),
+    const float point[] = {first_x + 0.1f * static_cast<float>(i % 37), 0.1f * static_cast<float>(i / 37 % 31),
                            0.1f * static_cast<float>(i % 7), intensity * static_cast<float>(i % 5)};
     bytes.append(reinterpret_cast<const char*>(point), sizeof(point));
   }
@@ -140,6 +140,7 @@ TEST_F(CalibrateTest, WritesAVersionInEightBitsBesideTheFloatVersion) {
   EXPECT_THAT(out_.str(), HasSubstr("2 of 4 layers multiply in 8 bits. As in float are "));
   EXPECT_THAT(out_.str(), HasSubstr("labels in 1 scan"));
   EXPECT_THAT(out_.str(), HasSubstr("wrote " + Output().string()));
+  EXPECT_THAT(err_.str(), HasSubstr("reading 5 scans"));
   EXPECT_THAT(err_.str(), HasSubstr("values of 4 scans"));
   EXPECT_THAT(err_.str(), HasSubstr("what each layer costs"));
   EXPECT_THAT(err_.str(), Not(HasSubstr("warning")));
@@ -178,6 +179,33 @@ TEST_F(CalibrateTest, TheLastScansAreHeldOut) {
   EXPECT_THAT(out_.str(), HasSubstr("in 3 scans"));
 }
 
+TEST_F(CalibrateTest, ComparedScansWithNothingToCompareAreRefused) {
+  WriteFile(ScanPath("far.bin"), KittiFile(600, 0.5f, 100));  // the model's range ends at 8 m
+  ExpectRefused({"--agreement", "0.5", "--hold_out", "1", Scan("a.bin"), Scan("far.bin")},
+                "the scans that are compared have no labels, boxes or rows to compare");
+}
+
+TEST_F(CalibrateTest, WarnsIfThePolicyWillNoLongerChooseTheFloatVersion) {
+  const std::string warning = "warning: version_policy (latest: 1) in " + (model_ / "config.textproto").string() +
+                              " will no longer choose version 1, the float version";
+  WriteFile(model_ / "config.textproto", "max_points: 5000 version_policy { latest: 1 }");
+  for (int i = 0; i < 2; ++i) {  // the second time, version 2 is there already
+    ASSERT_EQ(CalibrateLoosely({"--overwrite", "--layer_costs=false", Scans()}), kExitOk) << err_.str();
+    EXPECT_THAT(err_.str(), HasSubstr(warning));
+  }
+  for (const char* const policy : {"latest: 2", "specific { versions: 1 }"}) {
+    WriteFile(model_ / "config.textproto", "max_points: 5000 version_policy { " + std::string(policy) + " }");
+    ASSERT_EQ(CalibrateLoosely({"--overwrite", "--layer_costs=false", Scans()}), kExitOk) << err_.str();
+    EXPECT_THAT(err_.str(), Not(HasSubstr("version_policy"))) << policy;
+  }
+  WriteFile(model_ / "config.textproto", "max_points: 5000 version_policy { latest: 1 }");
+  ASSERT_EQ(Run({"--model", model_.string() + ":1", "--output", (folder_.path() / "elsewhere/small/2").string(),
+                 "--agreement", "0.5", "--layer_costs=false", Scans()}),
+            kExitOk)
+      << err_.str();
+  EXPECT_THAT(err_.str(), Not(HasSubstr("version_policy"))) << "the output lies elsewhere";
+}
+
 TEST_F(CalibrateTest, LayersThatAreNamedStayInFloat) {
   ASSERT_EQ(CalibrateLoosely({"--float_nodes", "last,down", Scans()}), kExitOk) << err_.str();
   EXPECT_THAT(LoadModelVersion(model_, 2)->config.float_nodes, ElementsAre("down", "head"));
@@ -207,7 +235,7 @@ TEST_F(CalibrateTest, ATensorsOfAModelWithoutLabelsAreCompared) {
 }
 
 TEST_F(CalibrateTest, AnInterruptLeavesNothing) {
-  for (const int after : {0, 3, 6, 8}) {
+  for (const int after : {0, 3, 8, 11, 13}) {  // the first five before the scans are read
     int calls = 0;
     is_interrupted_ = [&] { return calls++ >= after; };
     EXPECT_EQ(CalibrateLoosely({Scans()}), kExitInterrupted) << after;
@@ -227,6 +255,7 @@ TEST_F(CalibrateTest, AnExistingVersionIsReplacedOnlyIfAsked) {
   EXPECT_EQ(Run({"--model", model_.string() + ":1", "--output", (model_ / "1").string(), "--overwrite", Scans()}),
             kExitFailure);
   EXPECT_THAT(err_.str(), HasSubstr("the version that is calibrated; write another one"));
+  EXPECT_THAT(err_.str(), Not(HasSubstr("reading"))) << "refused before the work";
   EXPECT_TRUE(LoadModelVersion(model_, 1).ok());
 }
 
@@ -367,6 +396,9 @@ TEST_F(CalibrateTest, ScalesThatDoNotFitTheModelAreRefused) {
   expect_refused("", "it is no JSON");
   expect_refused(std::string(1 << 20, '['), "it is no object of names and numbers");
   ExpectRefused({"--scales", "no/such/file", Scans()}, "no/such/file: cannot be read (");
+  WriteFile(file, R"({"relu": 0.25, "down": 0.5})");
+  ExpectRefused({"--scales", file.string(), "--hold_out", "6", Scans()},
+                "--hold_out is 6, but there are only 5 scans\n");
 }
 
 // ---- What cannot be read, written or understood.
@@ -375,16 +407,21 @@ TEST_F(CalibrateTest, AFolderThatCannotBeWrittenIsToldBeforeTheWork) {
   const auto expect_refused = [&](const std::string& output, const std::string& why) {
     EXPECT_EQ(Run({"--model", model_.string(), "--output", output, Scans()}), kExitFailure);
     EXPECT_THAT(err_.str(), HasSubstr(why));
-    EXPECT_THAT(err_.str(), Not(HasSubstr("values of")));
+    EXPECT_THAT(err_.str(), Not(HasSubstr("reading")));
   };
   expect_refused(Scan("a.bin") + "/1", "/1 cannot be written: ");
   WriteFile(model_ / "7", "a file");
   EXPECT_EQ(Run({"--model", model_.string(), "--output", (model_ / "7").string(), "--overwrite", Scans()}),
             kExitFailure);
   EXPECT_THAT(err_.str(), HasSubstr("/7 cannot be written: it is no folder"));
-  if (geteuid() == 0) return;  // root may write anywhere
+}
+
+TEST_F(CalibrateTest, AFolderWithoutPermissionIsToldBeforeTheWork) {
+  if (geteuid() == 0) GTEST_SKIP() << "root may write anywhere";
   fs::permissions(model_, fs::perms::owner_read | fs::perms::owner_exec);
-  expect_refused(Output().string(), "/2 cannot be written: Permission denied");
+  EXPECT_EQ(Calibrate({Scans()}), kExitFailure);
+  EXPECT_THAT(err_.str(), HasSubstr("/2 cannot be written: Permission denied"));
+  EXPECT_THAT(err_.str(), Not(HasSubstr("reading")));
   fs::permissions(model_, fs::perms::owner_all);
 }
 
@@ -434,6 +471,7 @@ TEST_F(CalibrateTest, SaysWhatIsWrongWithTheCommandLine) {
   expect_usage({"--model", model, "--output", output, model}, "the folder has no scans");
   ExpectRefused({Scan("nothing.bin")}, "nothing.bin: no such file or folder");
   ExpectRefused({"--hold_out", "5", Scans()}, "--hold_out is 5, but there are only 5 scans");
+  ExpectRefused({"--hold_out", "2", Scan("a.bin")}, "--hold_out is 2, but there is only 1 scan");
   ExpectRefused({"--float_nodes", "first,stem.0", Scans()},
                 "--float_nodes names \"stem.0\", but the layers that can multiply in 8 bits are conv, down, up, head");
   EXPECT_EQ(Run({"--model", "no/such/model", "--output", output, Scans()}), kExitFailure);

@@ -58,8 +58,10 @@ class TuneTest : public ::testing::Test {
   int Tune(std::vector<std::string> words) {
     out_.str("");
     err_.str("");
-    return tune::Run(
-        words, {.out = &out_, .err = &err_, .is_interrupted = [this] { return is_interrupted_; }, .version = "1.2.3"});
+    return tune::Run(words, {.out = &out_,
+                             .err = &err_,
+                             .is_interrupted = [this] { return num_checks_before_interrupt_-- == 0; },
+                             .version = "1.2.3"});
   }
   int TuneOnCpu(std::vector<std::string> words) {
     words.insert(words.begin(), {"--model", model_.string(), "--devices", "cpu", "--threads", "2", "--repeats", "1"});
@@ -79,7 +81,7 @@ class TuneTest : public ::testing::Test {
 
   TemporaryFolder folder_;
   fs::path model_ = folder_.path() / "models" / "small";
-  bool is_interrupted_ = false;
+  int num_checks_before_interrupt_ = -1;  // below 0: never
   std::ostringstream out_, err_;
 };
 
@@ -126,11 +128,14 @@ TEST_F(TuneTest, ADryRunWritesNothing) {
 }
 
 TEST_F(TuneTest, AnInterruptWritesNothing) {
-  is_interrupted_ = true;
-  EXPECT_EQ(TuneOnCpu({Scan("a.bin")}), kExitInterrupted);
-  EXPECT_EQ(err_.str(),
-            "[..............................]   0%  0:00  sizes\nvoxserve-tune: interrupted; nothing was "
-            "written\n");
+  const std::string bar = "[..............................]   0%  0:00  ";
+  const std::string last = "voxserve-tune: interrupted; nothing was written\n";
+  const std::vector<std::string> errors = {last, bar + "reading 1 scan\n" + bar + "sizes\n" + last};
+  for (size_t after = 0; after < errors.size(); ++after) {
+    num_checks_before_interrupt_ = static_cast<int>(after);
+    EXPECT_EQ(TuneOnCpu({Scan("a.bin")}), kExitInterrupted);
+    EXPECT_EQ(err_.str(), errors[after]);
+  }
   EXPECT_TRUE(FilesIn(model_ / "1" / "plans").empty());
 }
 
