@@ -33,18 +33,20 @@ Int8Product MakeProduct(std::vector<float> weights, int32_t num_offsets, int ind
   for (size_t i = 0; i < weights.size(); ++i) {
     weights[i] *= scales[i / static_cast<size_t>(out_channels) % scales.size()];
   }
-  emitter.CountWeights(index, weights, sizeof(int8_t));
+  emitter.CheckWeights(index, weights);
   kernels::QuantisedWeights quantised = kernels::QuantiseWeights(weights, out_channels);
-  return {.weights = kernels::cpu::PackInt8Weights(quantised.values.data(), num_offsets,
-                                                   static_cast<int32_t>(scales.size()), out_channels),
-          .multiplier = std::move(quantised.scale)};
+  Int8Product product = {.weights = kernels::cpu::PackInt8Weights(quantised.values.data(), num_offsets,
+                                                                  static_cast<int32_t>(scales.size()), out_channels),
+                         .multiplier = std::move(quantised.scale)};
+  emitter.CountWeightBytes(product.weights.size() * sizeof(kernels::Int8Line));
+  return product;
 }
 
 // Moves the bias out of the layer.
 FusedInt8Epilogue MakeEpilogue(std::vector<float> multiplier, int index, StepEmitter& emitter) {
   const Int8Types& types = emitter.int8_types();
   Layer& layer = emitter.At(index);
-  emitter.CountWeights(index, layer.bias);
+  emitter.CheckWeights(index, layer.bias);
   FusedInt8Epilogue epilogue{.multiplier = PaddedForInt8(std::move(multiplier))};
   if (!layer.bias.empty()) epilogue.bias = PaddedForInt8(std::move(layer.bias));
   if (layer.residual >= 0) {
@@ -55,6 +57,10 @@ FusedInt8Epilogue MakeEpilogue(std::vector<float> multiplier, int index, StepEmi
   }
   if (layer.activation) epilogue.activation = *layer.activation;
   if (types.IsStored(index)) epilogue.inverse_scale = InverseForInt8(types.ScalesOf(index, types.NumberTypeOf(index)));
+  for (const std::vector<float>* const values :
+       {&epilogue.multiplier, &epilogue.bias, &epilogue.residual_scale, &epilogue.inverse_scale}) {
+    emitter.CountWeightBytes(values->size() * sizeof(float));
+  }
   return epilogue;
 }
 

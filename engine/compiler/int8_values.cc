@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "engine/base/quoted.h"
 #include "engine/compiler/layers.h"
 #include "engine/model/problems.h"
@@ -92,6 +93,24 @@ int64_t NumProducts(const GraphNode& node) {
   return linear == nullptr ? 0 : linear->in_channels;
 }
 
+// Adds a problem for each layer that lacks a scale. It would compute in float32, which float_nodes must say.
+void AddMissingScales(const Graph& graph, const Int8Candidates& candidates, const std::vector<std::string>& float_nodes,
+                      const std::string& config_file, Problems* problems) {
+  for (const Int8Layer& layer : candidates.layers) {
+    const std::string& name = graph.nodes[static_cast<size_t>(layer.first_node)].name;
+    if (std::find(float_nodes.begin(), float_nodes.end(), name) != float_nodes.end()) continue;
+    std::vector<std::string> missing;
+    for (const int input : layer.inputs) {
+      const GraphNode& node = graph.nodes[static_cast<size_t>(input)];
+      if (node.scale == 0) missing.push_back(Quoted(absl::StrCat(node.name, ".scale")));
+    }
+    if (missing.empty()) continue;
+    ProblemsAt(absl::StrCat("node ", Quoted(name)), problems)
+        .Add("weights.safetensors lacks ", absl::StrJoin(missing, ", "), ", which it needs to multiply in 8 bits; ",
+             "add it, or name the node in int8 { float_nodes } of ", config_file);
+  }
+}
+
 }  // namespace
 
 std::vector<int> Int8PartsOf(const Graph& graph, int node) {
@@ -127,14 +146,17 @@ Int8Candidates FindInt8Candidates(const Graph& graph) {
   return candidates;
 }
 
-absl::Status CheckInt8(const Graph& graph, const std::vector<std::string>& float_nodes) {
+absl::Status CheckInt8(const Graph& graph, const std::vector<std::string>& float_nodes,
+                       const std::string& config_file) {
   const Int8Candidates candidates = FindInt8Candidates(graph);
   Problems problems;
-  const ProblemsAt at_precision("config.textproto: PRECISION_INT8", &problems);
   if (std::all_of(graph.nodes.begin(), graph.nodes.end(), [](const GraphNode& node) { return node.scale == 0; })) {
-    at_precision.Add(
-        "weights.safetensors has no scales, the tensors \"<node>.scale\"; make a version with scales by "
-        "voxserve-calibrate, or set another precision");
+    ProblemsAt(absl::StrCat(config_file, ": PRECISION_INT8"), &problems)
+        .Add(
+            "weights.safetensors has no scales, the tensors \"<node>.scale\"; make a version with scales by "
+            "voxserve-calibrate, or set another precision");
+  } else {
+    AddMissingScales(graph, candidates, float_nodes, config_file, &problems);
   }
   std::set<int> has_number;
   for (const Int8Value& value : candidates.values) has_number.insert(value.node);
@@ -149,7 +171,7 @@ absl::Status CheckInt8(const Graph& graph, const std::vector<std::string>& float
       return graph.nodes[static_cast<size_t>(layer.first_node)].name == name;
     });
     if (is_known) continue;
-    ProblemsAt("config.textproto: int8", &problems)
+    ProblemsAt(absl::StrCat(config_file, ": int8"), &problems)
         .Add("float_nodes has ", Quoted(name), ", which is no convolution or linear layer of the network that may ",
              "multiply in 8 bits");
   }

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "engine/model/graph.h"
+#include "engine/model/model_config.h"
 
 namespace voxserve {
 
@@ -42,8 +43,10 @@ Int8Candidates FindInt8Candidates(const Graph& graph);
 // one level, and of the concatenations among them; else the node itself.
 std::vector<int> Int8PartsOf(const Graph& graph, int node);
 
-// Checks that a model with PRECISION_INT8 has scales, that each belongs to an Int8Value, and that float_nodes are names
-// of Int8Layer::first_node. Returns INVALID_ARGUMENT (BAD_MODEL) with all problems.
-absl::Status CheckInt8(const Graph& graph, const std::vector<std::string>& float_nodes);
+// Checks a model with PRECISION_INT8: each scale belongs to an Int8Value, each Int8Layer has all scales that it needs
+// unless float_nodes names it, and float_nodes are names of Int8Layer::first_node. Returns INVALID_ARGUMENT (BAD_MODEL)
+// with all problems. config_file: the file that sets the precision, as problems name it.
+absl::Status CheckInt8(const Graph& graph, const std::vector<std::string>& float_nodes,
+                       const std::string& config_file = kConfigFile);
 
 }  // namespace voxserve

@@ -101,8 +101,7 @@ FusedEpilogue StepEmitter::TakeEpilogue(int index) {
   return epilogue;
 }
 
-void StepEmitter::CountWeights(int layer, const std::vector<float>& values, size_t value_bytes) {
-  program_.weight_bytes += static_cast<int64_t>(values.size() * value_bytes);
+void StepEmitter::CheckWeights(int layer, const std::vector<float>& values) {
   if (!program_.overflowing_step.empty() || std::all_of(values.begin(), values.end(), kernels::IsFinite)) return;
   program_.overflowing_step = FirstNode(At(layer)).name;
 }

@@ -68,9 +68,15 @@ class StepEmitter {
   void Push(int layer, std::unique_ptr<Step> step) { PushFor(At(layer), std::move(step)); }
   // Returns the layer's epilogue. Moves the bias out of the layer and counts it as weights.
   FusedEpilogue TakeEpilogue(int layer);
-  // Adds the weights of the layer's step, with batch norms folded in, to Program::weight_bytes. If one of them is not
-  // finite, sets Program::overflowing_step. value_bytes: the bytes of one weight.
-  void CountWeights(int layer, const std::vector<float>& values, size_t value_bytes = sizeof(float));
+  // Adds the weights of the layer's step, with batch norms folded in, to Program::weight_bytes, and checks them.
+  void CountWeights(int layer, const std::vector<float>& values) {
+    CountWeightBytes(values.size() * sizeof(float));
+    CheckWeights(layer, values);
+  }
+  // Adds to Program::weight_bytes what a step stores in another form than CountWeights counts.
+  void CountWeightBytes(size_t bytes) { program_.weight_bytes += static_cast<int64_t>(bytes); }
+  // Sets Program::overflowing_step if a weight of the layer's step is not finite.
+  void CheckWeights(int layer, const std::vector<float>& values);
 
   // Returns the program's index of the rulebook that a convolution or pool reads. conv_index: -1 for a pool.
   template <typename Op>

@@ -15,7 +15,6 @@
 namespace voxserve {
 namespace {
 
-constexpr char kConfigFile[] = "config.textproto";
 constexpr int kMaxLabel = 65535;
 constexpr uint32_t kMaxBatchRequests = 64;
 constexpr uint32_t kMaxPriorityLevels = 16;
@@ -172,16 +171,17 @@ int ModelConfig::bytes_per_label() const {
   return std::max(ignore_label, static_cast<int>(classes.size()) - 1) <= 255 ? 1 : 2;
 }
 
-ModelConfig ParseModelConfig(std::string_view textproto, int num_classes, Problems* problems) {
+ModelConfig ParseModelConfig(std::string_view textproto, int num_classes, Problems* problems, const std::string& file) {
   ModelConfig config;
+  config.file = file;
   for (int id = 0; id < num_classes; ++id) {
     config.classes.push_back({.name = absl::StrCat("class ", id), .color_rgb = GeneratedColor(id)});
   }
   config.ignore_label = num_classes > 255 ? kMaxLabel : 255;
 
   model::v1::ModelConfig proto;
-  if (!ParseTextProto(textproto, kConfigFile, &proto, problems)) return config;
-  const ProblemsAt at(kConfigFile, problems);
+  if (!ParseTextProto(textproto, file, &proto, problems)) return config;
+  const ProblemsAt at(file, problems);
   ReadClasses(proto, num_classes, &config, at);
   if (proto.has_ignore_label()) {
     const uint32_t label = proto.ignore_label();

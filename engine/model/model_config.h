@@ -13,6 +13,9 @@
 
 namespace voxserve {
 
+// The name of a configuration's file, in the model's folder and in those of its versions.
+inline constexpr char kConfigFile[] = "config.textproto";
+
 // VersionPolicy selects the versions in a model's folder that are served.
 struct VersionPolicy {
   uint32_t latest = 0;            // this many versions are served, those with the highest numbers; 0: all
@@ -61,6 +64,8 @@ struct ModelConfig {
 
   VersionPolicy version_policy;
 
+  std::string file = kConfigFile;  // what it was read from, as errors name it: relative to the model's folder
+
   // Returns the type of features and weights on a GPU. No GPU runs kInt8.
   kernels::DType gpu_dtype() const;
   // Returns 1 if every class id and the ignore label fit into a byte, else 2.
@@ -74,7 +79,8 @@ inline constexpr int kUnknownNumClasses = -1;
 // network with 0 classes answers only with tensors, so the text may then give neither classes nor an ignore_label. An
 // empty text gives the defaults; the default ignore_label is 255, or 65535 for more than 255 classes. A class without a
 // name is "class N"; a class without a colour gets one that differs from its neighbours' colours. Adds what is wrong to
-// `problems`.
-ModelConfig ParseModelConfig(std::string_view textproto, int num_classes, Problems* problems);
+// `problems`, which name the text's file: its path relative to the model's folder.
+ModelConfig ParseModelConfig(std::string_view textproto, int num_classes, Problems* problems,
+                             const std::string& file = kConfigFile);
 
 }  // namespace voxserve

@@ -12,8 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kConfig[] = "config.textproto";
-
 // A link that leads nowhere, or a folder without permission, does not count as a missing file, since the defaults might
 // contradict what the model's owner wrote.
 bool IsMissing(const fs::path& path) {
@@ -30,14 +28,15 @@ std::string ReadConfig(const fs::path& path, Problems* problems) {
 
 VersionPolicy ReadVersionPolicy(const fs::path& model_folder, Problems* problems) {
   Problems found;
-  const ModelConfig config = ParseModelConfig(ReadConfig(model_folder / kConfig, &found), kUnknownNumClasses, &found);
+  const ModelConfig config =
+      ParseModelConfig(ReadConfig(model_folder / kConfigFile, &found), kUnknownNumClasses, &found);
   problems->Add(found);
   return found.empty() ? config.version_policy : VersionPolicy();
 }
 
 fs::path ConfigPathOf(const fs::path& model_folder, int64_t version) {
-  fs::path of_version = model_folder / absl::StrCat(version) / kConfig;
-  return IsMissing(of_version) ? model_folder / kConfig : of_version;
+  fs::path of_version = model_folder / absl::StrCat(version) / kConfigFile;
+  return IsMissing(of_version) ? model_folder / kConfigFile : of_version;
 }
 
 absl::StatusOr<LoadedModel> LoadModelVersion(const fs::path& model_folder, int64_t version,
@@ -53,7 +52,8 @@ absl::StatusOr<LoadedModel> LoadModelVersion(const fs::path& model_folder, int64
   const fs::path config_path = ConfigPathOf(model_folder, version);
   RETURN_IF_ERROR(memory.Resize(graph_bytes + BytesOfTextFile(config_path)));
   const std::string config_text = ReadConfig(config_path, &problems);
-  ModelConfig config = ParseModelConfig(config_text, graph.ok() ? graph->num_classes : kUnknownNumClasses, &problems);
+  ModelConfig config = ParseModelConfig(config_text, graph.ok() ? graph->num_classes : kUnknownNumClasses, &problems,
+                                        config_path.lexically_relative(model_folder).string());
   if (!problems.empty()) {
     return StatusOfProblems(absl::StrCat("model ", Quoted(version_folder.string())), problems);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -61,7 +62,9 @@ float WeightReader::ReadScale(const std::string& node) {
   const HostTensorPtr tensor = Read(node, node, "scale", {1});
   if (tensor == nullptr || tensor->values.empty()) return 0;
   const float scale = tensor->values.front();
-  if (scale <= 0) AtTensor(name, problems_).Add("is ", scale, "; a scale is above 0");
+  if (!std::isnormal(scale) || scale < 0) {  // the inverse of a subnormal scale may be infinite
+    AtTensor(name, problems_).Add("is ", scale, "; a scale is at least ", std::numeric_limits<float>::min());
+  }
   return scale;
 }
 

@@ -33,7 +33,7 @@ class WeightReader {
                      const std::vector<int64_t>& shape);
 
   // Returns the value of the tensor "<node>.scale", of shape [1]; 0 if the file has no such tensor or no data. Adds a
-  // problem if the tensor has another shape, or a value that is not finite and above 0.
+  // problem if the tensor has another shape, or a value that is no normal number above 0.
   float ReadScale(const std::string& node);
 
   // Adds a problem for each tensor that no Read named.

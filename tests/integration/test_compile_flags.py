@@ -39,6 +39,7 @@ FLAGS = {
         *UNFUSED_CPU,
     ],
     "kernels/int8/int8_product_baseline.cc": UNFUSED_CPU,
+    "kernels/int8/int8_product_cpu.cc": UNFUSED_CPU,
     "kernels/points/farthest/farthest_point_sample_cpu.cc": UNFUSED_CPU,
     "kernels/points/point_offsets.cu": UNFUSED_CUDA,
     "kernels/points/point_offsets_cpu.cc": UNFUSED_CPU,

@@ -56,10 +56,10 @@ absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& confi
   if (is_int8 && device.is_cuda()) {
     return WithReason(absl::InvalidArgumentError(absl::StrCat(
                           "model ", Quoted(graph.name), ": PRECISION_INT8 runs on CPUs only so far, and the device is ",
-                          device.id, "; set precision to PRECISION_FLOAT16 in config.textproto, or serve on the CPU")),
+                          device.id, "; set precision to PRECISION_FLOAT16 in ", config.file, ", or serve on the CPU")),
                       error_reason::kBadModel);
   }
-  if (is_int8) RETURN_IF_ERROR(CheckInt8(graph, config.float_nodes));
+  if (is_int8) RETURN_IF_ERROR(CheckInt8(graph, config.float_nodes, config.file));
   if (!device.is_cuda()) {
     Program program = Compile(graph, plan,
                               {.bytes_per_label = config.bytes_per_label(),

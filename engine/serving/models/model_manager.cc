@@ -304,7 +304,8 @@ ModelManager::Choice ModelManager::Choose(const ModelFolder& folder) {
     Problems problems;
     const VersionPolicy policy = ReadVersionPolicy(FolderOf(folder.name), &problems);
     VersionPolicy::Choice asked = policy.Choose(folder.versions);
-    // If the config is broken, which every load reports, the listed versions stay as they are.
+    LogConfigProblems(folder, problems);
+    // If the config is broken, the listed versions stay as they are.
     if (std::vector<int64_t> listed = models_.Versions(folder.name); !problems.empty() && !listed.empty()) {
       asked.versions = std::move(listed);
     }
@@ -320,6 +321,20 @@ ModelManager::Choice ModelManager::Choose(const ModelFolder& folder) {
     version = Contains(folder.versions, *version) ? std::next(version) : choice.wanted.erase(version);
   }
   return choice;
+}
+
+void ModelManager::LogConfigProblems(const ModelFolder& folder, const Problems& problems) {
+  std::set<std::string>& logged = known_[folder.name].config_problems;
+  const std::filesystem::path config = FolderOf(folder.name) / kConfigFile;
+  const bool is_read_by_load = std::any_of(folder.versions.begin(), folder.versions.end(), [&](int64_t version) {
+    return ConfigPathOf(FolderOf(folder.name), version) == config;
+  });
+  const std::vector<std::string> lines = is_read_by_load ? std::vector<std::string>() : problems.Lines();
+  for (const std::string& problem : lines) {
+    if (logged.count(problem) > 0) continue;
+    Log(LogLevel::kError, "model's config broken", {{"model", folder.name}, {"problem", problem}});
+  }
+  logged = {lines.begin(), lines.end()};
 }
 
 absl::Status ModelManager::ReconcileModel(const ModelFolder& folder, bool retries) {
@@ -390,15 +405,12 @@ absl::Status ModelManager::Replace(const std::string& name, int64_t version, Att
   const bool has_plans = builder_.FindPlans(*model, FolderOf(name) / absl::StrCat(version));
   builder_.WarmUp(*model, stopping_.get_token());
   if (stopping_.stop_requested()) return DrainingError();
-  // The successor is expected to take as long, and as much memory, as its predecessor.
-  absl::StatusOr<ModelHandle> predecessor = models_.Find(name, version);
-  if (!predecessor.ok()) predecessor = models_.Find(name, 0);
-  if (predecessor.ok()) {
-    for (size_t i = 0; i < model->on_device.size(); ++i) model->on_device[i].StartAs((*predecessor)->on_device[i]);
-  }
+  StartAsPredecessor(*model);
   Log(LogLevel::kInfo, "model ready",
       {{"model", name},
        {"version", version},
+       {"precision", model->on_device.front().plan_key.dtype},
+       LogField::IfAny("config", loaded.config.file == kConfigFile ? "" : loaded.config.file),
        {"parameters", model->info.num_parameters},
        {"weight_bytes", model->program().weight_bytes},
        {"plan", model->plans->source(0)},
@@ -411,6 +423,21 @@ absl::Status ModelManager::Replace(const std::string& name, int64_t version, Att
   }
   if (options_.on_ready) options_.on_ready(model->info, has_plans);
   return absl::OkStatus();
+}
+
+void ModelManager::StartAsPredecessor(const ServedModel& model) const {
+  const std::string& name = model.info.name;
+  std::vector<int64_t> versions = models_.ReadyVersions(name);
+  versions.push_back(model.info.version);  // first its own earlier build, then the newest version
+  for (size_t i = 0; i < model.on_device.size(); ++i) {
+    const ServedModel::OnDevice& on_device = model.on_device[i];
+    for (auto version = versions.rbegin(); version != versions.rend(); ++version) {
+      const absl::StatusOr<ModelHandle> other = models_.Find(name, *version);
+      if (!other.ok() || (*other)->on_device[i].plan_key.dtype != on_device.plan_key.dtype) continue;
+      on_device.StartAs((*other)->on_device[i]);
+      break;
+    }
+  }
 }
 
 absl::StatusOr<std::unique_ptr<ServedModel>> ModelManager::Build(const std::string& name, int64_t version,

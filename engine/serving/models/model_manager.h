@@ -105,7 +105,8 @@ class ModelManager {
     bool is_unloaded = false;  // true: a call unloaded all versions
     std::set<int64_t> unloaded;
     std::set<int64_t> loaded_by_number;
-    std::map<int64_t, Attempt> attempts;  // by version; only for versions in the table
+    std::map<int64_t, Attempt> attempts;    // by version; only for versions in the table
+    std::set<std::string> config_problems;  // that LogConfigProblems has logged
   };
   // The versions of a model that are asked for.
   struct Choice {
@@ -128,9 +129,14 @@ class ModelManager {
   // their files have not changed. Returns FAILED_PRECONDITION (BAD_MODEL) with every problem of every broken version.
   absl::Status ReconcileModel(const ModelFolder& folder, bool retries);
   Choice Choose(const ModelFolder& folder);
+  // Logs new problems of the model's config, unless a version is loaded by it: the load then reports them.
+  void LogConfigProblems(const ModelFolder& folder, const Problems& problems);
   // Returns OK if the version in service matches the files.
   absl::Status LoadVersion(const std::string& name, int64_t version, bool retries);
   absl::Status Replace(const std::string& name, int64_t version, Attempt& attempt);
+  // Lets the version's predictions of time and memory begin with those of its earlier build, or of the newest version
+  // that computes in the same precision on the device.
+  void StartAsPredecessor(const ServedModel& model) const;
   // Compiles the version and frees its graph. memory: the reservation of the graph.
   absl::StatusOr<std::unique_ptr<ServedModel>> Build(const std::string& name, int64_t version, LoadedModel& loaded,
                                                      MemoryBudget::Reservation memory) const;

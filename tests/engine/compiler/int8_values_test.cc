@@ -121,6 +121,7 @@ Graph SmallGraph(float scale_of_relu, float scale_of_conv = 0) {
   const int conv = b.Submanifold(0, 4, false);
   const int relu = b.Relu(conv);
   Graph graph = b.Finish(b.Linear(relu, 3, true));
+  graph.nodes[0].scale = scale_of_relu;
   graph.nodes[static_cast<size_t>(relu)].scale = scale_of_relu;
   graph.nodes[static_cast<size_t>(conv)].scale = scale_of_conv;
   return graph;
@@ -134,6 +135,30 @@ TEST(CheckInt8Test, AcceptsScalesAndTheNamesOfLayers) {
 
 TEST(CheckInt8Test, SaysWhichCommandMakesMissingScales) {
   EXPECT_THAT(ProblemsWith(SmallGraph(0)), ElementsAre(HasSubstr("voxserve-calibrate")));
+}
+
+TEST(CheckInt8Test, NamesTheScalesThatALayerLacks) {
+  GraphBuilder b(6);
+  const int left = b.Relu(b.Submanifold(0, 4, false)), right = b.Relu(b.Submanifold(0, 2, false));
+  const int head = b.Linear(b.Concat({left, right}), 3, true);
+  Graph graph = b.Finish(head);
+  const auto name = [&](int node) { return graph.nodes[static_cast<size_t>(node)].name; };
+  graph.nodes[0].scale = 0.5f;
+  EXPECT_THAT(ProblemsWith(graph),
+              ElementsAre("node \"" + name(head) + "\": weights.safetensors lacks \"" + name(left) + ".scale\", \"" +
+                          name(right) + ".scale\", which it needs to multiply in 8 bits; add it, or name the node in " +
+                          "int8 { float_nodes } of config.textproto"));
+  graph.nodes[static_cast<size_t>(left)].scale = 0.5f;
+  EXPECT_THAT(ProblemsWith(graph), ElementsAre(HasSubstr("lacks \"" + name(right) + ".scale\", which")));
+  EXPECT_THAT(ProblemsWith(graph, {name(head)}), IsEmpty());
+  graph.nodes[0].scale = 0;
+  EXPECT_THAT(ProblemsWith(graph, {name(head)}).size(), 2U) << "both convolutions";
+}
+
+TEST(CheckInt8Test, NamesTheFileThatSetsThePrecision) {
+  const absl::Status no_scales = CheckInt8(SmallGraph(0), {"none"}, "2/config.textproto");
+  EXPECT_THAT(ProblemsOf(no_scales), ElementsAre(HasSubstr("2/config.textproto: PRECISION_INT8: "),
+                                                 HasSubstr("2/config.textproto: int8: float_nodes has \"none\"")));
 }
 
 TEST(CheckInt8Test, NamesAScaleThatNoLayerReads) {

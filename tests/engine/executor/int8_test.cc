@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -325,6 +326,34 @@ TEST(Int8NetworkTest, ASampleHasTheSameBytesInEveryBatchAndWithEveryNumberOfThre
   }
 }
 
+// In float32, a value that is not finite makes the logits of its points NaN or infinite. Whole numbers have neither.
+TEST(Int8NetworkTest, ValuesThatAreNotFiniteBecomeNumbers) {
+  using Function = kernels::ActivationFunction;
+  for (const auto function : {Function::kExp, Function::kLog}) {  // infinite, and NaN of numbers below 0
+    GraphBuilder b(5);
+    const int conv = b.Submanifold(0, 4, false);
+    Graph graph = b.Finish(b.Linear(b.Activation(conv, function), 3, true));
+    auto& weight = std::get<SparseConvOp>(At(graph, conv).op).weight;
+    HostTensor values = *weight;
+    for (float& value : values.values) value = 1000 * (function == Function::kLog ? -std::abs(value) : std::abs(value));
+    weight = std::make_shared<const HostTensor>(std::move(values));
+    for (const Int8Value& value : FindInt8Candidates(graph).values) At(graph, value.node).scale = 0.125f;
+    const PointCloud cloud = CloudOf(RandomPoints(7));
+    const auto runner = DeviceRunner::Create({.num_threads = 1});
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    for (const bool is_int8 : {false, true}) {
+      const auto program = (*runner)->Compile(graph, is_int8 ? kInt8 : Variant());
+      ASSERT_TRUE(program.ok()) << program.status();
+      const BatchReport output = (*runner)->Run(*program, {&cloud}, /*return_scores=*/true);
+      ASSERT_TRUE(output.status.ok()) << output.status;
+      const InferResult& sample = output.samples[0];
+      EXPECT_EQ(sample.counts.not_finite == 0, is_int8);
+      const absl::Span<const uint8_t> labels = sample.labels();
+      EXPECT_EQ(std::find(labels.begin(), labels.end(), 255) == labels.end(), is_int8) << "the ignore label";
+    }
+  }
+}
+
 template <typename Kind>
 int64_t CountSteps(const Program& program) {
   return std::count_if(program.steps.begin(), program.steps.end(),
@@ -343,7 +372,27 @@ TEST(Int8ProgramTest, ValuesBetweenProductsAreStoredIn8Bits) {
   int num_floats = 0;
   for (const Buffer& buffer : program.buffers) num_floats += buffer.dtype == DType::kFloat32;
   EXPECT_EQ(num_floats, 5);
-  EXPECT_LT(program.weight_bytes, Compile(unet.graph, Plan(), {}).weight_bytes / 3);
+  EXPECT_LT(program.weight_bytes, Compile(unet.graph, Plan(), {}).weight_bytes);
+}
+
+TEST(Int8ProgramTest, WeightsAreCountedAsTheyArePacked) {
+  const UNet unet(/*has_relu=*/true);
+  const Program program = Compile(unet.graph, Plan(), {.is_int8 = true});
+  size_t bytes = 0;
+  const auto add = [&](const std::vector<kernels::Int8Line>& weights, const FusedInt8Epilogue& epilogue) {
+    bytes += weights.size() * sizeof(kernels::Int8Line);
+    for (const auto* values : {&epilogue.multiplier, &epilogue.bias, &epilogue.residual_scale, &epilogue.inverse_scale})
+      bytes += values->size() * sizeof(float);
+  };
+  for (const auto& step : program.steps) {
+    if (const auto* conv = dynamic_cast<const Int8ConvStep*>(step.get())) {
+      add(conv->options().weights, conv->options().epilogue);
+    } else if (const auto* linear = dynamic_cast<const Int8LinearStep*>(step.get())) {
+      add(linear->options().weights, linear->options().epilogue);
+    }
+  }
+  EXPECT_GT(bytes, 0U);
+  EXPECT_EQ(program.weight_bytes, static_cast<int64_t>(bytes));
 }
 
 TEST(Int8ProgramTest, WithoutScalesNothingIsIn8Bits) {

@@ -287,10 +287,11 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"voxels\": feature \"intensity\" has scale 0; it must be finite and not 0",
                      "node \"voxels\": feature \"intensity\" has shift inf; it must be finite",
                      "node \"voxels\": feature \"intensity\" has default_value nan; it must be finite"}},
-        BrokenModel{"FeatureRange",
-                    Text("default_value: 0", "default_value: 0 range { low: 1 high: 1 }"),
-                    {"node \"voxels\": feature \"intensity\" has the range 1 to 1; low must be less than high, and both "
-                     "finite"}},
+        BrokenModel{
+            "FeatureRange",
+            Text("default_value: 0", "default_value: 0 range { low: 1 high: 1 }"),
+            {"node \"voxels\": feature \"intensity\" has the range 1 to 1; low must be less than high, and both "
+             "finite"}},
         BrokenModel{"FeatureRangeWithoutEnd",
                     Text("default_value: 0", "default_value: 0 range { high: inf }"),
                     {"node \"voxels\": feature \"intensity\" has the range 0 to inf; low must be less than high, and "
@@ -394,7 +395,13 @@ INSTANTIATE_TEST_SUITE_P(
                                    "index 0"}},
                       BrokenModel{"ScaleIsZero",
                                   [](TestModel& model) { model.weights["relu.scale"] = FloatTensor({1}, {0}); },
-                                  {"tensor \"relu.scale\": is 0; a scale is above 0"}},
+                                  {"tensor \"relu.scale\": is 0; a scale is at least 1.17549e-38"}},
+                      BrokenModel{"ScaleIsNegative",
+                                  [](TestModel& model) { model.weights["relu.scale"] = FloatTensor({1}, {-1}); },
+                                  {"tensor \"relu.scale\": is -1; a scale is at least 1.17549e-38"}},
+                      BrokenModel{"ScaleIsSubnormal",
+                                  [](TestModel& model) { model.weights["relu.scale"] = FloatTensor({1}, {1e-39f}); },
+                                  {"tensor \"relu.scale\": is 1e-39; a scale is at least 1.17549e-38"}},
                       // A problem in a tensor's entry must not be reported a second time as a missing tensor.
                       BrokenModel{"WrongSize",
                                   [](TestModel& model) { model.weights["head.bias"].bytes.resize(8); },

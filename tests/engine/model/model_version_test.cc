@@ -85,7 +85,7 @@ TEST(LoadModelVersionTest, AVersionsOwnConfigIsReadInPlaceOfTheModels) {
   EXPECT_EQ(ReadVersionPolicy(root.path(), &problems).latest, 0U) << "the policy is the model's";
   WriteFile(root.path() / "2/config.textproto", "ignore_label: 1");
   EXPECT_THAT(ProblemsOf(LoadModelVersion(root.path(), 2).status()),
-              ElementsAre(HasSubstr("ignore_label 1 is a class")));
+              ElementsAre(HasSubstr("2/config.textproto: ignore_label 1 is a class")));
 }
 
 TEST(LoadModelVersionTest, TheConfigIsOptional) {

@@ -59,20 +59,33 @@ absl::Status StatusInInt8(support::Device device, const std::map<std::string, fl
   return MakeProgram(loaded->graph, loaded->config, devices->front()).status();
 }
 
+// All scales that SmallModel needs.
+const std::map<std::string, float> kScales = {
+    {"voxels", 0.1f}, {"conv", 0.1f}, {"relu", 0.1f}, {"down", 0.1f}, {"sum", 0.1f}};
+
 TEST(Int8ProgramTest, ACpuNeedsScalesOfThisModel) {
-  EXPECT_TRUE(StatusInInt8(support::Device::kCpu, {{"relu", 0.1f}}).ok());
+  const absl::Status all = StatusInInt8(support::Device::kCpu, kScales);
+  EXPECT_TRUE(all.ok()) << all;
   EXPECT_THAT(StatusInInt8(support::Device::kCpu, {}).message(), HasSubstr("voxserve-calibrate"));
   EXPECT_THAT(StatusInInt8(support::Device::kCpu, {{"norm", 0.1f}}).message(), HasSubstr("tensor \"norm.scale\""));
   EXPECT_THAT(StatusInInt8(support::Device::kCpu, {{"other", 0.1f}}).message(),
               HasSubstr("tensor \"other.scale\": is used by no node"));
-  EXPECT_THAT(StatusInInt8(support::Device::kCpu, {{"relu", 0.1f}}, "int8 { float_nodes: \"none\" }").message(),
+  EXPECT_THAT(StatusInInt8(support::Device::kCpu, kScales, "int8 { float_nodes: \"none\" }").message(),
               HasSubstr("float_nodes has \"none\""));
-  EXPECT_TRUE(StatusInInt8(support::Device::kCpu, {{"relu", 0.1f}}, "int8 { float_nodes: \"conv\" }").ok());
+  EXPECT_TRUE(StatusInInt8(support::Device::kCpu, kScales, "int8 { float_nodes: \"conv\" }").ok());
+}
+
+TEST(Int8ProgramTest, ALayerWithoutAScaleMustBeOneOfTheFloatNodes) {
+  EXPECT_THAT(StatusInInt8(support::Device::kCpu, {{"relu", 0.1f}}).message(),
+              HasSubstr("node \"head\": weights.safetensors lacks \"sum.scale\", \"conv.scale\""));
+  const absl::Status named =
+      StatusInInt8(support::Device::kCpu, {{"relu", 0.1f}}, "int8 { float_nodes: [\"conv\", \"up\", \"head\"] }");
+  EXPECT_TRUE(named.ok()) << named;
 }
 
 TEST(Int8ProgramTest, AGpuRefusesItAndSaysWhatToSet) {
   SKIP_WITHOUT(support::Device::kCuda);
-  EXPECT_THAT(StatusInInt8(support::Device::kCuda, {{"relu", 0.1f}}).message(), HasSubstr("PRECISION_FLOAT16"));
+  EXPECT_THAT(StatusInInt8(support::Device::kCuda, kScales).message(), HasSubstr("PRECISION_FLOAT16"));
 }
 
 }  // namespace
