@@ -4,7 +4,7 @@
 // computes what it would cost to store the values as integers. Values arrive scan by scan, and none is kept.
 //
 // - Bins: a magnitude's bin is its first 15 bits as a float32 (8 of exponent and 7 of mantissa), so a bin is at most
-//   1/128 of its values wide, and bins need no range in advance. Zeros have a bin of their own.
+//   1/128 of its values wide, and bins need no range in advance. Zeros are in no bin: no scale makes an error of them.
 // - Errors within a bin are computed as if its values were spread evenly over it.
 // - Threads: one at a time.
 

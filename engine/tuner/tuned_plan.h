@@ -19,7 +19,7 @@ struct PlanKey {
   std::string compute_capability;  // "9.0"; on a CPU its vector instruction set, "avx2"
   std::string cuda_version;        // "13.0"; empty on a CPU
   std::string engine_version;      // "0.1.0"
-  std::string dtype;               // "float32", "tf32", "float16", "bfloat16"
+  std::string dtype;               // "float32", "tf32", "float16", "bfloat16", "int8"
 
   bool operator==(const PlanKey&) const = default;
 };

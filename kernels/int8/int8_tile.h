@@ -3,10 +3,9 @@
 // include guard. It includes no header with inline functions that the linker could merge with a copy for another set.
 //
 // - AVX-512 with VNNI multiplies four uint8 by four int8 in one instruction and adds them to an int32. Inputs of int8
-// get
-//   128 added (their highest bit is flipped); the sums lose 128 * the weights again.
+//   get 128 added (their highest bit is flipped); the sums lose 128 * the weights again.
 // - AVX2 and SSE2 multiply pairs of int16, which cannot saturate; their instruction for 8 bits adds in 16 bits and
-// does.
+//   does.
 
 #if defined(__SSE2__)
 #include <immintrin.h>

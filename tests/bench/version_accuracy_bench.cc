@@ -4,8 +4,8 @@
 //
 //   version_accuracy_bench SCANS MODEL:VERSION...
 //
-// SCANS is a folder of scan files. The truth of NAME.bin is NAME.truth.u8 beside it: the class of each point, 255 for
-// none. The table is Markdown.
+// SCANS is a folder of scan files, which every version must take. The truth of NAME.bin is NAME.truth.u8 beside it: the
+// class of each point, 255 for none. The table is Markdown.
 
 #include <cmath>
 #include <cstdint>
@@ -13,11 +13,15 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/types/span.h"
 #include "client/cpp/cli/scan_jobs.h"
 #include "deploy/calibrate/agreement.h"
 #include "deploy/offline/model_argument.h"
@@ -32,11 +36,15 @@
 namespace voxserve::bench {
 namespace {
 
-// Returns the classes of the scan's points; empty if there is no such file.
-std::vector<uint8_t> TruthOf(const std::string& scan) {
+// Returns the classes of the scan's points; nothing if there is no such file.
+std::optional<std::vector<uint8_t>> TruthOf(const std::string& scan, size_t num_points) {
   const std::filesystem::path path = std::filesystem::path(scan).replace_extension(".truth.u8");
-  if (!std::filesystem::exists(path)) return {};
-  return OrDie(support::ReadValues<uint8_t>(path.string()));
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  std::vector<uint8_t> truth = OrDie(support::ReadValues<uint8_t>(path.string()));
+  if (truth.size() == num_points) return truth;
+  OrDie(absl::InvalidArgumentError(
+      absl::StrCat(path.string(), " has ", truth.size(), " classes, but the scan has ", num_points, " points")));
+  return std::nullopt;
 }
 
 struct Answers {
@@ -48,8 +56,8 @@ Answers AnswersOf(const std::string& version, const std::vector<client::ScanJob>
   const offline::FoundVersion found = OrDie(offline::FindVersion(OrDie(offline::ParseModelArgument(version))));
   Answers answers{.model = OrDie(LoadModelVersion(found.model_folder, found.version))};
   const ModelConfig& config = answers.model.config;
-  *scans = OrDie(
-      offline::ReadScans("version_accuracy_bench", jobs, {.max_points = config.max_points}, {.err = &std::cerr}));
+  *scans =
+      OrDie(offline::ReadScans("version_accuracy_bench", jobs, {.max_points = config.max_points}, {.err = &std::cerr}));
   kernels::ThreadPool pool(kernels::ThreadPool::AvailableCpus());
   const Device device;
   ExecutionContext context = OrDie(MakeContext(device, &pool));
@@ -107,20 +115,27 @@ int Main(int argc, char** argv) {
   std::printf("| version | float layers | mIoU | right labels | as the first version's | mean error of scores |\n");
   std::printf("|---|--:|--:|--:|--:|--:|\n");
   std::vector<InferResult> first;
+  std::vector<std::string> files;  // of the first version's scans
   std::string notes;
   for (int i = 2; i < argc; ++i) {
     offline::Scans scans;
     Answers answers = AnswersOf(argv[i], jobs, &scans);
-    if (i == 2) first = answers.scans;
+    if (i == 2) {
+      first = answers.scans;
+      files = scans.files;
+    } else if (scans.files != files) {  // a version's max_points may leave out scans
+      OrDie(absl::InvalidArgumentError(absl::StrCat(argv[i], " takes other scans than ", argv[2])));
+    }
     Confusion confusion(answers.model.graph.num_classes);
     calibrate::Agreement agreement(calibrate::LeastBoxScore(answers.model.graph));
     bool has_truth = false;
     for (size_t scan = 0; scan < answers.scans.size(); ++scan) {
       agreement.Add(first[scan], answers.scans[scan]);
-      const std::vector<uint8_t> truth = TruthOf(scans.files[scan]);
-      if (truth.empty() || truth.size() != answers.scans[scan].labels().size()) continue;
+      const absl::Span<const uint8_t> labels = answers.scans[scan].labels();
+      const auto truth = labels.empty() ? std::nullopt : TruthOf(scans.files[scan], labels.size());
+      if (!truth) continue;
       has_truth = true;
-      confusion.Add(answers.scans[scan].labels(), truth);
+      confusion.Add(labels, *truth);
     }
     const bool is_int8 = answers.model.config.precision == ModelConfig::Precision::kInt8;
     const std::string miou = has_truth ? absl::StrFormat("%.4f", confusion.MeanIntersectionOverUnion()) : "-";
