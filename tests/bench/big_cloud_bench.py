@@ -42,6 +42,9 @@ def copies_of(scan: np.ndarray, count: int) -> np.ndarray:
     side = math.isqrt(count - 1) + 1
     places = np.array([(i // side, i % side) for i in range(count)], np.float32)
     copies = np.repeat(scan[None], count, axis=0)
+    # Multiples of 2^-10 m are exact after the move. Otherwise rounding could move the place from which the copy's
+    # coarser levels count.
+    copies[:, :, :3] = np.rint(copies[:, :, :3] * 1024) / 1024
     copies[:, :, :2] += (places - np.float32(side // 2))[:, None] * np.float32(APART_M)
     return copies
 
