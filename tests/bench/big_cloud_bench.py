@@ -5,7 +5,7 @@
         deploy/models/minkunet SCAN.bin --points 1 10 --limit 60
 
 SCAN.bin: float32 x, y, z, intensity. --points and --limit are in millions; the server accepts --limit, so the model's
-configuration must have no limits of its own. Copies lie 256 m apart in a square, and each alone has the same
+configuration must have no limits of its own. Copies lie 512 m apart in a square, and each alone has the same
 coordinates as in the large cloud, so every label must be equal. Starts a server on the CPU, and stops it. Prints
 Markdown: the time from the call to the answer, the largest memory of the server so far, and what it answers to one copy
 more than its limits allow.
@@ -27,7 +27,7 @@ from started_server import started
 
 import voxserve
 
-APART_M = 256.0
+APART_M = 512.0  # between copies; more than a scan's extent and what a network reads beyond it
 MILLION = 1_000_000
 
 
