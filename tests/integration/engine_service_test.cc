@@ -178,8 +178,7 @@ TEST_F(EngineServiceTest, ValuesInAnotherUnitAreWarnedOf) {
   EXPECT_EQ(warning.largest(), 255);
   EXPECT_EQ(warning.num_checked(), 3u);
   EXPECT_EQ(warning.num_outside(), 2u);
-  EXPECT_THAT(Body("/metrics"),
-              HasSubstr(R"(voxserve_feature_warnings_total{feature="intensity",model="height"} 1)"));
+  EXPECT_THAT(Body("/metrics"), HasSubstr(R"(voxserve_feature_warnings_total{feature="intensity",model="height"} 1)"));
   request.mutable_cloud()->mutable_fields(3)->set_scale(1.0 / 255);
   EXPECT_EQ(InferOk(request).warnings_size(), 0);
 
