@@ -324,20 +324,9 @@ class Calibration {
 
 int Run(const std::vector<std::string>& words, const offline::Surroundings& surroundings) {
   const absl::StatusOr<Options> options = ParseOptions(words);
-  if (!options.ok()) return offline::FailUsage(kProgram, options.status(), *surroundings.err);
-  if (options->wants_help) {
-    *surroundings.out << HelpText() << std::flush;
-    return offline::kExitOk;
-  }
-  if (options->wants_version) {
-    *surroundings.out << kProgram << " " << surroundings.version << std::endl;
-    return offline::kExitOk;
-  }
-  const absl::StatusOr<std::vector<client::ScanJob>> jobs = client::PlanJobs({.inputs = options->scans});
-  if (absl::IsInvalidArgument(jobs.status())) return offline::FailUsage(kProgram, jobs.status(), *surroundings.err);
-  return offline::Finish(
-      kProgram, [&] { return jobs.ok() ? Calibration(*options, surroundings).Run(*jobs) : jobs.status(); },
-      *surroundings.err);
+  return offline::RunOnScans(
+      kProgram, options.status(), options.ok() ? *options : Options(), HelpText, surroundings,
+      [&](const std::vector<client::ScanJob>& jobs) { return Calibration(*options, surroundings).Run(jobs); });
 }
 
 }  // namespace voxserve::calibrate

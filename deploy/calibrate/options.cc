@@ -1,7 +1,6 @@
 #include "deploy/calibrate/options.h"
 
 #include "deploy/calibrate/output_version.h"
-#include "deploy/offline/scan_files.h"
 #include "engine/base/flags.h"
 #include "engine/base/status_macros.h"
 
@@ -10,9 +9,7 @@ namespace {
 
 std::vector<Flag> Flags(Options* options, std::string* model) {
   return {
-      StringFlag("model", "FOLDER[:VERSION]",
-                 "The model's folder, which holds version folders. Without VERSION it is the newest version. Required.",
-                 model),
+      offline::ModelFlag(model),
       StringFlag("output", "FOLDER",
                  "The version folder that is written, MODEL/VERSION. A server that serves MODEL takes it as a new "
                  "version. Required.",
@@ -37,17 +34,12 @@ std::vector<Flag> Flags(Options* options, std::string* model) {
       IntFlag("hold_out", "N",
               "The last N scans are compared, and not calibrated on. Without this flag it is a tenth of the scans.", 1,
               100000, &options->hold_out),
-      IntFlag("threads", "N",
-              "The number of CPU threads that compute. Without this flag it is as many as the process may use.", 1,
-              4096, &options->threads),
+      offline::ThreadsFlag(options),
       IntFlag("max_scans", "N", "At most N scans are read. If there are more, N of them are chosen evenly.", 1, 100000,
               &options->max_scans),
-      ListFlag("fields", "SPEC",
-               "The layout of the points in the file, if its extension does not tell; see voxserve-client help infer "
-               "for its form.",
-               &options->fields),
-      ActionFlag("help", "Prints this page.", true, &options->wants_help),
-      ActionFlag("version", "Prints the version.", true, &options->wants_version),
+      offline::FieldsFlag(options),
+      offline::HelpFlag(options),
+      offline::VersionFlag(options),
   };
 }
 
@@ -64,8 +56,7 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& words) {
         "--output is missing: the version folder to write, for example models/minkunet/2");
   }
   RETURN_IF_ERROR(VersionOf(options.output).status());
-  if (options.scans.empty()) return absl::InvalidArgumentError("no scan given: files, or folders of scans");
-  RETURN_IF_ERROR(offline::CheckFields(options.fields));
+  RETURN_IF_ERROR(offline::CheckScans(options));
   return options;
 }
 

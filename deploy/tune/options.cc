@@ -1,6 +1,5 @@
 #include "deploy/tune/options.h"
 
-#include "deploy/offline/scan_files.h"
 #include "engine/base/flags.h"
 #include "engine/base/status_macros.h"
 
@@ -9,9 +8,7 @@ namespace {
 
 std::vector<Flag> Flags(Options* options, std::string* model) {
   return {
-      StringFlag("model", "FOLDER[:VERSION]",
-                 "The model's folder, which holds version folders. Without VERSION it is the newest version. Required.",
-                 model),
+      offline::ModelFlag(model),
       StringFlag("plan_dir", "FOLDER",
                  "The plan is written to this folder, where voxserve --plan_dir finds it. Without this flag it is "
                  "written to plans/ in the version's own folder.",
@@ -20,23 +17,18 @@ std::vector<Flag> Flags(Options* options, std::string* model) {
                  "The device to search on: cpu, or a GPU as cuda:0. A plan is used on every device of the same name. "
                  "Without this flag it is the first GPU, or the CPU if there is no GPU.",
                  &options->devices),
-      IntFlag("threads", "N",
-              "The number of CPU threads that compute. Without this flag it is as many as the process may use.", 1,
-              4096, &options->threads),
+      offline::ThreadsFlag(options),
       IntFlag("max_scans", "N", "The search uses at most N scans. If there are more, it chooses N of them evenly.", 1,
               100000, &options->max_scans),
-      ListFlag("fields", "SPEC",
-               "The layout of the points in the file, if its extension does not tell; see voxserve-client help infer "
-               "for its form.",
-               &options->fields),
+      offline::FieldsFlag(options),
       IntFlag("repeats", "N", "Each measurement is repeated N times.", 1, 1000, &options->repeats),
       DurationFlag("time_limit", "After this time the search decides by what it has measured.", &options->time_limit),
       BoolFlag("allow_nondeterministic",
                "The search keeps candidates whose results differ from run to run in their last bits.",
                &options->may_be_nondeterministic),
       BoolFlag("dry_run", "The search prints its result, but writes no plan.", &options->is_dry_run),
-      ActionFlag("help", "Prints this page.", true, &options->wants_help),
-      ActionFlag("version", "Prints the version.", true, &options->wants_version),
+      offline::HelpFlag(options),
+      offline::VersionFlag(options),
   };
 }
 
@@ -48,8 +40,7 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& words) {
   RETURN_IF_ERROR(ParseFlags(words, Flags(&options, &model), &options.scans));
   if (options.wants_help || options.wants_version) return options;
   ASSIGN_OR_RETURN(options.model, offline::ParseModelArgument(model));
-  if (options.scans.empty()) return absl::InvalidArgumentError("no scan given: files, or folders of scans");
-  RETURN_IF_ERROR(offline::CheckFields(options.fields));
+  RETURN_IF_ERROR(offline::CheckScans(options));
   return options;
 }
 

@@ -8,24 +8,17 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "deploy/offline/model_argument.h"
+#include "deploy/offline/scan_program.h"
 
 namespace voxserve::tune {
 
-struct Options {
-  offline::ModelArgument model;
-  std::vector<std::string> scans;  // files and folders
-  std::string fields;              // a field spec (client/cpp/io/field_spec.h); "": by the extension
-  std::string devices;             // like the server's --devices; the search uses the first device
-  std::string plan_dir;            // the folder for the plan; "": the version's own plans/ folder
-  int64_t threads = 0;             // 0: as many as this process may use
-  int64_t max_scans = 100;         // limit; more scans are thinned out evenly
-  int64_t repeats = 5;             // repeats of each measurement
+struct Options : offline::ScanOptions {
+  std::string devices;   // like the server's --devices; the search uses the first device
+  std::string plan_dir;  // the folder for the plan; "": the version's own plans/ folder
+  int64_t repeats = 5;   // repeats of each measurement
   absl::Duration time_limit = absl::Minutes(10);
   bool may_be_nondeterministic = false;
   bool is_dry_run = false;
-  bool wants_help = false;     // then nothing else is checked
-  bool wants_version = false;  // then nothing else is checked
 };
 
 // words: the command line without the program's name. Returns INVALID_ARGUMENT, which quotes the wrong word.
