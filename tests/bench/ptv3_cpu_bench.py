@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from ptv3_peer import GROUP, NUM_CLASSES, ORDERS, WIDTH
+from ptv3_peer import GROUP, NUM_CLASSES, ORDERS, WIDTH, backbone
 
 import voxserve
 from voxserve.export import safetensors_file
@@ -71,20 +71,11 @@ def attend(attention: Any, point: Any) -> Any:
 
 def pointcept_network() -> Any:
     """Makes the network with random weights."""
-    from pointcept.models.point_transformer_v3.point_transformer_v3m1_base import PointTransformerV3
-
     torch.manual_seed(1)
-    sizes = (GROUP,) * 5
-    backbone = PointTransformerV3(
-        4, ORDERS, enc_patch_size=sizes, dec_patch_size=sizes[:4], shuffle_orders=False, drop_path=0.0,
-        enable_flash=False, upcast_attention=False, upcast_softmax=False,
-    )  # fmt: skip
-    for part in backbone.modules():
-        if hasattr(part, "shuffle_orders"):
-            part.shuffle_orders = False
+    made = backbone(4, enable_flash=False, upcast_attention=False, upcast_softmax=False)
     with torch.no_grad():
-        backbone.embedding.stem.conv.weight.mul_(0.02)  # its inputs are in metres; others are near 1
-    return torch.nn.ModuleDict({"backbone": backbone, "seg_head": torch.nn.Linear(WIDTH, NUM_CLASSES)}).eval()
+        made.embedding.stem.conv.weight.mul_(0.02)  # its inputs are in metres; others are near 1
+    return torch.nn.ModuleDict({"backbone": made, "seg_head": torch.nn.Linear(WIDTH, NUM_CLASSES)}).eval()
 
 
 def add_biases_apart(network: Any) -> None:

@@ -28,6 +28,26 @@ def _attention(qkv: Any, cu_seqlens: Any, max_seqlen: int, dropout_p: float = 0.
     return made[0]
 
 
+def backbone(in_channels: int, **settings: Any) -> Any:
+    """Makes PTv3-base by Pointcept's class, which keeps the order of the curves. settings: further arguments."""
+    from pointcept.models.point_transformer_v3.point_transformer_v3m1_base import PointTransformerV3
+
+    sizes = (GROUP,) * 5
+    made = PointTransformerV3(
+        in_channels,
+        ORDERS,
+        enc_patch_size=sizes,
+        dec_patch_size=sizes[:4],
+        shuffle_orders=False,
+        drop_path=0.0,
+        **settings,
+    )
+    for part in made.modules():
+        if hasattr(part, "shuffle_orders"):
+            part.shuffle_orders = False
+    return made
+
+
 class Ptv3:
     """Makes PTv3 and its input."""
 
@@ -40,30 +60,15 @@ class Ptv3:
             made = types.ModuleType("flash_attn")
             made.flash_attn_varlen_qkvpacked_func = _attention  # type: ignore[attr-defined]
             sys.modules["flash_attn"] = made
-        from pointcept.models.point_transformer_v3.point_transformer_v3m1_base import PointTransformerV3
-
-        self._backbone = PointTransformerV3
+        import pointcept.models.point_transformer_v3.point_transformer_v3m1_base  # noqa: F401
 
     def network(self, in_channels: int) -> Any:
         from torch import nn
 
-        group_sizes = (GROUP,) * 5
-        backbone = self._backbone(
-            in_channels,
-            ORDERS,
-            enc_patch_size=group_sizes,
-            dec_patch_size=group_sizes[:4],
-            shuffle_orders=False,
-            drop_path=0.0,
-        )
-        for part in backbone.modules():
-            if hasattr(part, "shuffle_orders"):
-                part.shuffle_orders = False
-
         class Segmentor(nn.Module):
             def __init__(self) -> None:
                 super().__init__()
-                self.backbone, self.head = backbone, nn.Linear(WIDTH, NUM_CLASSES)
+                self.backbone, self.head = backbone(in_channels), nn.Linear(WIDTH, NUM_CLASSES)
 
             def forward(self, data: Any) -> Any:
                 return self.head(self.backbone(dict(data)).feat)

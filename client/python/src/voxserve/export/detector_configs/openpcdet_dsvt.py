@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from voxserve.export.detector_configs import common
-from voxserve.export.detector_configs.openpcdet_layers import must_be_name, read_branches, read_voxels
+from voxserve.export.detector_configs.openpcdet_layers import bev_of, must_be_name, read_branches, read_voxels
 from voxserve.export.detector_configs.settings import Settings
 from voxserve.export.image_nodes import ClassNms
 from voxserve.export.networks import dsvt
 from voxserve.export.networks.dsvt import BevStage, Windows
-from voxserve.export.networks.spconv_backbone import Bev
 
 _BRANCHES = {"center": 2, "center_z": 1, "dim": 3, "rot": 2, "vel": 2}
 _FIRST, _OWN = "DynamicVoxelVFE", "DynPillarVFE3D"  # OpenPCDet's name, and that of Haiyang-W/DSVT
@@ -159,13 +158,7 @@ def _windows(inputs: Settings) -> tuple[Windows, Windows]:
 
 def _stages(settings: Settings) -> tuple[BevStage, ...]:
     must_be_name(settings, "BaseBEVResBackbone")
-    bev = Bev(
-        settings.counts("LAYER_NUMS", low=0),
-        settings.counts("LAYER_STRIDES"),
-        settings.counts("NUM_FILTERS"),
-        settings.numbers("UPSAMPLE_STRIDES"),
-        settings.counts("NUM_UPSAMPLE_FILTERS"),
-    )
+    bev = bev_of(settings)
     settings.finish()
     common.check_bev(bev, 1, 1, settings, "the size of the head's cells, in pillars,")
     if any(up < 1 for up in bev.up_strides):

@@ -6,6 +6,7 @@ Read in OpenPCDet at 8caccce (v0.6.0): pcdet/models/{backbones_3d,backbones_2d},
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from voxserve.export.detector_configs import common
 from voxserve.export.detector_configs.settings import Settings
@@ -185,17 +186,21 @@ def read_backbone_3d(model: Settings, is_pillar: bool, *, has_bias: bool = True)
     return name == "VoxelBackBone8x", _SPARSE.get(name, (16, 32, 64, 128))
 
 
-def read_bev(model: Settings) -> tuple[Bev, Settings]:
-    settings = model.section("BACKBONE_2D")
-    must_be_name(settings, "BaseBEVBackbone")
-    bev = Bev(
+def bev_of(settings: Settings) -> Bev:
+    """Reads the settings that BaseBEVBackbone and BaseBEVResBackbone share."""
+    return Bev(
         settings.counts("LAYER_NUMS", low=0),
         settings.counts("LAYER_STRIDES"),
         settings.counts("NUM_FILTERS"),
         settings.numbers("UPSAMPLE_STRIDES"),
         settings.counts("NUM_UPSAMPLE_FILTERS"),
-        settings.flag("USE_CONV_FOR_NO_STRIDE", False),
     )
+
+
+def read_bev(model: Settings) -> tuple[Bev, Settings]:
+    settings = model.section("BACKBONE_2D")
+    must_be_name(settings, "BaseBEVBackbone")
+    bev = replace(bev_of(settings), has_conv_for_no_stride=settings.flag("USE_CONV_FOR_NO_STRIDE", False))
     settings.finish()
     return bev, settings
 
