@@ -29,7 +29,7 @@ class Agreement {
   // Counts one scan's answers.
   void Add(const InferResult& expected, const InferResult& found);
 
-  // What agrees, and all that was counted.
+  // Part counts the labels, boxes or rows of one kind, and how many of them agree.
   struct Part {
     double agreeing = 0;
     int64_t total = 0;

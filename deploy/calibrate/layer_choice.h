@@ -20,9 +20,9 @@ struct LayerChoice {
   std::string why_float;  // why the layer stays in float: "first", "last", "named", ...; "": it multiplies in 8 bits
   int in_channels = 0;
   int out_channels = 0;
-  // What the layer alone in 8 bits costs, by Agreement.
-  bool is_measured = false;
-  double disagreement = 0;  // 1 - the share that agrees
+  // These say how the answers change if this layer alone multiplies in 8 bits (agreement.h).
+  bool is_measured = false;  // false: the two below are not known
+  double disagreement = 0;   // 1 - the share that agrees
   double error = 0;
 };
 

@@ -15,8 +15,8 @@
 
 namespace voxserve::client {
 
-// What a request of a stream holds beside its config: a whole frame, or one of the parts in which a frame comes
-// (v1::FramePart). Below, a "part" without this word is one of the slices of a request.
+// FrameForm says whether a request of a stream holds a whole frame, or one part of a frame (v1::FramePart). Below, "the
+// part that holds" something is a slice of the request's bytes.
 enum class FrameForm { kWhole, kInParts };
 
 // Returns the part that holds the cloud of a frame, or of a part of a frame.

@@ -28,8 +28,9 @@ _NUM_CELLS = 1 << 3 * GRID_BITS
 _SPREAD = np.array([sum((i >> bit & 1) << 3 * bit for bit in range(GRID_BITS)) for i in range(128)], np.uint64)
 
 Codes = npt.NDArray[np.uint64]
-# Of each cell of a grid of 128 cells a side, in Morton order, the number of points in the cells before it; then that of
-# all. The first table is that of the whole cube, the next one that of one cell of the first, and so on.
+# A table belongs to a grid of 128 cells a side. Entry i is the number of points in the cells before cell i, in Morton
+# order; the last entry is the number of all points. The grid of the first table divides the whole cube, that of the next
+# one divides one cell of the first, and so on.
 Tables = tuple[npt.NDArray[np.int64], ...]
 Key = tuple[int, int, int, int]  # level, x, y, z
 
