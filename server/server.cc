@@ -330,8 +330,9 @@ void Server::StartGuards() {
                           .streams_started = StreamsStarted,
                           .on_flood = [this](const std::string& peer) { CloseFlooding(peer); }});
   const int64_t max_upload_bytes = options_.grpc_memory_bytes / 3 * 2;  // gRPC slows every upload down from 80% on
+  const int64_t max_call_bytes = std::max(options_.max_message_bytes, kWindowBytes) + kMaxReadBytes;
   stray_guard_ = std::make_unique<StrayGuard>(
-      StrayGuard::Options{.max_call_bytes = std::max(options_.max_message_bytes, kWindowBytes) + kMaxReadBytes,
+      StrayGuard::Options{.max_call_bytes = max_call_bytes,
                           .max_upload_bytes = max_upload_bytes,
                           // gRPC takes three bytes of memory for a byte of headers, so a client gets half.
                           .max_client_bytes = max_upload_bytes / 2,
@@ -347,7 +348,7 @@ void Server::StartGuards() {
       .max_bytes = max_upload_bytes,
       .max_client_bytes =
           std::max(options_.grpc_memory_bytes / kByteShares, options_.max_message_bytes + kMaxReadBytes),
-      .max_message_bytes = options_.max_message_bytes + kMaxReadBytes,
+      .max_call_bytes = max_call_bytes,
       .traffic = [this] { return LookAtTraffic(); },
       .client_of = [this](const std::string& peer) { return proxied_peers_.ClientOf(peer); },
       .num_reading = [this](const std::string& peer) { return services_->Reading(peer).all(); },

@@ -57,7 +57,7 @@ void UploadGuard::Look() {
       const auto finished = news.message_bytes.find(peer);
       const int64_t bytes = finished == news.message_bytes.end() ? 0 : finished->second;
       connection.unfinished += static_cast<double>(traffic.received - connection.received - bytes);
-      const int64_t most = options_.num_reading(peer) * options_.max_message_bytes;
+      const int64_t most = options_.num_reading(peer) * options_.max_call_bytes;
       connection.unfinished = std::clamp(connection.unfinished, 0.0, static_cast<double>(most));
     }
     connection.received = traffic.received;

@@ -7,7 +7,7 @@
 // gRPC 1.51.1 keeps the received part of a message until the message is complete, up to its memory quota. At the quota
 // gRPC closes connections, also those of other clients. Only gRPC knows which bytes it keeps. So the guard subtracts,
 // for each connection, the bytes of the messages that have arrived from the bytes that the system has received. The
-// difference counts as unfinished, up to one message of max_message_bytes for each call that still reads.
+// difference counts as unfinished, up to max_call_bytes for each call that still reads.
 //
 // If a call ends before its message is complete, the guard does not learn how many bytes the call had sent. They count
 // as unfinished while other calls of the connection read. The guard therefore forgets bytes over time:
@@ -41,7 +41,7 @@ class UploadGuard {
   struct Options {
     int64_t max_bytes = int64_t{1536} << 20;           // of all clients; on_flood is not called below it
     int64_t max_client_bytes = int64_t{512} << 20;     // on_flood is not called for a client below it
-    int64_t max_message_bytes = int64_t{64} << 20;     // most bytes of one call's message
+    int64_t max_call_bytes = int64_t{64} << 20;        // that gRPC takes of one call before it tells of them
     absl::Duration forget_time = absl::Seconds(60);    // time to forget max_client_bytes of a client
     absl::Duration interval = absl::Milliseconds(50);  // between two looks; slow looks lengthen it
     // Returns, by peer (as in grpc::ServerContext::peer()), the traffic of each connection since it began.

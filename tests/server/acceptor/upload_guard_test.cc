@@ -29,7 +29,7 @@ class UploadGuardTest : public testing::Test {
   UploadGuard::Options Small() {
     return {.max_bytes = 150 * kMiB,
             .max_client_bytes = 100 * kMiB,
-            .max_message_bytes = kMessage,
+            .max_call_bytes = kMessage,
             .forget_time = absl::Hours(1),
             .interval = absl::Milliseconds(1),
             .traffic =
