@@ -1,10 +1,10 @@
-// Prints what a precision costs any model: the labels and scores that a GPU finds in each precision, beside those of
-// float32 on the CPU.
+// Prints what a precision costs any model: the labels and their scores, and the boxes, that a GPU finds in each
+// precision, beside those of float32 on the CPU.
 //
 //   precision_bench MODEL SCAN [--version N]
 //
-// MODEL is a model's folder, of a network with labels. SCAN is the name of one of the scans of
-// tests/support/real_scans.h. The table is Markdown. Exits with 77 if there is no GPU.
+// MODEL is a model's folder, of a network with labels or boxes. SCAN is the name of one of the scans of
+// tests/support/real_scans.h. The tables are Markdown. Exits with 77 if there is no GPU.
 
 #include <algorithm>
 #include <cmath>
@@ -21,6 +21,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/model/model_version.h"
 #include "engine/runtime/cuda_devices.h"
+#include "engine/tensor/box.h"
 #include "tests/bench/network_cases.h"
 #include "tests/bench/or_die.h"
 #include "tests/engine/device_runner.h"
@@ -52,22 +53,22 @@ float MarginOf(const float* scores, size_t num_classes) {
   return num_classes > 1 ? sorted[0] - sorted[1] : 0;
 }
 
-int Run(const std::string& folder, const support::RealScan& scan, int version) {
-  const LoadedModel model = OrDie(LoadModelVersion(folder, version));
-  const PointCloud cloud = OrDie(support::ReadScan(scan.format, scan.path()));
-  const InferResult expected = Infer(model, cloud, support::Device::kCpu, Precision::kFloat32);
-  const auto num_points = static_cast<size_t>(cloud.num_points());
+constexpr Precision kPrecisions[] = {Precision::kFloat32, Precision::kTfloat32, Precision::kFloat16,
+                                     Precision::kBfloat16};
+
+using Answers = std::vector<InferResult>;  // by precision, as in kPrecisions
+
+void PrintLabels(const InferResult& expected, const Answers& answers, size_t num_points) {
   const size_t num_classes = expected.scores().size() / num_points;
   float largest_score = 0;
   for (const float score : expected.scores()) largest_score = std::max(largest_score, std::abs(score));
-  std::printf("%s on %s, %zu points, scores up to %.3g, against float32 on the CPU\n\n", scan.name,
-              ListCudaDevices().front().name.c_str(), num_points, largest_score);
-  std::puts(
+  std::printf(
+      "%zu points, scores up to %.3g\n\n"
       "| precision | largest error of a score, by the largest score | labels that differ | median margin of those |"
-      " largest | not finite |\n|---|--:|--:|--:|--:|--:|");
-  for (const Precision precision :
-       {Precision::kFloat32, Precision::kTfloat32, Precision::kFloat16, Precision::kBfloat16}) {
-    const InferResult found = Infer(model, cloud, support::Device::kCuda, precision);
+      " largest | not finite |\n|---|--:|--:|--:|--:|--:|\n",
+      num_points, largest_score);
+  for (size_t p = 0; p < answers.size(); ++p) {
+    const InferResult& found = answers[p];
     float error = 0;
     int64_t not_finite = 0;
     std::vector<float> margins;
@@ -84,12 +85,71 @@ int Run(const std::string& folder, const support::RealScan& scan, int version) {
       }
     }
     std::sort(margins.begin(), margins.end());
-    std::puts(absl::StrFormat("| %s | %.2e | %d | %s | %s | %d |", NameOf(precision), error / largest_score,
+    std::puts(absl::StrFormat("| %s | %.2e | %d | %s | %s | %d |", NameOf(kPrecisions[p]), error / largest_score,
                               margins.size(),
                               margins.empty() ? "" : absl::StrFormat("%.4f", margins[margins.size() / 2]),
                               margins.empty() ? "" : absl::StrFormat("%.4f", margins.back()), not_finite)
                   .c_str());
   }
+}
+
+// A box's partner is the nearest box of its class that no better box has taken, with its centre within this distance.
+constexpr double kMatchDistance = 0.5;  // metres
+
+void PrintBoxes(const std::vector<Box>& expected, const Answers& answers) {
+  std::printf(
+      "%zu boxes, the least score %.4g\n\n"
+      "| precision | boxes | matched | largest distance of centres, m | difference of scores, median | largest |"
+      " without a partner | their score above the least, median | largest |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+      expected.size(), expected.empty() ? 0 : expected.back().score);
+  for (size_t p = 0; p < answers.size(); ++p) {
+    const std::vector<Box> found = answers[p].boxes();
+    std::vector<bool> is_taken(found.size());
+    std::vector<double> differences, margins;
+    double largest_distance = 0;
+    for (const Box& box : expected) {  // the best first
+      size_t best = found.size();
+      double best_distance = kMatchDistance;
+      for (size_t i = 0; i < found.size(); ++i) {
+        const double distance = std::hypot(found[i].x - box.x, found[i].y - box.y, found[i].z - box.z);
+        if (is_taken[i] || found[i].class_id != box.class_id || !(distance <= best_distance)) continue;
+        best = i;
+        best_distance = distance;
+      }
+      if (best == found.size()) {
+        margins.push_back(box.score - expected.back().score);
+        continue;
+      }
+      is_taken[best] = true;
+      largest_distance = std::max(largest_distance, best_distance);
+      differences.push_back(std::abs(double{found[best].score} - box.score));
+    }
+    std::sort(differences.begin(), differences.end());
+    std::sort(margins.begin(), margins.end());
+    const auto middle = [](const std::vector<double>& sorted) {
+      return sorted.empty() ? "" : absl::StrFormat("%.1e", sorted[sorted.size() / 2]);
+    };
+    const auto last = [](const std::vector<double>& sorted) {
+      return sorted.empty() ? "" : absl::StrFormat("%.1e", sorted.back());
+    };
+    std::puts(absl::StrFormat("| %s | %d | %d | %.1e | %s | %s | %d | %s | %s |", NameOf(kPrecisions[p]), found.size(),
+                              differences.size(), largest_distance, middle(differences), last(differences),
+                              margins.size(), middle(margins), last(margins))
+                  .c_str());
+  }
+}
+
+int Run(const std::string& folder, const support::RealScan& scan, int version) {
+  const LoadedModel model = OrDie(LoadModelVersion(folder, version));
+  const PointCloud cloud = OrDie(support::ReadScan(scan.format, scan.path()));
+  const InferResult expected = Infer(model, cloud, support::Device::kCpu, Precision::kFloat32);
+  Answers answers;
+  for (const Precision precision : kPrecisions) {
+    answers.push_back(Infer(model, cloud, support::Device::kCuda, precision));
+  }
+  std::printf("%s on %s, against float32 on the CPU: ", scan.name, ListCudaDevices().front().name.c_str());
+  if (!expected.scores().empty()) PrintLabels(expected, answers, static_cast<size_t>(cloud.num_points()));
+  if (expected.Find(NamedOutput::kBoxes) != nullptr) PrintBoxes(expected.boxes(), answers);
   return 0;
 }
 

@@ -302,7 +302,7 @@ cudaError_t RunSort(std::span<const SiteOrder> orders, int32_t num_samples, int3
   if (sort.num_sites == 0) {
     for (const SiteOrder& order : orders) {
       if (order.spread_size == 0) continue;
-      VOXSERVE_RETURN_IF_CUDA(Clear(order.num_spread_groups, sizeof(int32_t), stream));
+      VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(order.num_spread_groups, 0, sizeof(int32_t), stream));
     }
     return cudaSuccess;
   }
