@@ -1,10 +1,11 @@
+#include <omp.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cassert>
 #include <dnnl.hpp>
 #include <memory>
 #include <new>
-#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -28,10 +29,24 @@ constexpr int64_t kBandsAThread = 3;
 constexpr int64_t kUsualRows = 4, kUsualColumns = 64;
 constexpr size_t kWeightAlignment = 16;  // in floats
 
+// Makes oneDNN use one thread for the calls of this thread. oneDNN chooses layouts by its number of threads, so all
+// calls must see the same number: weights that are packed for 16 threads would be read in another order later.
+class OneLibraryThread {
+ public:
+  OneLibraryThread() { omp_set_num_threads(1); }
+  ~OneLibraryThread() { omp_set_num_threads(before_); }
+  OneLibraryThread(const OneLibraryThread&) = delete;
+  OneLibraryThread& operator=(const OneLibraryThread&) = delete;
+
+ private:
+  const int before_ = omp_get_max_threads();
+};
+
 // Runs `call`, which calls oneDNN, perhaps on other threads. Returns "", or the reason why oneDNN refused the call.
 // Throws std::bad_alloc if oneDNN has no memory left.
 template <typename Call>
 std::string RefusalOf(const Call& call) {
+  const OneLibraryThread one_thread;
   try {
     call();
   } catch (const dnnl::error& error) {
@@ -349,15 +364,13 @@ std::string Conv2d(const Conv2dParams& params, ThreadPool& pool) {
     return "";
   }
   return RefusalOf([&] {
-    std::optional<Bands> bands;
-    // ParallelFor makes oneDNN single-threaded, so the primitives are prepared for one thread.
-    pool.ParallelFor(1, 1, [&](int64_t, int64_t) { bands.emplace(params, pool.num_threads()); });
-    const int64_t num_bands = bands->size() * params.num_images;
+    const Bands bands(params, pool.num_threads());
+    const int64_t num_bands = bands.size() * params.num_images;
     std::atomic<int64_t> next = 0;
     pool.ParallelFor(std::min<int64_t>(pool.num_threads(), num_bands), 1, [&](int64_t, int64_t) {
       Scratch scratch;
       for (int64_t i = next++; i < num_bands; i = next++) {
-        bands->Compute(i / bands->size(), i % bands->size(), scratch);
+        bands.Compute(i / bands.size(), i % bands.size(), scratch);
       }
     });
   });

@@ -3,8 +3,11 @@
 #include "kernels/image/conv2d.h"
 
 #include <gtest/gtest.h>
+#include <omp.h>
 
+#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/kernels/image/conv2d_testing.h"
@@ -219,6 +222,30 @@ TEST_P(Conv2dTest, ImagesWithoutPositionsGiveTheirPadding) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Grounds, Conv2dTest, AllGrounds(), GroundName);
+
+// The library chooses a layout by its number of threads. A model is loaded on a thread that has the default number, and
+// runs on threads that have one.
+TEST(Conv2dWeightsTest, AreTheSameForEveryNumberOfLibraryThreads) {
+  const int before = omp_get_max_threads();
+  for (const auto& [in_channels, out_channels] : {std::pair{64, 64}, {128, 128}, {256, 128}, {128, 256}, {512, 64}}) {
+    for (const int32_t kernel : {1, 3}) {
+      SCOPED_TRACE(testing::Message() << in_channels << " to " << out_channels << ", kernel " << kernel);
+      const Conv2dGeometry geometry = {.kernel_size = {kernel, kernel}};
+      std::vector<float> weights(static_cast<size_t>(in_channels * out_channels * kernel * kernel));
+      std::iota(weights.begin(), weights.end(), 1.0f);
+      const auto packed_by = [&](int num_threads) {
+        omp_set_num_threads(num_threads);
+        std::vector<float> packed;
+        EXPECT_EQ(cpu::PackConv2dWeights(geometry, in_channels, out_channels, weights.data(), &packed), "");
+        EXPECT_EQ(omp_get_max_threads(), num_threads) << "the caller's own number";
+        return packed;
+      };
+      const std::vector<float> expected = packed_by(1);
+      for (const int num_threads : {2, 8, 16, 64}) EXPECT_EQ(packed_by(num_threads), expected) << num_threads;
+    }
+  }
+  omp_set_num_threads(before);
+}
 
 // Groups that do not divide the channels are an example of what a library may refuse.
 TEST(Conv2dRefusalTest, IsReportedAndNothingIsComputed) {
