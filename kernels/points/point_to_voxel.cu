@@ -1,52 +1,151 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
 #include "kernels/core/row_launch.cuh"
 #include "kernels/points/point_to_voxel.h"
 
 namespace voxserve::kernels::cuda {
 namespace {
 
+// A thread reads the rows of so many points before it uses the first, so that it does not wait for the memory once a
+// point. A pillar near the sensor has thousands of points.
+constexpr int kRowsAtOnce = 8;
+// So many threads share a site's points where the order of the points does not matter.
+constexpr int kPointLanes = 8;
+
+// The points of a site that count.
+struct SitePoints {
+  int64_t begin, end;
+  bool is_full;  // the site has max_points points or more
+
+  __device__ SitePoints(const PointToVoxelParams& params, int64_t site)
+      : begin(params.site_begin[site]), end(params.site_begin[site + 1]) {
+    is_full = end - begin >= params.max_points;
+    if (params.max_points > 0 && is_full) end = begin + params.max_points;
+  }
+  __device__ bool empty() const { return begin == end; }
+};
+
+// Calls use(values) for every kStride-th point of [begin, end), in their order.
+template <int kStride, typename T, typename Out, int kCount, typename Use>
+__device__ void ForEachPoint(const RowsOf<T, Out, kCount>& rows, const PointToVoxelParams& params, int64_t begin,
+                             int64_t end, int32_t channel, const Use& use) {
+  const T* const in = static_cast<const T*>(params.in.data) + channel;
+  int64_t at = begin;
+  const auto use_points = [&](auto number) {
+    Pack<T, kCount> read[number];
+#pragma unroll
+    for (int i = 0; i < number; ++i) {
+      read[i] = LoadPack<kCount>(in + params.sorted_points[at + i * kStride] * params.in.pitch);
+    }
+#pragma unroll
+    for (int i = 0; i < number; ++i) {
+      float values[kCount];
+#pragma unroll
+      for (int c = 0; c < kCount; ++c) values[c] = ToFloat(read[i].values[c]);
+      use(values);
+    }
+    at += number * kStride;
+  };
+  while (at + (kRowsAtOnce - 1) * kStride < end) use_points(std::integral_constant<int, kRowsAtOnce>());
+  while (at < end) use_points(std::integral_constant<int, 1>());
+}
+
+// Sums and averages: a thread adds up kCount channels of a site, in the order of its points.
 template <typename T, typename Out, int kCount>
 __global__ void __launch_bounds__(kBlockThreads)
-    PointToVoxelKernel(const RowsOf<T, Out, kCount> rows, const __grid_constant__ PointToVoxelParams params) {
+    SumPointsKernel(const RowsOf<T, Out, kCount> rows, const __grid_constant__ PointToVoxelParams params) {
   rows.ForEach([&](int64_t site, int32_t channel) {
-    const int64_t begin = params.site_begin[site];
-    int64_t end = params.site_begin[site + 1];
-    const bool is_full = end - begin >= params.max_points;
-    if (params.max_points > 0 && is_full) end = begin + params.max_points;
-    float values[kCount] = {};
-    for (int64_t i = begin; i < end; ++i) {
-      float read[kCount];
-      rows.Load(params.in, params.sorted_points[i], channel, read);
+    const SitePoints points(params, site);
+    float sums[kCount];
+#pragma unroll
+    for (int c = 0; c < kCount; ++c) sums[c] = points.empty() ? 0.0F : -0.0F;  // -0 plus a value is that value
+    ForEachPoint<1>(rows, params, points.begin, points.end, channel, [&](const float(&values)[kCount]) {
+#pragma unroll
+      for (int c = 0; c < kCount; ++c) sums[c] += values[c];
+    });
+    const int64_t count = points.end - points.begin;
+    if (params.reduce == PoolReduce::kAverage && count > 1) {
+#pragma unroll
+      for (int c = 0; c < kCount; ++c) sums[c] /= static_cast<float>(count);
+    }
+    rows.Store(sums, params.out, site, channel);
+  });
+}
+
+// Maxima: a group of threads takes a site. Each of its kPointLanes lanes reads every kPointLanes-th point.
+// groups_a_block groups of kPointLanes * lane_chunks threads fit a block; the threads beyond are idle.
+template <typename T, typename Out, int kCount>
+__global__ void __launch_bounds__(kBlockThreads)
+    LargestOfPointsKernel(const RowsOf<T, Out, kCount> rows, const int32_t lane_chunks, const int32_t groups_a_block,
+                          const __grid_constant__ PointToVoxelParams params) {
+  __shared__ Pack<float, kCount> of_lanes[kBlockThreads];
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const int32_t group_threads = kPointLanes * lane_chunks, group = thread / group_threads;
+  const int32_t lane = thread % group_threads / lane_chunks;
+  const int64_t site = int64_t{blockIdx.x} * groups_a_block + group;
+  const bool has_site = group < groups_a_block && site < NumRows(params.out.capacity, params.out.num_rows);
+  for (int32_t first = 0; first < rows.chunks.chunks; first += lane_chunks) {
+    const int32_t chunk = first + thread % lane_chunks, channel = chunk * kCount;
+    const bool is_used = has_site && chunk < rows.chunks.chunks;
+    if (is_used) {
+      const SitePoints points(params, site);
+      Pack<float, kCount> largest;
+#pragma unroll
+      for (int c = 0; c < kCount; ++c) largest.values[c] = -INFINITY;
+      ForEachPoint<kPointLanes>(rows, params, points.begin + lane, points.end, channel,
+                                [&](const float(&values)[kCount]) {
+#pragma unroll
+                                  for (int c = 0; c < kCount; ++c) {
+                                    largest.values[c] = LargerOrNan(largest.values[c], values[c]);
+                                  }
+                                });
+      of_lanes[thread] = largest;
+    }
+    __syncthreads();
+    if (is_used && lane == 0) {
+      const SitePoints points(params, site);
+      float largest[kCount];
 #pragma unroll
       for (int c = 0; c < kCount; ++c) {
-        if (i == begin) {
-          values[c] = read[c];
-        } else {
-          values[c] = params.reduce == PoolReduce::kMax ? LargerOrNan(values[c], read[c]) : values[c] + read[c];
+        largest[c] = of_lanes[thread].values[c];
+#pragma unroll
+        for (int other = 1; other < kPointLanes; ++other) {
+          largest[c] = LargerOrNan(largest[c], of_lanes[thread + other * lane_chunks].values[c]);
         }
       }
-    }
-    if (params.empty_slots.data != nullptr && !is_full) {
-      float slot[kCount];
-      rows.Load(params.empty_slots, site, channel, slot);
+      if (params.empty_slots.data != nullptr && !points.is_full) {
+        float slot[kCount];
+        rows.Load(params.empty_slots, site, channel, slot);
 #pragma unroll
-      for (int c = 0; c < kCount; ++c) values[c] = begin == end ? slot[c] : LargerOrNan(values[c], slot[c]);
-    }
+        for (int c = 0; c < kCount; ++c) largest[c] = LargerOrNan(largest[c], slot[c]);
+      } else if (points.empty()) {
 #pragma unroll
-    for (int c = 0; c < kCount; ++c) {
-      if (params.reduce == PoolReduce::kAverage && end - begin > 1) values[c] /= static_cast<float>(end - begin);
+        for (int c = 0; c < kCount; ++c) largest[c] = 0;
+      }
+      rows.Store(largest, params.out, site, channel);
     }
-    rows.Store(values, params.out, site, channel);
-  });
+    __syncthreads();
+  }
 }
 
 }  // namespace
 
 cudaError_t PointToVoxel(const PointToVoxelParams& params, cudaStream_t stream) {
-  return LaunchRows("PointToVoxel", params.in, params.out, CommonAlignment().Add(params.empty_slots),
-                    [&](const auto& rows) {
-                      PointToVoxelKernel<<<rows.NumBlocks(), kBlockThreads, 0, stream>>>(rows, params);
-                      return LaunchStatus(stream);
-                    });
+  return LaunchRows(
+      "PointToVoxel", params.in, params.out, CommonAlignment().Add(params.empty_slots), [&](const auto& rows) {
+        if (params.reduce != PoolReduce::kMax) {
+          SumPointsKernel<<<rows.NumBlocks(), kBlockThreads, 0, stream>>>(rows, params);
+          return LaunchStatus(stream);
+        }
+        const int32_t lane_chunks = std::min(rows.chunks.chunks, kBlockThreads / kPointLanes);
+        const int32_t groups_a_block = kBlockThreads / (kPointLanes * lane_chunks);
+        LargestOfPointsKernel<<<NumBlocks(params.out.capacity, groups_a_block), kBlockThreads, 0, stream>>>(
+            rows, lane_chunks, groups_a_block, params);
+        return LaunchStatus(stream);
+      });
 }
 
 }  // namespace voxserve::kernels::cuda

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/core/launch.cuh"
 #include "kernels/core/row_chunks.cuh"
@@ -8,6 +9,10 @@
 
 namespace voxserve::kernels::cuda {
 namespace {
+
+// A thread reads the rows of so many points before it uses the first, so that it does not wait for the memory once a
+// point. A pillar near the sensor has thousands of points.
+constexpr int kRowsAtOnce = 8;
 
 // A thread computes kWidth neighbouring columns of a voxel.
 template <typename T, int kWidth>
@@ -27,16 +32,27 @@ __global__ void __launch_bounds__(kBlockThreads)
       if (params.max_points_per_voxel > 0) count = min(count, params.max_points_per_voxel);
     }
     float sums[kWidth];
-    const float* row = FloatsOf(params.features, params.sorted_points[begin]) + column;
 #pragma unroll
-    for (int c = 0; c < kWidth; ++c) sums[c] = column + c < params.out.channels ? row[c] : 0.0F;
-    for (int64_t p = 1; p < count; ++p) {
-      row = FloatsOf(params.features, params.sorted_points[begin + p]) + column;
+    for (int c = 0; c < kWidth; ++c) sums[c] = -0.0F;  // -0 plus a value is that value
+    // Adds up the columns of `number` points, after it has read all of them.
+    int64_t p = 0;
+    const auto add_points = [&](auto number) {
+      float read[number][kWidth];
 #pragma unroll
-      for (int c = 0; c < kWidth; ++c) {
-        if (column + c < params.out.channels) sums[c] = __fadd_rn(sums[c], row[c]);
+      for (int i = 0; i < number; ++i) {
+        const float* const row = FloatsOf(params.features, params.sorted_points[begin + p + i]) + column;
+#pragma unroll
+        for (int c = 0; c < kWidth; ++c) read[i][c] = column + c < params.out.channels ? row[c] : 0.0F;
       }
-    }
+#pragma unroll
+      for (int i = 0; i < number; ++i) {
+#pragma unroll
+        for (int c = 0; c < kWidth; ++c) sums[c] = __fadd_rn(sums[c], read[i][c]);
+      }
+      p += number;
+    };
+    while (p + kRowsAtOnce <= count) add_points(std::integral_constant<int, kRowsAtOnce>());
+    while (p < count) add_points(std::integral_constant<int, 1>());
     Pack<T, kWidth> out;
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {

@@ -107,38 +107,52 @@ TEST_P(PointKernelTest, DevoxelizeEqualsTheNaiveLoop) {
 
 TEST_P(PointKernelTest, PointToVoxelEqualsTheNaiveLoop) {
   Random random(2);
-  for (const int64_t num_points : {0, 1, 400}) {
-    for (const int32_t channels : {1, 3, 8, 24}) {
+  for (const int64_t num_points : {0, 1, 400, 2000}) {
+    for (const int32_t channels : {1, 3, 8, 24, 304}) {
       const int64_t num_sites = 50;
       const Margins margins = random.OneOf(kMargins);
       const Matrix in(num_points, channels, margins, &random, dtype());
       std::vector<int32_t> sorted_points(static_cast<size_t>(num_points));
       std::iota(sorted_points.begin(), sorted_points.end(), 0);
       std::shuffle(sorted_points.begin(), sorted_points.end(), random.engine());
-      // Some sites have no points, some have many.
+      // Some sites have no points, some have many, and one has many more.
       std::vector<int64_t> site_begin = {0};
       for (int64_t site = 0; site < num_sites; ++site) {
         const int64_t left = num_points - site_begin.back();
-        site_begin.push_back(site_begin.back() + (random.Chance(0.4) ? 0 : std::min<int64_t>(left, 1 + site % 40)));
+        const int64_t wanted = site == 9 ? 1100 : random.Chance(0.4) ? 0 : 1 + site % 40;
+        site_begin.push_back(site_begin.back() + std::min(left, wanted));
       }
       const DeviceArray<int32_t> device_points(device(), sorted_points);
       const DeviceArray<int64_t> device_begin(device(), site_begin);
       const DeviceMatrix device_in(device(), dtype(), in);
+      const Matrix slots(num_sites, channels, margins, &random, dtype());
+      const DeviceMatrix device_slots(device(), dtype(), slots);
       for (const PoolReduce reduce : {PoolReduce::kMax, PoolReduce::kAverage, PoolReduce::kSum}) {
         for (const DType out_dtype : OutDTypes(dtype())) {
+          const int64_t max_points = random.Chance(0.5) ? 0 : 12;
+          const bool has_slots = reduce == PoolReduce::kMax && max_points > 0;
           const DeviceMatrix device_out(device(), out_dtype, Matrix(num_sites, channels, margins, nullptr));
           RunPointToVoxel(device(), {.reduce = reduce,
+                                     .max_points = max_points,
                                      .site_begin = device_begin.data(),
                                      .sorted_points = device_points.data(),
                                      .in = device_in.View(),
+                                     .empty_slots = has_slots ? device_slots.View() : Rows(),
                                      .out = device_out.View()});
           const Matrix out = device_out.ToHost();
           EXPECT_TRUE(out.MarginsAreUntouched());
           for (int64_t site = 0; site < num_sites; ++site) {
             const auto begin = static_cast<size_t>(site_begin[static_cast<size_t>(site)]);
-            const auto end = static_cast<size_t>(site_begin[static_cast<size_t>(site) + 1]);
+            auto end = static_cast<size_t>(site_begin[static_cast<size_t>(site) + 1]);
+            const bool is_full = end - begin >= static_cast<size_t>(max_points);
+            if (max_points > 0 && is_full) end = begin + static_cast<size_t>(max_points);
             for (int32_t c = 0; c < channels; ++c) {
-              double sum = 0, largest = begin == end ? 0 : -std::numeric_limits<double>::infinity();
+              double sum = 0, largest = -std::numeric_limits<double>::infinity();
+              if (has_slots && !is_full) {
+                largest = slots.at(site, c);
+              } else if (begin == end) {
+                largest = 0;
+              }
               for (size_t i = begin; i < end; ++i) {
                 sum += in.at(sorted_points[i], c);
                 largest = std::max(largest, double{in.at(sorted_points[i], c)});
