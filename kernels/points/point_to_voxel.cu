@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/core/row_launch.cuh"
 #include "kernels/points/point_to_voxel.h"
@@ -9,8 +8,8 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// A thread reads the rows of so many points before it uses the first, so that it does not wait for the memory once a
-// point. A pillar near the sensor has thousands of points.
+// A thread reads the rows of so many points, and the numbers of the next points, before it uses the first row, so that
+// it does not wait for the memory once a point. A pillar near the sensor has thousands of points.
 constexpr int kRowsAtOnce = 8;
 // So many threads share a site's points where the order of the points does not matter.
 constexpr int kPointLanes = 8;
@@ -33,24 +32,31 @@ template <int kStride, typename T, typename Out, int kCount, typename Use>
 __device__ void ForEachPoint(const RowsOf<T, Out, kCount>& rows, const PointToVoxelParams& params, int64_t begin,
                              int64_t end, int32_t channel, const Use& use) {
   const T* const in = static_cast<const T*>(params.in.data) + channel;
-  int64_t at = begin;
-  const auto use_points = [&](auto number) {
-    Pack<T, kCount> read[number];
+  const auto read_row = [&](int32_t point) { return LoadPack<kCount>(in + point * params.in.pitch); };
+  const auto use_row = [&](const Pack<T, kCount>& row) {
+    float values[kCount];
 #pragma unroll
-    for (int i = 0; i < number; ++i) {
-      read[i] = LoadPack<kCount>(in + params.sorted_points[at + i * kStride] * params.in.pitch);
-    }
-#pragma unroll
-    for (int i = 0; i < number; ++i) {
-      float values[kCount];
-#pragma unroll
-      for (int c = 0; c < kCount; ++c) values[c] = ToFloat(read[i].values[c]);
-      use(values);
-    }
-    at += number * kStride;
+    for (int c = 0; c < kCount; ++c) values[c] = ToFloat(row.values[c]);
+    use(values);
   };
-  while (at + (kRowsAtOnce - 1) * kStride < end) use_points(std::integral_constant<int, kRowsAtOnce>());
-  while (at < end) use_points(std::integral_constant<int, 1>());
+  int64_t at = begin;
+  int32_t points[kRowsAtOnce];  // those whose rows are read next
+  const auto list_points = [&] {
+    const bool has_all = at + (kRowsAtOnce - 1) * kStride < end;
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i) points[i] = has_all ? params.sorted_points[at + i * kStride] : 0;
+    return has_all;
+  };
+  for (bool has_points = list_points(); has_points;) {
+    Pack<T, kCount> read[kRowsAtOnce];
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i) read[i] = read_row(points[i]);
+    at += kRowsAtOnce * kStride;
+    has_points = list_points();
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i) use_row(read[i]);
+  }
+  for (; at < end; at += kStride) use_row(read_row(params.sorted_points[at]));
 }
 
 // Sums and averages: a thread adds up kCount channels of a site, in the order of its points.

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/core/launch.cuh"
 #include "kernels/core/row_chunks.cuh"
@@ -10,9 +9,9 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// A thread reads the rows of so many points before it uses the first, so that it does not wait for the memory once a
-// point. A pillar near the sensor has thousands of points.
-constexpr int kRowsAtOnce = 8;
+// A thread reads the rows of so many points, and the numbers of the next points, before it uses the first row, so that
+// it does not wait for the memory once a point. A pillar near the sensor has thousands of points.
+constexpr int kRowsAtOnce = 12;
 
 // A thread computes kWidth neighbouring columns of a voxel.
 template <typename T, int kWidth>
@@ -34,25 +33,38 @@ __global__ void __launch_bounds__(kBlockThreads)
     float sums[kWidth];
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) sums[c] = -0.0F;  // -0 plus a value is that value
-    // Adds up the columns of `number` points, after it has read all of them.
-    int64_t p = 0;
-    const auto add_points = [&](auto number) {
-      float read[number][kWidth];
+    const auto read_row = [&](int32_t point, float(&values)[kWidth]) {
+      const float* const row = FloatsOf(params.features, point) + column;
 #pragma unroll
-      for (int i = 0; i < number; ++i) {
-        const float* const row = FloatsOf(params.features, params.sorted_points[begin + p + i]) + column;
-#pragma unroll
-        for (int c = 0; c < kWidth; ++c) read[i][c] = column + c < params.out.channels ? row[c] : 0.0F;
-      }
-#pragma unroll
-      for (int i = 0; i < number; ++i) {
-#pragma unroll
-        for (int c = 0; c < kWidth; ++c) sums[c] = __fadd_rn(sums[c], read[i][c]);
-      }
-      p += number;
+      for (int c = 0; c < kWidth; ++c) values[c] = column + c < params.out.channels ? row[c] : 0.0F;
     };
-    while (p + kRowsAtOnce <= count) add_points(std::integral_constant<int, kRowsAtOnce>());
-    while (p < count) add_points(std::integral_constant<int, 1>());
+    const auto add_row = [&](const float(&values)[kWidth]) {
+#pragma unroll
+      for (int c = 0; c < kWidth; ++c) sums[c] = __fadd_rn(sums[c], values[c]);
+    };
+    const int32_t* const of_voxel = params.sorted_points + begin;
+    int64_t p = 0;
+    int32_t points[kRowsAtOnce];  // those whose rows are read next
+    const auto list_points = [&] {
+      const bool has_all = p + kRowsAtOnce <= count;
+#pragma unroll
+      for (int i = 0; i < kRowsAtOnce; ++i) points[i] = has_all ? of_voxel[p + i] : 0;
+      return has_all;
+    };
+    for (bool has_points = list_points(); has_points;) {
+      float read[kRowsAtOnce][kWidth];
+#pragma unroll
+      for (int k = 0; k < kRowsAtOnce; ++k) read_row(points[k], read[k]);
+      p += kRowsAtOnce;
+      has_points = list_points();
+#pragma unroll
+      for (int k = 0; k < kRowsAtOnce; ++k) add_row(read[k]);
+    }
+    for (; p < count; ++p) {
+      float read[kWidth];
+      read_row(of_voxel[p], read);
+      add_row(read);
+    }
     Pack<T, kWidth> out;
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {
