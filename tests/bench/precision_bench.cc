@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "engine/model/model_version.h"
@@ -32,14 +34,17 @@ namespace {
 
 using Precision = ModelConfig::Precision;
 
-InferResult Infer(const LoadedModel& model, const PointCloud& cloud, support::Device device, Precision precision) {
+// Returns the error of a network that the precision does not serve.
+absl::StatusOr<InferResult> Infer(const LoadedModel& model, const PointCloud& cloud, support::Device device,
+                                  Precision precision) {
   const auto runner =
       OrDie(DeviceRunner::Create({.device = device, .num_threads = kernels::ThreadPool::AvailableCpus()}));
-  const Program program = OrDie(
+  absl::StatusOr<Program> program =
       runner->Compile(model.graph, {.device = device, .precision = precision, .plan = DefaultPlanOf(device, precision)},
-                      model.config.bytes_per_label()));
+                      model.config.bytes_per_label());
+  if (!program.ok()) return program.status();
   BatchReport output =
-      runner->Run(program, {&cloud}, /*return_scores=*/true, {.ignore_label = model.config.ignore_label});
+      runner->Run(*program, {&cloud}, /*return_scores=*/true, {.ignore_label = model.config.ignore_label});
   if (output.status.ok()) output.status = output.samples[0].status;
   if (output.status.ok()) return std::move(output.samples[0]);
   std::cerr << output.status << std::endl;
@@ -56,7 +61,11 @@ float MarginOf(const float* scores, size_t num_classes) {
 constexpr Precision kPrecisions[] = {Precision::kFloat32, Precision::kTfloat32, Precision::kFloat16,
                                      Precision::kBfloat16};
 
-using Answers = std::vector<InferResult>;  // by precision, as in kPrecisions
+struct Answer {
+  Precision precision;
+  InferResult found;
+};
+using Answers = std::vector<Answer>;
 
 void PrintLabels(const InferResult& expected, const Answers& answers, size_t num_points) {
   const size_t num_classes = expected.scores().size() / num_points;
@@ -67,8 +76,7 @@ void PrintLabels(const InferResult& expected, const Answers& answers, size_t num
       "| precision | largest error of a score, by the largest score | labels that differ | median margin of those |"
       " largest | not finite |\n|---|--:|--:|--:|--:|--:|\n",
       num_points, largest_score);
-  for (size_t p = 0; p < answers.size(); ++p) {
-    const InferResult& found = answers[p];
+  for (const auto& [precision, found] : answers) {
     float error = 0;
     int64_t not_finite = 0;
     std::vector<float> margins;
@@ -85,7 +93,7 @@ void PrintLabels(const InferResult& expected, const Answers& answers, size_t num
       }
     }
     std::sort(margins.begin(), margins.end());
-    std::puts(absl::StrFormat("| %s | %.2e | %d | %s | %s | %d |", NameOf(kPrecisions[p]), error / largest_score,
+    std::puts(absl::StrFormat("| %s | %.2e | %d | %s | %s | %d |", NameOf(precision), error / largest_score,
                               margins.size(),
                               margins.empty() ? "" : absl::StrFormat("%.4f", margins[margins.size() / 2]),
                               margins.empty() ? "" : absl::StrFormat("%.4f", margins.back()), not_finite)
@@ -102,8 +110,8 @@ void PrintBoxes(const std::vector<Box>& expected, const Answers& answers) {
       "| precision | boxes | matched | largest distance of centres, m | difference of scores, median | largest |"
       " without a partner | their score above the least, median | largest |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
       expected.size(), expected.empty() ? 0 : expected.back().score);
-  for (size_t p = 0; p < answers.size(); ++p) {
-    const std::vector<Box> found = answers[p].boxes();
+  for (const auto& [precision, answer] : answers) {
+    const std::vector<Box> found = answer.boxes();
     std::vector<bool> is_taken(found.size());
     std::vector<double> differences, margins;
     double largest_distance = 0;
@@ -132,7 +140,7 @@ void PrintBoxes(const std::vector<Box>& expected, const Answers& answers) {
     const auto last = [](const std::vector<double>& sorted) {
       return sorted.empty() ? "" : absl::StrFormat("%.1e", sorted.back());
     };
-    std::puts(absl::StrFormat("| %s | %d | %d | %.1e | %s | %s | %d | %s | %s |", NameOf(kPrecisions[p]), found.size(),
+    std::puts(absl::StrFormat("| %s | %d | %d | %.1e | %s | %s | %d | %s | %s |", NameOf(precision), found.size(),
                               differences.size(), largest_distance, middle(differences), last(differences),
                               margins.size(), middle(margins), last(margins))
                   .c_str());
@@ -142,10 +150,15 @@ void PrintBoxes(const std::vector<Box>& expected, const Answers& answers) {
 int Run(const std::string& folder, const support::RealScan& scan, int version) {
   const LoadedModel model = OrDie(LoadModelVersion(folder, version));
   const PointCloud cloud = OrDie(support::ReadScan(scan.format, scan.path()));
-  const InferResult expected = Infer(model, cloud, support::Device::kCpu, Precision::kFloat32);
+  const InferResult expected = OrDie(Infer(model, cloud, support::Device::kCpu, Precision::kFloat32));
   Answers answers;
   for (const Precision precision : kPrecisions) {
-    answers.push_back(Infer(model, cloud, support::Device::kCuda, precision));
+    absl::StatusOr<InferResult> found = Infer(model, cloud, support::Device::kCuda, precision);
+    if (found.ok()) {
+      answers.push_back({precision, *std::move(found)});
+    } else {
+      std::cout << NameOf(precision) << " is refused: " << found.status() << "\n";
+    }
   }
   std::printf("%s on %s, against float32 on the CPU: ", scan.name, ListCudaDevices().front().name.c_str());
   if (!expected.scores().empty()) PrintLabels(expected, answers, static_cast<size_t>(cloud.num_points()));
