@@ -9,6 +9,7 @@
 #include "kernels/image/conv2d.cuh"
 #include "kernels/image/conv2d.h"
 #include "kernels/image/conv2d_few_outputs.cuh"
+#include "kernels/image/conv2d_im2col.cuh"
 #include "kernels/image/conv2d_launch.cuh"
 #include "kernels/image/conv2d_phase.h"
 #include "kernels/image/conv2d_warp_groups.cuh"
@@ -90,8 +91,9 @@ cudaError_t LaunchWarps(const Conv2dArguments<T>& arguments, const DeviceTraits&
 
 // Chooses how to multiply: by scalars, warps, warp groups, or squares of few outputs. The choice depends only on the
 // GPU, the types, the channels and the geometry. Among warp groups, the tiling also depends on the number of positions,
-// and so on num_images. But all their tilings add up a position's products in the same order, chunk after chunk, 16 at
-// a time (Conv2dCudaTest.TilingsOfWarpGroupsAddUpInOneOrder). So a sample's result has the same bits in every batch.
+// and so on num_images, and the way to copy inputs depends on the alignment of their rows. But all these tilings add up
+// a position's products in the same order, chunk after chunk, 16 at a time
+// (Conv2dCudaTest.TilingsOfWarpGroupsAddUpInOneOrder). So a sample's result has the same bits in every batch.
 template <typename T>
 cudaError_t Launch(const Conv2dArguments<T>& arguments, const Conv2dParams& params, const DeviceTraits& traits,
                    cudaStream_t stream) {
@@ -100,9 +102,18 @@ cudaError_t Launch(const Conv2dArguments<T>& arguments, const Conv2dParams& para
   const bool is_few = !is_scalar && IsForFewOutputs(arguments);
   Conv2dTiling tiling = params.tiling;
   if (tiling == Conv2dTiling::kChosen) {
-    tiling = is_few                                            ? Conv2dTiling::kFewOutputs
-             : has_groups && arguments.group_out_channels > 32 ? ChooseWarpGroups(arguments, traits)
-                                                               : Conv2dTiling::kWarps;
+    tiling = Conv2dTiling::kWarps;
+    if (is_few) {
+      tiling = Conv2dTiling::kFewOutputs;
+    } else if (has_groups && arguments.group_out_channels > 32) {
+      if constexpr (!std::is_same_v<T, float>) {
+        if (IsForIm2col(arguments)) {
+          const cudaError_t status = LaunchIm2col(arguments, ChooseIm2col(arguments, traits), traits, stream);
+          if (status != cudaErrorNotSupported) return status;
+        }
+      }
+      tiling = ChooseWarpGroups(arguments, traits);
+    }
   }
   switch (tiling) {
     case Conv2dTiling::kChosen:
@@ -118,6 +129,14 @@ cudaError_t Launch(const Conv2dArguments<T>& arguments, const Conv2dParams& para
     case Conv2dTiling::kWideWarpGroups:
       if constexpr (!std::is_same_v<T, float>) {
         if (has_groups) return LaunchWarpGroups(arguments, tiling, traits, stream);
+      }
+      break;
+    case Conv2dTiling::kTwoIm2col:
+    case Conv2dTiling::kThreeIm2col:
+    case Conv2dTiling::kFourIm2col:
+    case Conv2dTiling::kWideIm2col:
+      if constexpr (!std::is_same_v<T, float>) {
+        if (has_groups && IsForIm2col(arguments)) return LaunchIm2col(arguments, tiling, traits, stream);
       }
       break;
   }

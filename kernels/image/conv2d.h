@@ -15,7 +15,10 @@
 //
 // - CPU: a thread computes a band of an image's rows with oneDNN.
 // - GPU: an implicit GEMM of our own (conv2d.cuh). A thread block multiplies a tile of output positions by the weights,
-//   in chunks of the (cell, channel) axis, and gathers each chunk of the inputs to shared memory when it needs it.
+//   in chunks of the (cell, channel) axis, and gathers each chunk of the inputs to shared memory when it needs it. On
+//   Hopper, tensor copies gather most layers (conv2d_im2col_kernel.cuh). Such a kernel starts before its predecessor on
+//   the stream has ended, and reads the weights and the bias at once, so the predecessor must not write them. The
+//   results have the same bytes either way.
 // - Groups with few output channels, on both devices: the input positions are multiplied by the weights of all cells at
 //   once, and the matrix products of an output's cells are added up afterwards.
 
@@ -69,6 +72,12 @@ enum class Conv2dTiling : int32_t {
   kFourWarpGroups,
   kFiveWarpGroups,
   kWideWarpGroups,  // two warp groups with 256 channels
+  // The same tiles, whose inputs Hopper's tensor copies gather: for 16-bit values in aligned rows, and groups of a
+  // multiple of 64 input channels (conv2d_im2col.cuh).
+  kTwoIm2col,
+  kThreeIm2col,
+  kFourIm2col,
+  kWideIm2col,
 };
 
 struct Conv2dParams {

@@ -1,5 +1,5 @@
-// Times the image convolutions of CenterPoint's and SECOND's networks on a GPU in float16. For each tiling it prints
-// the device's own time and its rate of useful operations.
+// Times the image convolutions of CenterPoint's, SECOND's and DSVT's networks on a GPU in float16. For each tiling it
+// prints the device's own time and its rate of useful operations.
 //
 //   conv2d_cuda_bench [images a convolution, default 1]
 //
@@ -57,6 +57,14 @@ constexpr Layer kLayers[] = {
     {"3x3", 180, 512, 64, kThree},
     {"3x3", 180, 64, 64, kThree},
     {"3x3", 180, 64, 2304, kThree},
+    {"3x3", 468, 192, 128, kThree},
+    {"3x3", 468, 128, 128, kThree},
+    {"3x3", 468, 384, 64, kThree},
+    {"3x3", 468, 64, 384, kThree},
+    {"3x3 s2", 468, 128, 128, kThreeHalving},
+    {"3x3", 234, 128, 128, kThree},
+    {"3x3 s2", 234, 128, 256, kThreeHalving},
+    {"3x3", 117, 256, 256, kThree},
     {"3x3 in 36 groups", 180, 2304, 108, {.kernel_size = {3, 3}, .padding = {1, 1}, .groups = 36}},
     {"3x3 in 6 groups", 188, 384, 18, {.kernel_size = {3, 3}, .padding = {1, 1}, .groups = 6}},
 };
@@ -65,10 +73,18 @@ constexpr struct {
   const char* name;
   Conv2dTiling tiling;
 } kTilings[] = {
-    {"chosen", Conv2dTiling::kChosen},          {"warps", Conv2dTiling::kWarps},
-    {"few outputs", Conv2dTiling::kFewOutputs}, {"2 warp groups", Conv2dTiling::kTwoWarpGroups},
-    {"3", Conv2dTiling::kThreeWarpGroups},      {"4", Conv2dTiling::kFourWarpGroups},
-    {"5", Conv2dTiling::kFiveWarpGroups},       {"2 wide", Conv2dTiling::kWideWarpGroups},
+    {"chosen", Conv2dTiling::kChosen},
+    {"warps", Conv2dTiling::kWarps},
+    {"few outputs", Conv2dTiling::kFewOutputs},
+    {"2 warp groups", Conv2dTiling::kTwoWarpGroups},
+    {"3", Conv2dTiling::kThreeWarpGroups},
+    {"4", Conv2dTiling::kFourWarpGroups},
+    {"5", Conv2dTiling::kFiveWarpGroups},
+    {"2 wide", Conv2dTiling::kWideWarpGroups},
+    {"2 im2col", Conv2dTiling::kTwoIm2col},
+    {"3 im2col", Conv2dTiling::kThreeIm2col},
+    {"4 im2col", Conv2dTiling::kFourIm2col},
+    {"2 wide im2col", Conv2dTiling::kWideIm2col},
 };
 
 // Returns random values in [-1, 1). A GPU's power, and therefore its clock, depends on the values.
