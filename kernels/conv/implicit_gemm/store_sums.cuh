@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/conv/implicit_gemm/arguments.cuh"
 
@@ -72,14 +73,21 @@ class WarpSumsStore {
     }
     const bool has_residual = arguments.epilogue.residual != nullptr;
     const bool is_gelu = arguments.epilogue.activation.function == ActivationFunction::kGelu;
+    if constexpr (sizeof(T) < sizeof(float)) {
+      if (arguments.is_out_float && !has_residual && HasPlainActivation(arguments) && !is_gelu &&
+          arguments.has_out_vectors && arguments.out_channels % kCount == 0) {
+        StorePlain<float, false, false>(arguments, sums, rows, first_column, kept_bias);
+        return;
+      }
+    }
     if (!AreAllPlain(arguments, first_column) || (is_gelu && has_residual)) {
       StoreAny(arguments, sums, rows, first_column, kept_bias);
     } else if (is_gelu) {
-      StorePlain<false, true>(arguments, sums, rows, first_column, kept_bias);
+      StorePlain<T, false, true>(arguments, sums, rows, first_column, kept_bias);
     } else if (has_residual) {
-      StorePlain<true, false>(arguments, sums, rows, first_column, kept_bias);
+      StorePlain<T, true, false>(arguments, sums, rows, first_column, kept_bias);
     } else {
-      StorePlain<false, false>(arguments, sums, rows, first_column, kept_bias);
+      StorePlain<T, false, false>(arguments, sums, rows, first_column, kept_bias);
     }
   }
 
@@ -88,13 +96,15 @@ class WarpSumsStore {
   static constexpr int kVectors = kSums / 16;
   static_assert(kSums % 16 == 0, "32 columns at a time");
 
-  // Returns true if all vectors are stored whole and the activation is none, ReLU or GELU. All threads of a warp get
-  // the same answer.
+  // Returns true if all vectors are stored whole in type T and StorePlain knows the activation. All threads of a warp
+  // get the same answer.
   __device__ static bool AreAllPlain(const ImplicitGemmArguments<T>& arguments, int32_t first_column) {
+    return IsWide(arguments, first_column + 2 * kSums - kCount) && HasPlainActivation(arguments);
+  }
+  __device__ static bool HasPlainActivation(const ImplicitGemmArguments<T>& arguments) {
     const ActivationFunction function = arguments.epilogue.activation.function;
-    return IsWide(arguments, first_column + 2 * kSums - kCount) &&
-           (function == ActivationFunction::kNone || function == ActivationFunction::kRelu ||
-            function == ActivationFunction::kGelu);
+    return function == ActivationFunction::kNone || function == ActivationFunction::kRelu ||
+           function == ActivationFunction::kGelu;
   }
 
   // Returns the larger value, or NaN if one of them is NaN.
@@ -104,26 +114,30 @@ class WarpSumsStore {
     return larger;
   }
 
-  // This function branches as little as possible, since a warp that stores waits for each of its instructions.
-  template <bool kHasResidual, bool kIsGelu>
+  // This function branches as little as possible, since a warp that stores waits for each of its instructions. If Out
+  // is not T, some vectors may lie after the last output channel; they are left out.
+  template <typename Out, bool kHasResidual, bool kIsGelu>
   __device__ void StorePlain(const ImplicitGemmArguments<T>& arguments, const float (&sums)[kSums],
                              const WarpRows& rows, int32_t first_column, uint32_t kept_bias) const {
     const float least = arguments.epilogue.activation.function == ActivationFunction::kRelu ? 0.0f : -INFINITY;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      T* const to = static_cast<T*>(arguments.out) + rows.rows[half] * arguments.out_pitch + ColumnOf(first_column, 0);
+      Out* const to =
+          static_cast<Out*>(arguments.out) + rows.rows[half] * arguments.out_pitch + ColumnOf(first_column, 0);
 #pragma unroll
       for (int j = 0; j < kVectors; ++j) {
-        const Pack<float, kCount> bias = LoadBias(arguments, ColumnOf(first_column, j), kept_bias);
+        const int32_t column = ColumnOf(first_column, j);
+        if (!std::is_same_v<Out, T> && column >= arguments.out_channels) continue;
+        const Pack<float, kCount> bias = LoadBias(arguments, column, kept_bias);
         const auto& residual = reinterpret_cast<const Pack<T, kCount>&>(residuals_[j][half]);
-        Pack<T, kCount> result;
+        Pack<Out, kCount> result;
 #pragma unroll
         for (int i = 0; i < kCount; ++i) {
           float value = sums[(j * 4 + i / 2) * 4 + half * 2 + i % 2] + bias.values[i];
           if constexpr (kHasResidual) value += ToFloat(residual.values[i]);
-          result.values[i] = FromFloat<T>(kIsGelu ? Gelu16(value) : Larger(value, least));
+          result.values[i] = FromFloat<Out>(kIsGelu ? Gelu16(value) : Larger(value, least));
         }
-        if (rows.rows[half] >= 0) *reinterpret_cast<Pack<T, kCount>*>(to + j * 32) = result;
+        if (rows.rows[half] >= 0) *reinterpret_cast<Pack<Out, kCount>*>(to + j * 32) = result;
       }
     }
   }

@@ -250,6 +250,33 @@ TEST_P(ImplicitGemmTest, RowsAroundATile) {
   }
 }
 
+// Queries and keys that a rotary reads stay float32: a warp stores them 16 bytes at a time if their channels are a
+// multiple of 8. The last tile of columns may be only partly there.
+TEST_P(ImplicitGemmTest, Float32ResultsOfLinearLayers) {
+  Random random(57);
+  const RulebookCase rulebook{"identity", RandomSubmanifoldRulebook(1, 300, 0, random)};
+  for (const int32_t out_channels : {8, 40, 72, 76, 128, 288, 504}) {
+    for (const bool has_bias : {false, true}) {
+      for (const ActivationFunction function : {ActivationFunction::kNone, ActivationFunction::kRelu}) {
+        for (const Margins& margins : {Margins{}, Margins{.before = 8, .after = 8}, Margins{.before = 1, .after = 2}}) {
+          Check({.rulebook = &rulebook,
+                 .in_channels = 36,
+                 .out_channels = out_channels,
+                 .dtype = GetParam(),
+                 .out_dtype = DType::kFloat32,
+                 .has_bias = has_bias,
+                 .activation = function,
+                 .out_margins = margins,
+                 .spare_rows = 7,
+                 .is_linear = true},
+                random);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(ImplicitGemmTest, IdentityIsALinearLayer) {
   Random random(55);
   for (const int64_t num_rows : {1, 63, 64, 200, 2000}) {
