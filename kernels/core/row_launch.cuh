@@ -24,13 +24,37 @@
 //     });
 //   }
 
+#include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/core/launch.cuh"
 #include "kernels/core/row_chunks.cuh"
 #include "kernels/core/rows.h"
 
 namespace voxserve::kernels::cuda {
+
+// The bits of a pack, for a thread that loads several packs before it uses the first one. If they fill registers of 32
+// bits, they are such registers: single values of 16 bits would take a register each, and the thread would wait for
+// each pack at once to take them apart.
+template <typename T, int kCount>
+using PackBits =
+    std::conditional_t<sizeof(T) * kCount % sizeof(uint32_t) == 0,
+                       Pack<uint32_t, std::max<int>(sizeof(T) * kCount / sizeof(uint32_t), 1)>, Pack<T, kCount>>;
+
+template <typename T, int kCount>
+__device__ PackBits<T, kCount> BitsOf(const Pack<T, kCount>& pack) {
+  return reinterpret_cast<const PackBits<T, kCount>&>(pack);
+}
+template <int kCount, typename T>
+__device__ PackBits<T, kCount> LoadBits(const T* from) {
+  return *reinterpret_cast<const PackBits<T, kCount>*>(from);
+}
+// Returns value i of a pack as float32.
+template <typename T, int kCount>
+__device__ float ValueOf(const PackBits<T, kCount>& bits, int i) {
+  return ToFloat(reinterpret_cast<const Pack<T, kCount>&>(bits).values[i]);
+}
 
 // The output's rows, distributed over the threads. A thread computes kCount values of type Out at a time, from values
 // of type T.
@@ -72,18 +96,27 @@ struct RowsOf {
 // has no values. The type of `out` must be that of `in` or float32, else cudaErrorInvalidValue is returned.
 //
 // kCount is the number of in's values in 16 bytes, if the rows of `in` and `out` and everything in `others` are aligned
-// to 16 bytes; else it is 1. `others` is the alignment of everything else that a thread reads or writes. If `in` has no
-// data, only its type counts. name: the launcher's name for the profiler, a string literal.
+// to 16 bytes, and so are in's channels. If these fill 8 bytes instead, kCount is the number of values of 16 bits in
+// 8 bytes, so that layers of 36 or 252 channels are fast too. Else kCount is 1. `others` is the alignment of everything
+// else that a thread reads or writes. If `in` has no data, only its type counts. name: the launcher's name for the
+// profiler, a string literal.
 template <typename Launch>
 cudaError_t LaunchRows(const char* name, const ConstRows& in, const Rows& out, CommonAlignment others,
                        const Launch& launch) {
   if (out.capacity == 0 || out.channels == 0) return cudaSuccess;
   const NvtxRange range(name);
-  const int64_t alignment = others.Add(in).Add(out).Add(out.channels * SizeOf(in.dtype)).bytes();
+  const bool are_aligned = others.Add(in).Add(out).bytes() == kVectorBytes;
+  const int64_t in_bytes = out.channels * SizeOf(in.dtype);  // of a row
   return VisitInAndOutType(in.dtype, out.dtype, [&](auto in_value, auto out_value) {
     using T = decltype(in_value);
     using Out = decltype(out_value);
-    if (alignment == kVectorBytes) return launch(RowsOf<T, Out, kVectorBytes / sizeof(T)>(out));
+    if (are_aligned && in_bytes % kVectorBytes == 0) return launch(RowsOf<T, Out, kVectorBytes / sizeof(T)>(out));
+    if constexpr (sizeof(T) == 2) {
+      constexpr int64_t kHalfVectorBytes = kVectorBytes / 2;
+      if (are_aligned && in_bytes % kHalfVectorBytes == 0) {
+        return launch(RowsOf<T, Out, kHalfVectorBytes / sizeof(T)>(out));
+      }
+    }
     return launch(RowsOf<T, Out, 1>(out));
   });
 }

@@ -4,26 +4,43 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
+// Neighbours that a thread loads before it adds up the first one. The loads then wait for the memory together.
+constexpr int32_t kAtOnce = 8;
+
 template <typename T, typename Out, int kCount>
 __global__ void __launch_bounds__(kBlockThreads)
     PoolKernel(const RowsOf<T, Out, kCount> rows, const PoolParams params) {
   rows.ForEach([&](int64_t row, int32_t channel) {
     float values[kCount] = {};
     int32_t num_pairs = 0;
-    for (int32_t k = 0; k < params.neighbours.num_offsets; ++k) {
-      const int32_t in_row = params.neighbours.rows[k * params.neighbours.pitch + row];
-      if (in_row < 0) continue;
-      float read[kCount];
-      rows.Load(params.in, in_row, channel, read);
+    for (int32_t first = 0; first < params.neighbours.num_offsets; first += kAtOnce) {
+      int32_t in_rows[kAtOnce];
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        if (num_pairs == 0) {
-          values[i] = read[i];
-        } else {
-          values[i] = params.reduce == PoolReduce::kMax ? LargerOrNan(values[i], read[i]) : values[i] + read[i];
+      for (int32_t n = 0; n < kAtOnce; ++n) {
+        const int32_t k = first + n;
+        in_rows[n] = k < params.neighbours.num_offsets ? params.neighbours.rows[k * params.neighbours.pitch + row] : -1;
+      }
+      PackBits<T, kCount> read[kAtOnce];
+#pragma unroll
+      for (int32_t n = 0; n < kAtOnce; ++n) {
+        if (in_rows[n] >= 0) {
+          read[n] = LoadBits<kCount>(static_cast<const T*>(params.in.data) + in_rows[n] * params.in.pitch + channel);
         }
       }
-      ++num_pairs;
+#pragma unroll
+      for (int32_t n = 0; n < kAtOnce; ++n) {
+        if (in_rows[n] < 0) continue;
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) {
+          const float value = ValueOf<T, kCount>(read[n], i);
+          if (num_pairs == 0) {
+            values[i] = value;
+          } else {
+            values[i] = params.reduce == PoolReduce::kMax ? LargerOrNan(values[i], value) : values[i] + value;
+          }
+        }
+        ++num_pairs;
+      }
     }
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {

@@ -21,8 +21,8 @@ namespace {
 using support::ExpectCudaSuccess;
 using support::TestStream;
 
-// The margins of a whole buffer, an aligned column slice, and an unaligned one.
-const std::vector<Margins> kMargins = {{}, {.before = 8, .after = 8}, {.before = 1, .after = 2}};
+// The margins of a whole buffer, an aligned column slice, an unaligned one, and rows of 12 channels padded to 16.
+const std::vector<Margins> kMargins = {{}, {.before = 8, .after = 8}, {.before = 1, .after = 2}, {.after = 4}};
 
 void RunLinear(Device device, const LinearParams& params) {
   if (device == Device::kCpu) {
