@@ -5,6 +5,7 @@
 #include "kernels/core/launch.cuh"
 #include "kernels/core/pool_reduce.h"
 #include "kernels/core/row_chunks.cuh"
+#include "kernels/core/row_launch.cuh"
 #include "kernels/core/row_tiles.cuh"
 #include "kernels/rows/row_norm.h"
 
@@ -82,35 +83,45 @@ struct LayerNormOfRow {
   }
 };
 
+// Returns as many blocks per SM as have registers for thread_values values of a row, and for the weights of these.
+template <typename T, typename Out>
+constexpr int LayerNormBlocksAnSm(int thread_values) {
+  if (thread_values > 8) return BlocksAnSm(2);
+  return BlocksAnSm(sizeof(T) == 2 && sizeof(Out) == 2 ? 4 : 3);
+}
+
 // The layer norm of at most kLanes * kPacks * kPack channels: kLanes threads hold a row in registers. Thread i has the
 // packs i, i + kLanes, ... of kPack channels. A thread keeps its channels' weights for all of its rows, and loads its
 // next row before it computes this one. is_aligned: whole packs may be read and written at once.
 template <typename T, typename Out, int kLanes, int kPacks, int kPack>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, LayerNormBlocksAnSm<T, Out>(kPacks* kPack))
     LayerNormKernel(const __grid_constant__ RowNormParams params, bool is_aligned) {
   constexpr int kRowsPerBlock = kBlockThreads / kLanes;
   const int32_t first = static_cast<int32_t>(threadIdx.x) % kLanes * kPack;
   // Loads the thread's packs of a row, or of the weights. Without any, and beyond the channels, values are `otherwise`.
-  const auto load = [&]<typename From>(const From* from, From otherwise, Pack<From, kPack>(&packs)[kPacks]) {
+  const auto load = [&]<typename From>(const From* from, From otherwise, PackBits<From, kPack>(&bits)[kPacks]) {
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       const int32_t c = first + p * kLanes * kPack;
+      Pack<From, kPack> pack;
 #pragma unroll
-      for (From& value : packs[p].values) value = otherwise;
+      for (From& value : pack.values) value = otherwise;
+      bits[p] = BitsOf(pack);
       if (from == nullptr || c >= params.in.channels) continue;
       if (is_aligned) {
-        packs[p] = LoadPack<kPack>(from + c);
+        bits[p] = LoadBits<kPack>(from + c);
       } else {
 #pragma unroll
         for (int i = 0; i < kPack; ++i) {
-          if (c + i < params.in.channels) packs[p].values[i] = from[c + i];
+          if (c + i < params.in.channels) pack.values[i] = from[c + i];
         }
+        bits[p] = BitsOf(pack);
       }
     }
   };
   const auto add = [](float x, float y) { return x + y; };
 
-  Pack<float, kPack> weights[kPacks], biases[kPacks];
+  PackBits<float, kPack> weights[kPacks], biases[kPacks];
   load(params.weight, 1.0f, weights);
   load(params.bias, 0.0f, biases);
   WaitForEarlierKernels();
@@ -120,7 +131,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   const auto* const in = static_cast<const T*>(params.in.data);
   const auto* const residual = static_cast<const T*>(params.residual.data);
   const T zero = FromFloat<T>(0.0f);
-  Pack<T, kPack> next[kPacks], next_residuals[kPacks];
+  PackBits<T, kPack> next[kPacks], next_residuals[kPacks];
   const auto load_next = [&](int64_t row) {
     const bool exists = row < num_rows;
     load(exists ? in + row * params.in.pitch : nullptr, zero, next);
@@ -137,8 +148,8 @@ __global__ void __launch_bounds__(kBlockThreads)
     for (int p = 0; p < kPacks; ++p) {
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
-        values[p][i] = ToFloat(next[p].values[i]);
-        residuals[p][i] = ToFloat(next_residuals[p].values[i]);
+        values[p][i] = ValueOf<T, kPack>(next[p], i);
+        residuals[p][i] = ValueOf<T, kPack>(next_residuals[p], i);
         sum += values[p][i];
       }
     }
@@ -163,8 +174,8 @@ __global__ void __launch_bounds__(kBlockThreads)
       Pack<Out, kPack> results;
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
-        results.values[i] =
-            FromFloat<Out>(norm(values[p][i], weights[p].values[i], biases[p].values[i], residuals[p][i]));
+        results.values[i] = FromFloat<Out>(norm(values[p][i], ValueOf<float, kPack>(weights[p], i),
+                                                ValueOf<float, kPack>(biases[p], i), residuals[p][i]));
       }
       if (is_aligned) {
         *reinterpret_cast<Pack<Out, kPack>*>(out + c) = results;
@@ -203,7 +214,8 @@ template <typename T, typename Out>
 cudaError_t LayerNorm(const RowNormParams& params, cudaStream_t stream) {
   const int32_t channels = params.in.channels;
   if (channels % 8 != 0) {
-    return channels <= 128 ? LaunchLayerNorm<T, Out, 32, 1, 4>(params, stream)
+    if (channels <= 128) return LaunchLayerNorm<T, Out, 32, 1, 4>(params, stream);
+    return channels <= 256 ? LaunchLayerNorm<T, Out, 32, 2, 4>(params, stream)
                            : LaunchLayerNorm<T, Out, 32, 4, 4>(params, stream);
   }
   if (channels <= 32) return LaunchLayerNorm<T, Out, 4, 1, 8>(params, stream);

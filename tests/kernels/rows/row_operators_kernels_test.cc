@@ -24,7 +24,7 @@ using support::TestStream;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-const std::vector<Margins> kMargins = {{}, {.before = 8, .after = 8}, {.before = 1, .after = 2}};
+const std::vector<Margins> kMargins = {{}, {.before = 8, .after = 8}, {.before = 1, .after = 2}, {.after = 4}};
 const std::vector<int32_t> kChannels = {1, 3, 16, 40, 64, 65, 300};
 
 class RowKernelTest : public testing::TestWithParam<Ground> {
@@ -147,7 +147,7 @@ std::vector<double> Defined(const RowNormParams& params, const Matrix& in, int64
 // The result is written over the residual where both have one type.
 TEST_P(RowKernelTest, ALayerNormAddsAResidualAndActivates) {
   Random random(21);
-  for (const int32_t channels : {1, 3, 16, 36, 64, 96, 128, 130, 256, 512, 516}) {
+  for (const int32_t channels : {1, 3, 16, 36, 64, 96, 128, 130, 252, 256, 260, 512, 516}) {
     const int64_t num_rows = 133;
     const Matrix in(num_rows, channels, random.OneOf(kMargins), &random, dtype());
     const Matrix added(num_rows, channels, random.OneOf(kMargins), &random, dtype());
