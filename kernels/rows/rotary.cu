@@ -8,9 +8,25 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// A block first computes the sines and cosines of its rows: of at most so many angles, and of so many rows.
+// A block first computes the sines and cosines of its rows, at most so many.
 constexpr int32_t kBlockAngles = 2048;
-constexpr int32_t kMaxBlockRows = 64;
+// Rows of which a thread loads a pair before it rotates the first one. The loads then wait for the memory together.
+constexpr int32_t kRowsAtOnce = 8;
+
+// How the threads of a block divide rows: neighbouring threads take neighbouring pairs of a row, and threads left over
+// take further rows.
+struct Division {
+  int32_t lanes;         // threads a row
+  int32_t rows_at_once;  // of a block
+  int32_t rows_a_block;  // of which a block computes the angles together
+
+  explicit Division(const RotaryParams& params) {
+    const int32_t head_pairs = params.PairsOfAnAxis() * params.dimension;
+    lanes = std::min(params.num_heads * head_pairs, kBlockThreads);
+    rows_at_once = kBlockThreads / lanes;
+    rows_a_block = std::clamp(kBlockAngles / head_pairs, 1, rows_at_once * kRowsAtOnce);
+  }
+};
 
 // ---- kernels
 
@@ -37,15 +53,16 @@ __device__ int32_t CoordinateOf(int32_t dimension, uint64_t key, int32_t axis) {
 // A block takes rows_a_block rows at a time. angles: dynamic shared memory, [rows_a_block, pairs of a head].
 template <typename T, typename Out>
 __global__ void __launch_bounds__(kBlockThreads)
-    RotaryKernel(const int32_t rows_a_block, const __grid_constant__ RotaryParams params) {
+    RotaryKernel(const Division division, const __grid_constant__ RotaryParams params) {
   extern __shared__ float2 angles[];  // the sine (x) and cosine (y) of each angle
   const int32_t pairs = params.PairsOfAnAxis(), head_pairs = params.dimension * pairs;
   const int32_t row_pairs = params.num_heads * head_pairs;
   const int64_t num_rows = NumRows(params.out.capacity, params.out.num_rows);
   const auto thread = static_cast<int32_t>(threadIdx.x);
-  for (int64_t first = int64_t{blockIdx.x} * rows_a_block; first < num_rows;
-       first += int64_t{gridDim.x} * rows_a_block) {
-    const auto rows = static_cast<int32_t>(min(int64_t{rows_a_block}, num_rows - first));
+  const int32_t lanes = division.lanes, rows_at_once = division.rows_at_once;
+  for (int64_t first = int64_t{blockIdx.x} * division.rows_a_block; first < num_rows;
+       first += int64_t{gridDim.x} * division.rows_a_block) {
+    const auto rows = static_cast<int32_t>(min(int64_t{division.rows_a_block}, num_rows - first));
     for (int32_t i = thread; i < rows * head_pairs; i += kBlockThreads) {
       const int64_t row = first + i / head_pairs;
       const int32_t axis = i % head_pairs / pairs, j = i % pairs;
@@ -55,18 +72,30 @@ __global__ void __launch_bounds__(kBlockThreads)
       sincosf(position * params.frequencies[j], &angles[i].x, &angles[i].y);
     }
     __syncthreads();
-    // Neighbouring threads take neighbouring pairs of a row; threads left over take further rows.
-    const int32_t lanes = min(row_pairs, kBlockThreads), rows_at_once = kBlockThreads / lanes;
     const int32_t first_row = thread / lanes < rows_at_once ? thread / lanes : rows;
     for (int32_t pair = thread % lanes; pair < row_pairs; pair += lanes) {
       const int32_t channel = pair / pairs * 2 * pairs + pair % pairs, angle_of_row = pair % head_pairs;
-      for (int32_t row = first_row; row < rows; row += rows_at_once) {
-        const float2 angle = angles[row * head_pairs + angle_of_row];
-        const T* const in = static_cast<const T*>(params.in.data) + (first + row) * params.in.pitch + channel;
-        Out* const out = static_cast<Out*>(params.out.data) + (first + row) * params.out.pitch + channel;
-        const float u = ToFloat(in[0]), v = ToFloat(in[pairs]);
-        out[0] = FromFloat<Out>(u * angle.y - v * angle.x);
-        out[pairs] = FromFloat<Out>(v * angle.y + u * angle.x);
+      for (int32_t begin = first_row; begin < rows; begin += kRowsAtOnce * rows_at_once) {
+        T u[kRowsAtOnce], v[kRowsAtOnce];
+#pragma unroll
+        for (int i = 0; i < kRowsAtOnce; ++i) {
+          const int32_t row = begin + i * rows_at_once;
+          if (row < rows) {
+            const T* const in = static_cast<const T*>(params.in.data) + (first + row) * params.in.pitch + channel;
+            u[i] = in[0];
+            v[i] = in[pairs];
+          }
+        }
+#pragma unroll
+        for (int i = 0; i < kRowsAtOnce; ++i) {
+          const int32_t row = begin + i * rows_at_once;
+          if (row < rows) {
+            const float2 angle = angles[row * head_pairs + angle_of_row];
+            Out* const out = static_cast<Out*>(params.out.data) + (first + row) * params.out.pitch + channel;
+            out[0] = FromFloat<Out>(ToFloat(u[i]) * angle.y - ToFloat(v[i]) * angle.x);
+            out[pairs] = FromFloat<Out>(ToFloat(v[i]) * angle.y + ToFloat(u[i]) * angle.x);
+          }
+        }
       }
     }
     __syncthreads();
@@ -89,11 +118,12 @@ cudaError_t Rotary(const RotaryParams& params, cudaStream_t stream) {
   const int32_t head_pairs = params.PairsOfAnAxis() * params.dimension;
   if (head_pairs < 1 || head_pairs > kMaxRotaryHeadChannels / 2) return cudaErrorInvalidValue;
   const NvtxRange range("Rotary");
-  const int32_t rows_a_block = std::clamp(kBlockAngles / head_pairs, 1, kMaxBlockRows);
+  const Division division(params);
+  const size_t angle_bytes = static_cast<size_t>(division.rows_a_block * head_pairs) * sizeof(float2);
   return VisitTypes(params.in.dtype, params.out.dtype, [&](auto in, auto out) {
     RotaryKernel<decltype(in), decltype(out)>
-        <<<NumBlocks(params.out.capacity, rows_a_block), kBlockThreads,
-           static_cast<size_t>(rows_a_block * head_pairs) * sizeof(float2), stream>>>(rows_a_block, params);
+        <<<NumBlocks(params.out.capacity, division.rows_a_block), kBlockThreads, angle_bytes, stream>>>(division,
+                                                                                                        params);
     return LaunchStatus(stream);
   });
 }

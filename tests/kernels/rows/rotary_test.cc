@@ -146,7 +146,9 @@ TEST_P(RotaryTest, EqualsTheNaiveLoop) {
     ExpectNaive(0, 3, 2, 3, has_tensor);
     ExpectNaive(1, 3, 2, 3, has_tensor);
     ExpectNaive(2000, 3, 32, 3, has_tensor);  // LitePT: heads of 18 channels
-    ExpectNaive(300, 2, 3, 64, has_tensor);   // the widest head
+    for (const int64_t rows : {2, 15, 16, 17, 33}) ExpectNaive(rows, 3, 14, 3, has_tensor);  // 16 rows a block
+    ExpectNaive(700, 1, 1, 1, has_tensor);   // more rows a block than any other
+    ExpectNaive(300, 2, 3, 64, has_tensor);  // the widest head
     ExpectNaive(300, 1, 1, 128, has_tensor);
   }
 }
