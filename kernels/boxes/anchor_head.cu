@@ -5,10 +5,18 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-CandidateLists ListsOf(const AnchorHeadParams& params, WorkspaceCutter& cutter) {
-  return CandidateLists(cutter, params.num_samples, int64_t{params.num_rows} * params.num_columns * params.num_anchors,
-                        /*item_candidates=*/1, LowestLogit(params.score_threshold, /*is_strict=*/false));
-}
+struct Workspace {
+  Workspace(const AnchorHeadParams& params, WorkspaceCutter cutter)
+      : counters(cutter, /*num_heads=*/1, params.num_samples),
+        lists(cutter, counters.values, params.num_samples,
+              int64_t{params.num_rows} * params.num_columns * params.num_anchors, /*item_candidates=*/1,
+              LowestLogit(params.score_threshold, /*is_strict=*/false)),
+        bytes(cutter.bytes()) {}
+
+  CandidateCounters counters;
+  CandidateLists lists;
+  size_t bytes;
+};
 
 template <typename T>
 struct AnchorHeads {
@@ -34,22 +42,20 @@ struct AnchorHeads {
 }  // namespace
 
 size_t AnchorHeadWorkspaceBytes(const AnchorHeadParams& params) {
-  WorkspaceCutter cutter(nullptr);
-  ListsOf(params, cutter);
-  return cutter.bytes();
+  return Workspace(params, WorkspaceCutter(nullptr)).bytes;
 }
 
 cudaError_t DecodeAnchorHead(const AnchorHeadParams& params, cudaStream_t stream) {
   if (params.num_samples == 0) return cudaSuccess;
   const NvtxRange range("DecodeAnchorHead");
   return VisitFeatureType(params.dtype, [&](auto value) {
-    WorkspaceCutter cutter(params.workspace);
+    const Workspace workspace(params, WorkspaceCutter(params.workspace));
     const AnchorHeads<decltype(value)> heads{.num_heads = 1,
                                              .num_samples = params.num_samples,
                                              .params = params,
-                                             .lists = ListsOf(params, cutter),
+                                             .lists = workspace.lists,
                                              .num_not_finite = params.num_not_finite};
-    return DecodeBoxes(heads, heads.lists.num_lists, stream);
+    return DecodeBoxes(heads, workspace.counters, heads.lists.num_lists, stream);
   });
 }
 

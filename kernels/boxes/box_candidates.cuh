@@ -1,20 +1,21 @@
 #pragma once
 
-// These two kernels make boxes from images, for anchor heads and center heads. FindCandidatesKernel writes the keys of
-// all candidates (box_candidates.h) to lists. SelectBoxesKernel sorts the keys of a sample (SortBestKeys), and decodes
-// the best. select_peaks.cu uses the first kernel and SortBestKeys too. Only .cu files include this file.
+// These three kernels make boxes from images, for anchor heads and center heads. FindCandidatesKernel writes the keys
+// of all candidates (box_candidates.h) to lists, and counts them by their logits. GatherBestKernel copies the keys that
+// may be among a sample's best from the lists to one array. SelectBoxesKernel sorts that array (SortBestKeys), and
+// decodes the best. select_peaks.cu uses the first two kernels and SortBestKeys too. Only .cu files include this file.
 //
-// Each block of FindCandidatesKernel has its own list, so no memory needs to be set to 0 before. If a sample has more
-// than kSortedKeys candidates, SortBestKeys cannot sort them all. It then finds a bound for the best keys from the
-// lists' histograms of logits, and sorts only the keys above the bound.
+// A sample may have more candidates than a block can sort, kSortedKeys. Its histogram of logits says in which bin the
+// last of the best lies, and only the keys of this bin and the higher ones are copied. If they are still too many,
+// SortBestKeys raises the bound within that bin.
 //
 // An item is a part of the image that a thread checks for candidates: an anchor of a cell (anchor_head.cu), a cell
 // (center_head.cu), or a class of a cell (select_peaks.cu). The kernels take a parameter of a type Heads with these
-// members; FindCandidatesKernel does not need MaxBoxes, Boxes, HasOwnScores and Decode:
+// members; the first two kernels do not need Boxes, HasOwnScores and Decode:
 //   int32_t num_heads, num_samples;
 //   __device__ const CandidateLists& Lists(int head) const;
 //   __device__ int32_t NumItems(int head) const;  // items of one sample
-//   __device__ int32_t MaxBoxes(int head) const;
+//   __device__ int32_t MaxBoxes(int head) const;  // the candidates of a sample that are needed
 //   __device__ float* Boxes(int head) const;      // [num_samples, MaxBoxes(head), kBoxPitch]
 //   // Calls emit(logit, index) for each candidate of an item, and drop() for each class that is dropped because a
 //   // number is not finite. kListItems items emit at most CandidateLists::capacity candidates.
@@ -30,6 +31,7 @@
 #include <cstdint>
 
 #include "kernels/boxes/box_candidates.h"
+#include "kernels/core/clear.h"
 #include "kernels/core/launch.cuh"
 #include "kernels/core/row_tiles.cuh"
 
@@ -44,7 +46,6 @@ inline constexpr int kDigitBits = 10;
 inline constexpr int kSortedKeys = kMaxBoxes;  // the most keys that a block sorts
 inline constexpr int kThreadKeys = 8;          // keys that a thread holds at a time
 static_assert(1 << kDigitBits == kLogitBins);
-static_assert(kListItems * std::max(kMaxHeadClasses, 1) <= 65535, "a histogram's counts are 16 bits");
 
 // Reads a value of an image of T as float32.
 template <typename T>
@@ -54,26 +55,56 @@ struct LoadAs {
   }
 };
 
-// The lists of one head's candidates, in the workspace.
+// The counters of all heads' candidates, in the workspace.
+struct CandidateCounters {
+  static constexpr int32_t kOfSample = kLogitBins + 1;  // a sample's histogram, and how many keys were gathered of it
+
+  int32_t* values = nullptr;  // [num_heads, num_samples, kOfSample]
+  int64_t num_values = 0;     // even: Clear writes two at a time
+
+  CandidateCounters(WorkspaceCutter& workspace, int32_t num_heads, int32_t num_samples)
+      : num_values((int64_t{num_heads} * num_samples * kOfSample + 1) / 2 * 2) {
+    values = workspace.Take<int32_t>(num_values);
+  }
+
+  int32_t* OfHead(int32_t head, int32_t num_samples) const {
+    return values == nullptr ? nullptr : values + int64_t{head} * num_samples * kOfSample;
+  }
+  cudaError_t Clear(cudaStream_t stream) const {
+    return cuda::Clear(values, static_cast<size_t>(num_values) * sizeof(int32_t), stream);
+  }
+};
+
+// The candidates of one head, in the workspace.
 struct CandidateLists {
-  uint64_t* keys = nullptr;        // [num_samples, num_lists, capacity], in no order
-  int32_t* counts = nullptr;       // [num_samples, num_lists]
-  uint16_t* histograms = nullptr;  // [num_samples, num_lists, kLogitBins]
-  int32_t num_lists = 0;           // lists of one sample
-  int32_t capacity = 0;            // keys that one list has room for
-  float lowest_logit = 0;          // no candidate has a lower logit; NaN: there are no candidates
+  uint64_t* keys = nullptr;      // [num_samples, num_lists, capacity], in no order
+  int32_t* counts = nullptr;     // [num_samples, num_lists]
+  uint64_t* gathered = nullptr;  // [num_samples, num_lists * capacity] the keys of GatherBestKernel, in no order
+  int32_t* counters = nullptr;   // [num_samples, CandidateCounters::kOfSample]
+  int32_t num_lists = 0;         // lists of one sample
+  int32_t capacity = 0;          // keys that one list has room for
+  float lowest_logit = 0;        // no candidate has a lower logit; NaN: there are no candidates
 
   CandidateLists() = default;
-  CandidateLists(WorkspaceCutter& workspace, int32_t num_samples, int64_t num_items, int32_t item_candidates,
-                 float lowest) {
+  // counters_of_head: CandidateCounters::OfHead.
+  CandidateLists(WorkspaceCutter& workspace, int32_t* counters_of_head, int32_t num_samples, int64_t num_items,
+                 int32_t item_candidates, float lowest)
+      : counters(counters_of_head) {
     num_lists = static_cast<int32_t>((num_items + kListItems - 1) / kListItems);
     capacity = kListItems * item_candidates;
     lowest_logit = lowest;
     const int64_t all_lists = int64_t{num_samples} * num_lists;
     keys = workspace.Take<uint64_t>(all_lists * capacity);
     counts = workspace.Take<int32_t>(all_lists);
-    histograms = workspace.Take<uint16_t>(all_lists * kLogitBins);
+    gathered = workspace.Take<uint64_t>(all_lists * capacity);
   }
+
+  // Returns a sample's histogram, [kLogitBins] the number of candidates in each bin.
+  __device__ int32_t* HistogramOf(int32_t sample) const {
+    return counters + int64_t{sample} * CandidateCounters::kOfSample;
+  }
+  __device__ uint64_t* GatheredOf(int32_t sample) const { return gathered + int64_t{sample} * num_lists * capacity; }
+  __device__ int32_t* NumGatheredOf(int32_t sample) const { return HistogramOf(sample) + kLogitBins; }
 
   // Returns the bin of a logit. Bins ascend and are 1/64 wide. The first begins at lowest_logit, limited to [-8, 8].
   // The first and the last bin also hold the logits beyond them.
@@ -102,6 +133,7 @@ __global__ void __launch_bounds__(kBlockThreads) FindCandidatesKernel(const __gr
   __shared__ int32_t histogram[kLogitBins];
   __shared__ int32_t count;
   __shared__ uint32_t num_not_finite;
+  WaitForEarlierKernels();
   const auto list = static_cast<int32_t>(blockIdx.x), head = static_cast<int32_t>(blockIdx.y);
   const auto sample = static_cast<int32_t>(blockIdx.z);
   const CandidateLists& lists = heads.Lists(head);
@@ -135,7 +167,7 @@ __global__ void __launch_bounds__(kBlockThreads) FindCandidatesKernel(const __gr
     }
   }
   for (int bin = static_cast<int>(threadIdx.x); bin < kLogitBins; bin += kBlockThreads) {
-    lists.histograms[at * kLogitBins + bin] = static_cast<uint16_t>(histogram[bin]);
+    if (histogram[bin] > 0) atomicAdd(&lists.HistogramOf(sample)[bin], histogram[bin]);
   }
 }
 
@@ -166,11 +198,11 @@ __device__ inline int32_t InclusiveSum(int32_t value, SelectShared& shared, int3
   return before + value;
 }
 
-// Adds up the counts of bins from the highest bin down, and finds the bin at which the sum reaches `needed`. Thread t
-// passes the count of bin kLogitBins - 1 - t. Sets shared.digit to the found bin, shared.above to the sum of the counts
-// of the higher bins, and shared.within to the found bin's count. The sum of all counts must be at least `needed`, and
-// `needed` at least 1.
-__device__ inline void FindDigit(int32_t count, int32_t needed, SelectShared& shared) {
+// Adds up the counts of bins from the highest bin down, and finds the bin at which the sum reaches `needed`, which must
+// be at least 1. Thread t passes the count of bin kLogitBins - 1 - t. Returns the sum of all counts. If it is at least
+// `needed`, sets shared.digit to the found bin, shared.above to the sum of the counts of the higher bins, and
+// shared.within to the found bin's count. All threads of the block must call it.
+__device__ inline int32_t FindDigit(int32_t count, int32_t needed, SelectShared& shared) {
   int32_t total;
   const int32_t sum = InclusiveSum(count, shared, &total);
   if (sum >= needed && sum - count < needed) {
@@ -179,45 +211,81 @@ __device__ inline void FindDigit(int32_t count, int32_t needed, SelectShared& sh
     shared.within = count;
   }
   __syncthreads();
+  return total;
 }
 
-// Calls visit(key) for all keys of a sample. The keys are distributed over the threads of the block, so each is visited
-// by one thread.
+// The part of a sample's candidates that may be among its best: those of the bins from `bin` on.
+struct BestBins {
+  int bin;
+  int32_t above, within;  // candidates of the higher bins, and of this one
+};
+
+// Returns the bins of all candidates of a sample if they are fewer than num_best, otherwise those of its num_best best.
+// num_best must be at least 1. All threads of the block must call it.
+__device__ inline BestBins FindBestBins(const CandidateLists& lists, int32_t sample, int32_t num_best,
+                                        SelectShared& shared) {
+  const int bin = kLogitBins - 1 - static_cast<int>(threadIdx.x);
+  const int32_t total = FindDigit(lists.HistogramOf(sample)[bin], num_best, shared);
+  if (total < num_best) return {.bin = 0, .above = 0, .within = total};
+  return {.bin = shared.digit, .above = shared.above, .within = shared.within};
+}
+
+// Copies the keys of a list that may be among its sample's best. blockIdx is (list, head, sample).
+template <typename Heads>
+__global__ void __launch_bounds__(kSelectThreads) GatherBestKernel(const __grid_constant__ Heads heads) {
+  __shared__ SelectShared shared;
+  __shared__ int32_t first;
+  WaitForEarlierKernels();
+  const auto list = static_cast<int32_t>(blockIdx.x), head = static_cast<int32_t>(blockIdx.y);
+  const auto sample = static_cast<int32_t>(blockIdx.z), thread = static_cast<int32_t>(threadIdx.x);
+  const CandidateLists& lists = heads.Lists(head);
+  if (list >= lists.num_lists) return;
+  const int64_t at = int64_t{sample} * lists.num_lists + list;
+  const int32_t count = lists.counts[at];
+  const uint64_t* const keys = lists.keys + at * lists.capacity;
+  uint64_t key = thread < count ? keys[thread] : 0;  // no key is 0
+  const int bin = FindBestBins(lists, sample, heads.MaxBoxes(head), shared).bin;
+  uint64_t* const gathered = lists.GatheredOf(sample);
+  for (int32_t begin = 0; begin < count; begin += kSelectThreads) {
+    if (begin > 0) key = begin + thread < count ? keys[begin + thread] : 0;
+    const bool may_be_best = key != 0 && lists.BinOf(LogitOfKey(key)) >= bin;
+    int32_t num_added;
+    const int32_t place = InclusiveSum(may_be_best ? 1 : 0, shared, &num_added) - 1;
+    if (num_added == 0) continue;
+    if (thread == 0) first = atomicAdd(lists.NumGatheredOf(sample), num_added);
+    __syncthreads();
+    if (may_be_best) gathered[first + place] = key;
+    __syncthreads();
+  }
+}
+
+// Calls visit(key) for all gathered keys of a sample. The keys are distributed over the threads of the block, so each
+// is visited by one thread.
 template <typename Visit>
 __device__ void ForEachKey(const CandidateLists& lists, int32_t sample, const Visit& visit) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads, warp = static_cast<int>(threadIdx.x) / kWarpThreads;
-  for (int32_t list = warp; list < lists.num_lists; list += kSelectWarps) {
-    const int64_t at = int64_t{sample} * lists.num_lists + list;
-    const int32_t count = lists.counts[at];
-    const uint64_t* const keys = lists.keys + at * lists.capacity;
-    for (int32_t first = lane; first < count; first += kThreadKeys * kWarpThreads) {
-      uint64_t loaded[kThreadKeys];
+  const int32_t count = *lists.NumGatheredOf(sample);
+  const uint64_t* const keys = lists.GatheredOf(sample);
+  for (auto first = static_cast<int32_t>(threadIdx.x); first < count; first += kThreadKeys * kSelectThreads) {
+    uint64_t loaded[kThreadKeys];
 #pragma unroll
-      for (int i = 0; i < kThreadKeys; ++i) {
-        const int32_t place = first + i * kWarpThreads;
-        loaded[i] = place < count ? keys[place] : 0;  // no key is 0
-      }
+    for (int i = 0; i < kThreadKeys; ++i) {
+      const int32_t place = first + i * kSelectThreads;
+      loaded[i] = place < count ? keys[place] : 0;  // no key is 0
+    }
 #pragma unroll
-      for (int i = 0; i < kThreadKeys; ++i) {
-        if (loaded[i] != 0) visit(loaded[i]);
-      }
+    for (int i = 0; i < kThreadKeys; ++i) {
+      if (loaded[i] != 0) visit(loaded[i]);
     }
   }
 }
 
-// Writes at most kSortedKeys of a sample's keys, which include the num_best best, to shared.keys, in no order. Adds the
-// number of written keys to shared.num_keys, which must be 0 before. The sample must have more than kSortedKeys keys;
-// num_best must be at most kSortedKeys. All threads of the block must call it.
-__device__ inline void GatherBest(const CandidateLists& lists, int32_t sample, int32_t num_best, SelectShared& shared) {
+// Writes at most kSortedKeys of the gathered keys, which include the num_best best of the sample, to shared.keys, in no
+// order. Adds the number of written keys to shared.num_keys, which must be 0 before. num_best must be from 1 to
+// kSortedKeys. All threads of the block must call it.
+__device__ inline void TakeBest(const CandidateLists& lists, int32_t sample, int32_t num_best, SelectShared& shared) {
   const auto thread = static_cast<int32_t>(threadIdx.x);
-  int32_t count = 0;
-  for (int32_t list = 0; list < lists.num_lists; ++list) {
-    const int64_t at = int64_t{sample} * lists.num_lists + list;
-    count += lists.histograms[at * kLogitBins + (kLogitBins - 1 - thread)];
-  }
-  FindDigit(count, num_best, shared);
-  const int bin = shared.digit;
-  int32_t above = shared.above, within = shared.within;
+  const BestBins bins = FindBestBins(lists, sample, num_best, shared);
+  int32_t above = bins.above, within = bins.within;
   const auto bin_of = [&](uint64_t key) { return lists.BinOf(LogitOfKey(key)); };
 
   // All keys of higher bins are written, and the keys of this bin that are at least `lowest`. If that would be too many
@@ -231,7 +299,7 @@ __device__ inline void GatherBest(const CandidateLists& lists, int32_t sample, i
     __syncthreads();
     uint64_t least = ~uint64_t{0}, largest = 0;
     ForEachKey(lists, sample, [&](uint64_t key) {
-      if (bin_of(key) != bin) return;
+      if (bin_of(key) != bins.bin) return;
       least = min(least, key);
       largest = max(largest, key);
     });
@@ -247,7 +315,7 @@ __device__ inline void GatherBest(const CandidateLists& lists, int32_t sample, i
       shared.histogram[thread] = 0;
       __syncthreads();
       ForEachKey(lists, sample, [&](uint64_t key) {
-        if (bin_of(key) != bin || key < lowest) return;
+        if (bin_of(key) != bins.bin || key < lowest) return;
         const uint64_t digit = (key - lowest) >> shift;
         if (digit < uint64_t{1} << min(span_bits, kDigitBits)) atomicAdd(&shared.histogram[digit], 1);
       });
@@ -262,7 +330,7 @@ __device__ inline void GatherBest(const CandidateLists& lists, int32_t sample, i
   }
   ForEachKey(lists, sample, [&](uint64_t key) {
     const int of_key = bin_of(key);
-    if (of_key > bin || (of_key == bin && key >= lowest)) shared.keys[CountOne(&shared.num_keys)] = key;
+    if (of_key > bins.bin || (of_key == bins.bin && key >= lowest)) shared.keys[CountOne(&shared.num_keys)] = key;
   });
 }
 
@@ -297,22 +365,12 @@ __device__ inline void SortKeys(uint64_t* keys, int32_t num_keys) {
 }
 
 // Sorts keys of a sample, its num_best best among them, in descending order at the beginning of shared.keys. Returns
-// how many it has sorted: all keys of the sample if they are at most num_best. num_best must be at most kSortedKeys.
+// how many it has sorted: all keys of the sample if they are at most num_best. num_best must be from 1 to kSortedKeys.
 // All threads of the block must call it.
 __device__ inline int32_t SortBestKeys(const CandidateLists& lists, int32_t sample, int32_t num_best,
                                        SelectShared& shared) {
-  const auto thread = static_cast<int32_t>(threadIdx.x);
-  int32_t of_thread = 0, num_candidates;
-  for (int32_t list = thread; list < lists.num_lists; list += kSelectThreads) {
-    of_thread += lists.counts[int64_t{sample} * lists.num_lists + list];
-  }
-  if (thread == 0) shared.num_keys = 0;
-  InclusiveSum(of_thread, shared, &num_candidates);
-  if (num_candidates > kSortedKeys) {
-    GatherBest(lists, sample, num_best, shared);
-  } else {
-    ForEachKey(lists, sample, [&](uint64_t key) { shared.keys[CountOne(&shared.num_keys)] = key; });
-  }
+  if (threadIdx.x == 0) shared.num_keys = 0;
+  TakeBest(lists, sample, num_best, shared);
   __syncthreads();
   const int32_t num_keys = shared.num_keys;
   SortKeys(shared.keys, num_keys);
@@ -323,6 +381,7 @@ __device__ inline int32_t SortBestKeys(const CandidateLists& lists, int32_t samp
 template <typename Heads>
 __global__ void __launch_bounds__(kSelectThreads) SelectBoxesKernel(const __grid_constant__ Heads heads) {
   __shared__ SelectShared shared;
+  WaitForEarlierKernels();
   const auto head = static_cast<int32_t>(blockIdx.x), sample = static_cast<int32_t>(blockIdx.y);
   const auto thread = static_cast<int32_t>(threadIdx.x);
   const int32_t max_boxes = heads.MaxBoxes(head);
@@ -369,23 +428,26 @@ __global__ void __launch_bounds__(kSelectThreads) SelectBoxesKernel(const __grid
 
 // ---- Launcher ----------------------------------------------------------------------------------------------------
 
-// Launches FindCandidatesKernel. most_lists: the largest num_lists of all heads.
+// Launches the kernels that find the candidates and gather the best of them. counters: those of the heads' lists.
+// most_lists: the largest num_lists of all heads.
 template <typename Heads>
-cudaError_t FindCandidates(const Heads& heads, int32_t most_lists, cudaStream_t stream) {
+cudaError_t GatherCandidates(const Heads& heads, const CandidateCounters& counters, int32_t most_lists,
+                             cudaStream_t stream) {
   static_assert(sizeof(Heads) <= kMaxParamBytes);
+  VOXSERVE_RETURN_IF_CUDA(counters.Clear(stream));
   const dim3 blocks(static_cast<unsigned>(std::max(most_lists, 1)), static_cast<unsigned>(heads.num_heads),
                     static_cast<unsigned>(heads.num_samples));
-  FindCandidatesKernel<<<blocks, kBlockThreads, 0, stream>>>(heads);
-  return LaunchStatus(stream);
+  VOXSERVE_RETURN_IF_CUDA(LaunchEarly(FindCandidatesKernel<Heads>, blocks, kBlockThreads, 0, stream, heads));
+  return LaunchEarly(GatherBestKernel<Heads>, blocks, kSelectThreads, 0, stream, heads);
 }
 
-// Launches both kernels.
+// Launches all kernels.
 template <typename Heads>
-cudaError_t DecodeBoxes(const Heads& heads, int32_t most_lists, cudaStream_t stream) {
-  VOXSERVE_RETURN_IF_CUDA(FindCandidates(heads, most_lists, stream));
+cudaError_t DecodeBoxes(const Heads& heads, const CandidateCounters& counters, int32_t most_lists,
+                        cudaStream_t stream) {
+  VOXSERVE_RETURN_IF_CUDA(GatherCandidates(heads, counters, most_lists, stream));
   const dim3 blocks(static_cast<unsigned>(heads.num_heads), static_cast<unsigned>(heads.num_samples));
-  SelectBoxesKernel<<<blocks, kSelectThreads, 0, stream>>>(heads);
-  return LaunchStatus(stream);
+  return LaunchEarly(SelectBoxesKernel<Heads>, blocks, kSelectThreads, 0, stream, heads);
 }
 
 }  // namespace voxserve::kernels::cuda

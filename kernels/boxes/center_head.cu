@@ -8,19 +8,20 @@ namespace voxserve::kernels::cuda {
 namespace {
 
 struct Workspace {
-  explicit Workspace(const CenterHeadParams& params) {
-    WorkspaceCutter cutter(params.workspace);
+  Workspace(const CenterHeadParams& params, WorkspaceCutter cutter)
+      : counters(cutter, params.num_heads, params.num_samples) {
     for (int32_t h = 0; h < params.num_heads; ++h) {
       const CenterHead& head = params.heads[h];
       const bool is_openpcdet = head.convention == CenterHeadConvention::kOpenPcdet;
-      lists[h] =
-          CandidateLists(cutter, params.num_samples, int64_t{head.num_rows} * head.num_columns,
-                         is_openpcdet ? head.num_classes : 1, LowestLogit(head.score_threshold, /*is_strict=*/true));
+      lists[h] = CandidateLists(cutter, counters.OfHead(h, params.num_samples), params.num_samples,
+                                int64_t{head.num_rows} * head.num_columns, is_openpcdet ? head.num_classes : 1,
+                                LowestLogit(head.score_threshold, /*is_strict=*/true));
       most_lists = std::max(most_lists, lists[h].num_lists);
     }
     bytes = cutter.bytes();
   }
 
+  CandidateCounters counters;
   CandidateLists lists[kMaxCenterHeads];
   int32_t most_lists = 0;
   size_t bytes = 0;
@@ -52,22 +53,20 @@ struct CenterHeads {
 }  // namespace
 
 size_t CenterHeadWorkspaceBytes(const CenterHeadParams& params) {
-  CenterHeadParams measured = params;
-  measured.workspace = nullptr;
-  return Workspace(measured).bytes;
+  return Workspace(params, WorkspaceCutter(nullptr)).bytes;
 }
 
 cudaError_t DecodeCenterHeads(const CenterHeadParams& params, cudaStream_t stream) {
   if (params.num_samples == 0 || params.num_heads == 0) return cudaSuccess;
   const NvtxRange range("DecodeCenterHeads");
   return VisitFeatureType(params.dtype, [&](auto value) {
-    const Workspace workspace(params);
+    const Workspace workspace(params, WorkspaceCutter(params.workspace));
     CenterHeads<decltype(value)> heads{
         .num_heads = params.num_heads, .num_samples = params.num_samples, .heads = params.heads};
     heads.num_not_finite = params.num_not_finite;
     heads.site_of = params.site_of;
     std::copy_n(workspace.lists, params.num_heads, heads.lists);
-    return DecodeBoxes(heads, workspace.most_lists, stream);
+    return DecodeBoxes(heads, workspace.counters, workspace.most_lists, stream);
   });
 }
 

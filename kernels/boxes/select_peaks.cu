@@ -5,13 +5,20 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-CandidateLists ListsOf(const SelectPeaksParams& params, WorkspaceCutter& cutter) {
+struct Workspace {
   // A threshold of 0 is that of no logit; the lists' bins then begin at -8.
-  return CandidateLists(cutter, params.num_samples, NumPairs(params), /*item_candidates=*/1,
-                        LowestLogit(/*score_threshold=*/0, /*is_strict=*/false));
-}
+  Workspace(const SelectPeaksParams& params, WorkspaceCutter cutter)
+      : counters(cutter, /*num_heads=*/1, params.num_samples),
+        lists(cutter, counters.values, params.num_samples, NumPairs(params), /*item_candidates=*/1,
+              LowestLogit(/*score_threshold=*/0, /*is_strict=*/false)),
+        bytes(cutter.bytes()) {}
 
-// The parameter of FindCandidatesKernel (box_candidates.cuh). An item is a pair, numbered cell * classes + class:
+  CandidateCounters counters;
+  CandidateLists lists;
+  size_t bytes;
+};
+
+// The parameter of the kernels of box_candidates.cuh. An item is a pair, numbered cell * classes + class:
 // neighbouring threads then read neighbouring values.
 template <typename T>
 struct PeakMaps {
@@ -22,6 +29,7 @@ struct PeakMaps {
 
   __device__ const CandidateLists& Lists(int) const { return lists; }
   __device__ int32_t NumItems(int) const { return NumPairs(params); }
+  __device__ int32_t MaxBoxes(int) const { return params.k; }
   template <typename Emit, typename Drop>
   __device__ void Find(int, int32_t sample, int32_t item, const Emit& emit, const Drop& drop) const {
     const int32_t cell = item / params.num_classes, channel = item % params.num_classes;
@@ -61,6 +69,7 @@ template <typename T>
 __global__ void __launch_bounds__(kSelectThreads) SelectPeaksKernel(const __grid_constant__ PeakMaps<T> maps) {
   static_assert(kMaxQueries <= kSelectThreads);
   __shared__ SelectShared shared;
+  WaitForEarlierKernels();
   const auto sample = static_cast<int32_t>(blockIdx.x), thread = static_cast<int32_t>(threadIdx.x);
   const SelectPeaksParams& params = maps.params;
   float* const rows = params.selection + int64_t{sample} * params.k * kSelectionColumns;
@@ -76,9 +85,7 @@ __global__ void __launch_bounds__(kSelectThreads) SelectPeaksKernel(const __grid
 }  // namespace
 
 size_t SelectPeaksWorkspaceBytes(const SelectPeaksParams& params) {
-  WorkspaceCutter cutter(nullptr);
-  ListsOf(params, cutter);
-  return cutter.bytes();
+  return Workspace(params, WorkspaceCutter(nullptr)).bytes;
 }
 
 cudaError_t SelectPeaks(const SelectPeaksParams& params, cudaStream_t stream) {
@@ -86,15 +93,15 @@ cudaError_t SelectPeaks(const SelectPeaksParams& params, cudaStream_t stream) {
   const NvtxRange range("SelectPeaks");
   return VisitFeatureType(params.dtype, [&](auto value) {
     using T = decltype(value);
-    WorkspaceCutter cutter(params.workspace);
+    const Workspace workspace(params, WorkspaceCutter(params.workspace));
     const PeakMaps<T> maps{.num_heads = 1,
                            .num_samples = params.num_samples,
                            .params = params,
-                           .lists = ListsOf(params, cutter),
+                           .lists = workspace.lists,
                            .num_not_finite = params.num_not_finite};
-    VOXSERVE_RETURN_IF_CUDA(FindCandidates(maps, maps.lists.num_lists, stream));
-    SelectPeaksKernel<<<static_cast<unsigned>(params.num_samples), kSelectThreads, 0, stream>>>(maps);
-    return LaunchStatus(stream);
+    VOXSERVE_RETURN_IF_CUDA(GatherCandidates(maps, workspace.counters, maps.lists.num_lists, stream));
+    return LaunchEarly(SelectPeaksKernel<T>, static_cast<unsigned>(params.num_samples), kSelectThreads, 0, stream,
+                       maps);
   });
 }
 

@@ -197,6 +197,19 @@ TEST_P(SelectPeaksTest, TheLargestNumberOfQueries) {
   ExpectNaive(RandomImage(1, 32, 32, 1), {.peak_kernel = 3, .border = PeakBorder::kDrop, .k = kMaxQueries});
 }
 
+// On a GPU, many blocks find the candidates of such an image. They are spread out, or all in one bin of its histogram,
+// or few are in higher bins.
+TEST_P(SelectPeaksTest, AnImageOfManyCells) {
+  const SelectPeaksParams params{.peak_kernel = 1, .k = 500};
+  Image image = RandomImage(2, 301, 203, 5);
+  ExpectNaive(image, params);
+  for (float& logit : image.logits) logit = Rounded(dtype(), -2.3f + logit / 4096);
+  ExpectNaive(image, params);
+  for (size_t i = 0; i < image.logits.size(); i += 1009) image.logits[i] = Rounded(dtype(), image.logits[i] + 3);
+  ExpectNaive(image, params);
+  ExpectNaive(image, {.peak_kernel = 3, .border = PeakBorder::kPad, .k = kMaxQueries});
+}
+
 // Equal logits everywhere: every cell that may be a peak is one, and the lowest (class, cell) come first.
 TEST_P(SelectPeaksTest, TiesAtAllCells) {
   Image image{100, 90, 2, std::vector<float>(2 * 100 * 90 * 2, -1.5f)};
