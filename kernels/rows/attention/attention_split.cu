@@ -146,10 +146,12 @@ __global__ void __launch_bounds__(kBlockThreads) MergeSplitsKernel(const __grid_
     const float* const sums = SumsAt(params, first, head, blockIdx.x);
     const int64_t stride = int64_t{params.num_heads} * params.query_spans.rows_per_sample * (channels + 2);
     float most = -kInfinity;
+#pragma unroll 8  // so that the loads of several splits wait together
     for (int64_t split = 0; split < num_splits; ++split) most = fmaxf(most, sums[split * stride + channels + 1]);
     // While all scores are -infinity, all weights are 0.
     const float reference = most == -kInfinity ? 0.0f : most;
     float total = 0, weights = 0;
+#pragma unroll 8
     for (int64_t split = 0; split < num_splits; ++split) {
       const float* const of_split = sums + split * stride;
       const float factor = expf(of_split[channels + 1] - reference);

@@ -290,20 +290,24 @@ TEST_P(AttentionTest, ARowDependsOnItsSampleAlone) {
 
 TEST_P(AttentionTest, RepeatsLearnedRowsForEverySample) {
   for (const int64_t num_samples : {0, 1, 5}) {
-    for (const Margins& margins : kMargins) {
-      const Matrix rows(3, 7, {}, &random_, dtype());
-      const DeviceMatrix device_rows(device(), dtype(), rows);
-      const DeviceMatrix out(device(), dtype(), Matrix(3 * num_samples, 7, margins, nullptr));
-      const RepeatRowsParams params{.rows = device_rows.View(), .out = out.View()};
-      if (device() == Device::kCpu) {
-        cpu::RepeatRows(params);
-      } else if constexpr (kHasCuda) {
-        ExpectCudaSuccess(cuda::RepeatRows(params, TestStream()));
-        support::Synchronize();
+    for (const int64_t channels : {7, 40}) {
+      for (const Margins& margins : kMargins) {
+        const Matrix rows(3, channels, {}, &random_, dtype());
+        const DeviceMatrix device_rows(device(), dtype(), rows);
+        const DeviceMatrix out(device(), dtype(), Matrix(3 * num_samples, channels, margins, nullptr));
+        const RepeatRowsParams params{.rows = device_rows.View(), .out = out.View()};
+        if (device() == Device::kCpu) {
+          cpu::RepeatRows(params);
+        } else if constexpr (kHasCuda) {
+          ExpectCudaSuccess(cuda::RepeatRows(params, TestStream()));
+          support::Synchronize();
+        }
+        const Matrix result = out.ToHost();
+        EXPECT_TRUE(result.MarginsAreUntouched());
+        for (int64_t row = 0; row < 3 * num_samples; ++row) {
+          for (int64_t c = 0; c < channels; ++c) EXPECT_EQ(result.at(row, c), rows.at(row % 3, c));
+        }
       }
-      const Matrix result = out.ToHost();
-      EXPECT_TRUE(result.MarginsAreUntouched());
-      for (int64_t i = 0; i < 21 * num_samples; ++i) EXPECT_EQ(result.at(i / 7, i % 7), rows.at(i / 7 % 3, i % 7));
     }
   }
 }
