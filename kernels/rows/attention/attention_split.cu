@@ -194,8 +194,7 @@ cudaError_t SumSplits(const AttentionParams& params, cudaStream_t stream) {
   const int32_t key_channels = params.keys.channels / params.num_heads;
   const bool has_int32_rows =
       std::max(params.keys.capacity, params.out.capacity) <= std::numeric_limits<int32_t>::max();
-  if (key_channels == params.values.channels / params.num_heads && key_channels <= 32 && has_int32_rows &&
-      CodeVersion() >= kTensorCoreCode) {
+  if (SuitsTensorCores(params) && has_int32_rows && CodeVersion() >= kTensorCoreCode) {
     if (params.queries.dtype == DType::kFloat16) return SumForChannels<__half>(params, key_channels, stream);
     if (params.queries.dtype == DType::kBfloat16) return SumForChannels<__nv_bfloat16>(params, key_channels, stream);
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// SplitAttention computes attention of few queries over many keys (attention.h) on a GPU. The keys of a sample are cut
+// SplitAttention computes attention of few queries (attention.h) on a GPU. The keys of a sample are cut
 // into splits of kSplitKeys. First each block handles one split, one head and some queries, and writes their sums to
 // the workspace. Then a second kernel adds up the splits of each query in their order. Only attention.cu calls it.
 
@@ -12,11 +12,21 @@
 
 namespace voxserve::kernels::cuda {
 
-// Returns true if SplitAttention computes these params. That depends on nothing that differs from batch to batch, so
-// that a row's bits do not either.
+inline constexpr int32_t kMaxTensorCoreHeadChannels = 32;
+
+// Returns true if the types and channels suit the tensor cores of a GPU that has them.
+inline bool SuitsTensorCores(const AttentionParams& params) {
+  const int32_t key_channels = params.keys.channels / params.num_heads;
+  return params.queries.dtype != DType::kFloat32 && key_channels <= kMaxTensorCoreHeadChannels &&
+         key_channels == params.values.channels / params.num_heads;
+}
+
+// Returns true if SplitAttention computes these params: the keys of a sample are several splits, or may be, or tensor
+// cores multiply a single one faster. That depends on nothing that differs from batch to batch, so that a row's bits do
+// not either.
 inline bool DividesKeys(const AttentionParams& params) {
   if (params.query_spans.begin != nullptr || params.query_spans.rows_per_sample > kMaxSplitQueries) return false;
-  return params.key_spans.begin != nullptr || params.key_spans.rows_per_sample > kSplitKeys;
+  return params.key_spans.begin != nullptr || params.key_spans.rows_per_sample > kSplitKeys || SuitsTensorCores(params);
 }
 
 // Returns a number that is not less than the number of splits of all samples.

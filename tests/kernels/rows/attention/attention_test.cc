@@ -139,15 +139,14 @@ class AttentionTest : public testing::TestWithParam<Ground> {
     const Expected expected = NaiveAttention(in, of_queries, of_keys);
     for (const DType out_dtype : OutDTypes(dtype())) {
       const Matrix out = Attend(in, of_queries, of_keys, out_dtype, random_.OneOf(kMargins));
-      ExpectNear(out, expected, RoundsWeights(in, of_queries, of_keys) ? dtype() : out_dtype);
+      ExpectNear(out, expected, RoundsWeights(in, of_queries) ? dtype() : out_dtype);
     }
   }
 
   // Half-precision features are summed in float32, and the result alone is rounded. But tensor cores multiply weights
-  // of the features' type: they compute few queries over many keys.
-  bool RoundsWeights(const Operands& in, const Rowing& of_queries, const Rowing& of_keys) const {
-    const bool is_split = of_queries.is_uniform && (!of_keys.is_uniform || of_keys.begins[1] > kSplitKeys);
-    return is_split && in.keys.channels == in.values.channels && in.keys.channels / in.num_heads <= 32;
+  // of the features' type: they compute few queries of narrow heads.
+  static bool RoundsWeights(const Operands& in, const Rowing& of_queries) {
+    return of_queries.is_uniform && in.keys.channels == in.values.channels && in.keys.channels / in.num_heads <= 32;
   }
 
   Random random_{1};
@@ -191,6 +190,15 @@ TEST_P(AttentionTest, FewQueriesOverManyKeys) {
   ExpectNaive(Rowing::Same(1, kMaxSplitQueries), Rowing::Same(1, kSplitKeys + 5), 1, 3, 2);
   ExpectNaive(Rowing::Same(1, kMaxSplitQueries + 1), Rowing::Same(1, kSplitKeys + 5), 1, 2, 2);
   ExpectNaive(Rowing::Same(3, 20), Rowing::Of({0, 0, 0}), 2, 16, 16);
+}
+
+// The queries of a sample attend to each other: the heads of TransFusion's 200 queries and of Autoware's 500.
+TEST_P(AttentionTest, QueriesOverQueries) {
+  for (const int64_t num_queries : {1, 7, 200, 500, 1024}) {
+    const Rowing queries = Rowing::Same(2, num_queries);
+    for (const int32_t channels : {16, 30}) ExpectNaive(queries, queries, 2, channels, channels);
+    if (HasFatalFailure()) return;
+  }
 }
 
 // TransFusion's cells and heads of 16 channels.
