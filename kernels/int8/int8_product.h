@@ -4,11 +4,7 @@
 // are uint8 or int8, weights int8, sums int32. The sums are exact, so they depend neither on their order nor on the
 // vector instructions.
 //
-// A product ends with an epilogue in float32, which rounds a value to 8 bits once:
-//   value = activation(sum * multiplier[c] + bias[c] + residual * residual_scale[c])
-//   out   = value, or in 8 bits: saturate(round(value * inverse_scale[c]))
-// Rounding is to nearest, ties to even; NaN becomes 0. Every operation is rounded by itself (no fused multiply-add), so
-// all vector instruction sets give the same bytes; only activations other than ReLU call the library's functions.
+// A product ends with an epilogue in float32, which rounds a value to 8 bits once (kernels/conv/int8_epilogue.h).
 //
 // Convolution: a thread takes a block of output rows and keeps its sums, which are no part of the output, in its cache.
 // As in fetch_on_demand.h it adds the products of one offset after the other, in register tiles of several pairs times
@@ -22,33 +18,13 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/conv/int8_epilogue.h"
 #include "kernels/conv/rulebook.h"
-#include "kernels/core/epilogue.h"
 #include "kernels/core/rows.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/image/conv2d.h"
 
 namespace voxserve::kernels {
-
-// Arrays of a value per channel have PaddedInt8Channels(channels) values; those after the last channel are 0.
-inline constexpr int32_t kInt8ChannelAlignment = 16;
-constexpr int64_t PaddedInt8Channels(int64_t channels) {
-  return (channels + kInt8ChannelAlignment - 1) / kInt8ChannelAlignment * kInt8ChannelAlignment;
-}
-
-// The most products that a sum may have, so that it fits an int32 whatever the numbers are.
-inline constexpr int64_t kMaxInt8Products = INT32_MAX / (255 * 127);
-
-// Arrays are padded as above.
-struct Int8Epilogue {
-  const float* multiplier = nullptr;      // [out_channels] the scales of inputs and weights together
-  const float* bias = nullptr;            // [out_channels]; null: 0
-  ConstRows residual;                     // [num_out_rows, out_channels] float32, uint8 or int8; null data: none
-  const float* residual_scale = nullptr;  // [out_channels]; null: 1
-  Activation activation;
-  const float* inverse_scale = nullptr;  // [out_channels] 1 / the output's scale; not read if the output is float32
-};
-static_assert(std::is_trivially_copyable_v<Int8Epilogue>);
 
 // 64 bytes of packed weights, in a line of the cache.
 struct alignas(64) Int8Line {
