@@ -4,10 +4,12 @@
 // warp group is 4 consecutive warps; the number of the first is a multiple of 4. The instructions exist for sm_90a
 // only, and the caller guards the code by VOXSERVE_HAS_WARP_GROUP_PRODUCTS. Only .cu files include this header.
 //
-// A product (MultiplyAddGroup) is D [64, n] += A [64, 16] B [16, n], or D = A B, with float32 sums. In shared memory A
-// and B^T are stored as rows of 64 values (128 bytes) or 32 values (64 bytes), in tiles of 8 rows, one tile after the
-// other. Vector v of a row (16 bytes each) is stored at place v ^ (row % 8) in rows of 128 bytes (the 128-byte
-// swizzle), and at place v ^ (row / 2 % 4) in rows of 64 bytes (the 64-byte swizzle).
+// A product (MultiplyAddGroup) is D [64, n] += A [64, k] B [k, n], or D = A B. It takes 32 bytes of each row of A and
+// B^T: k = 16 values of 16 bits, with float32 sums, or k = 32 values of 8 bits, with int32 sums. In 8 bits A is uint8
+// or int8, and B is int8. In shared memory A and B^T are stored as rows of 128, 64 or 32 bytes, in tiles of 8 rows, one
+// tile after the other. Vector v of a row (16 bytes each) is stored at place v ^ (row % 8) in rows of 128 bytes (the
+// 128-byte swizzle), at place v ^ (row / 2 % 4) in rows of 64 bytes (the 64-byte swizzle), and at place v ^ (row / 4 %
+// 2) in rows of 32 bytes (the 32-byte swizzle). A and B^T may have rows of different lengths.
 //
 // Lane 4 g + t of warp w holds in d[4 j .. 4 j + 3] the values of D at (16 w + g, 8 j + 2 t), (.., 8 j + 2 t + 1), (16
 // w + g + 8, 8 j + 2 t) and (.., 8 j + 2 t + 1).
@@ -27,12 +29,12 @@
 namespace voxserve::kernels::cuda {
 
 // Returns the matrix descriptor (PTX) of the operand that begins at `address` in shared memory. Its tiles of 8 rows
-// must be aligned to their size. Every step of 16 values along the rows moves the address by 32 bytes, within the
-// tiles. kRowBytes: 128 or 64, which also is the swizzle.
+// must be aligned to their size. Every product along the rows moves the address by 32 bytes, within the tiles.
+// kRowBytes: 128, 64 or 32, which also is the swizzle.
 template <int kRowBytes = 128>
 __device__ uint64_t SwizzledMatrix(uint32_t address) {
-  static_assert(kRowBytes == 128 || kRowBytes == 64);
-  constexpr uint64_t kSwizzle = uint64_t{kRowBytes == 128 ? 1 : 2} << 62;
+  static_assert(kRowBytes == 128 || kRowBytes == 64 || kRowBytes == 32);
+  constexpr uint64_t kSwizzle = uint64_t{kRowBytes == 128 ? 1 : kRowBytes == 64 ? 2 : 3} << 62;
   constexpr uint64_t kEightRows = uint64_t{8 * kRowBytes >> 4} << 32;  // bytes to the next 8 rows
   constexpr uint64_t kUnused = uint64_t{1} << 16;
   return kSwizzle | kEightRows | kUnused | ((address & 0x3ffff) >> 4);
@@ -62,6 +64,11 @@ __device__ void HoldBackReads(float (&sums)[kCount]) {
 #pragma unroll
   for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");
 }
+template <int kCount>
+__device__ void HoldBackReads(int32_t (&sums)[kCount]) {
+#pragma unroll
+  for (int32_t& sum : sums) asm volatile("" : "+r"(sum)::"memory");
+}
 
 // Changes the number of registers of each thread of the warp group to kRegisters. kAreMore says whether this is more
 // than at the kernel's start. All threads of the warp group call it.
@@ -75,13 +82,18 @@ __device__ void SetRegisters() {
 }
 
 // clang-format off
-// Operand lists of the instructions. VOXSERVE_SUMS_n(i) lists registers d[i] to d[i + n - 1] as asm operands, which are
-// the sums of 2 n columns. VOXSERVE_NAMES_i lists the names of 16 operands, from %i on.
-#define VOXSERVE_SUMS_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
-                           "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
-#define VOXSERVE_SUMS_16(i) VOXSERVE_SUMS_8(i), VOXSERVE_SUMS_8(i + 8)
-#define VOXSERVE_SUMS_32(i) VOXSERVE_SUMS_16(i), VOXSERVE_SUMS_16(i + 16)
-#define VOXSERVE_SUMS_64(i) VOXSERVE_SUMS_32(i), VOXSERVE_SUMS_32(i + 32)
+// Operand lists of the instructions. VOXSERVE_SUMS_n(c, i) lists registers d[i] to d[i + n - 1] as asm operands of
+// constraint c, which are the sums of 2 n columns. VOXSERVE_NAMES_i lists the names of 16 operands, from %i on.
+#define VOXSERVE_SUMS_8(c, i) c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3]), c(d[i + 4]), c(d[i + 5]), c(d[i + 6]), \
+                              c(d[i + 7])
+#define VOXSERVE_SUMS_16(c, i) VOXSERVE_SUMS_8(c, i), VOXSERVE_SUMS_8(c, i + 8)
+#define VOXSERVE_SUMS_32(c, i) VOXSERVE_SUMS_16(c, i), VOXSERVE_SUMS_16(c, i + 16)
+#define VOXSERVE_SUMS_64(c, i) VOXSERVE_SUMS_32(c, i), VOXSERVE_SUMS_32(c, i + 32)
+#define VOXSERVE_SUMS_OF_32(c) VOXSERVE_SUMS_16(c, 0)
+#define VOXSERVE_SUMS_OF_64(c) VOXSERVE_SUMS_32(c, 0)
+#define VOXSERVE_SUMS_OF_96(c) VOXSERVE_SUMS_32(c, 0), VOXSERVE_SUMS_16(c, 32)
+#define VOXSERVE_SUMS_OF_128(c) VOXSERVE_SUMS_64(c, 0)
+#define VOXSERVE_SUMS_OF_256(c) VOXSERVE_SUMS_64(c, 0), VOXSERVE_SUMS_64(c, 64)
 #define VOXSERVE_NAMES_0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define VOXSERVE_NAMES_16 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define VOXSERVE_NAMES_32 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
@@ -92,43 +104,59 @@ __device__ void SetRegisters() {
 #define VOXSERVE_NAMES_112 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 // clang-format on
 
-// VOXSERVE_DEFINE_PRODUCT defines MultiplyAddGroup for n = `columns`. Its parameters are the operand names of the sums,
-// of a, of b and of `adds`, and the sums as asm operands. In MultiplyAddGroup, a and b are descriptors
-// (SwizzledMatrix). If `adds` is 0, the function computes D = A B and ignores the old values of d.
-#define VOXSERVE_PRODUCT(columns, type, names, a_name, b_name, adds_name)                                   \
-  "{\n"                                                                                                     \
-  ".reg .pred adds;\n"                                                                                      \
-  "setp.ne.b32 adds, " adds_name                                                                            \
-  ", 0;\n"                                                                                                  \
-  "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type " {" names "}, " a_name ", " b_name \
-  ", adds, 1, 1, 0, 0;\n"                                                                                   \
+// VOXSERVE_DEFINE_PRODUCT defines MultiplyAddGroup for n = `columns`, once with float32 sums and once with int32 sums.
+// Its parameters are the operand names of the sums, of a, of b and of `adds`, and the list of sums as asm operands. In
+// MultiplyAddGroup, T is the type of A; a and b are descriptors (SwizzledMatrix). If `adds` is 0, the function computes
+// D = A B and ignores the old values of d.
+#define VOXSERVE_PRODUCT(shape, types, names, a_name, b_name, adds_name, rest)                      \
+  "{\n"                                                                                             \
+  ".reg .pred adds;\n"                                                                              \
+  "setp.ne.b32 adds, " adds_name                                                                    \
+  ", 0;\n"                                                                                          \
+  "wgmma.mma_async.sync.aligned." shape "." types " {" names "}, " a_name ", " b_name ", adds" rest \
+  ";\n"                                                                                             \
   "}\n"
-#define VOXSERVE_DEFINE_PRODUCT(columns, names, a_name, b_name, adds_name, ...)                          \
-  template <typename T>                                                                                  \
-  __device__ void MultiplyAddGroup(float(&d)[(columns) / 2], uint64_t a, uint64_t b, int32_t adds = 1) { \
-    static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);                        \
-    if constexpr (std::is_same_v<T, __half>) {                                                           \
-      asm volatile(VOXSERVE_PRODUCT(columns, "f16", names, a_name, b_name, adds_name)                    \
-                   : __VA_ARGS__                                                                         \
-                   : "l"(a), "l"(b), "r"(adds));                                                         \
-    } else {                                                                                             \
-      asm volatile(VOXSERVE_PRODUCT(columns, "bf16", names, a_name, b_name, adds_name)                   \
-                   : __VA_ARGS__                                                                         \
-                   : "l"(a), "l"(b), "r"(adds));                                                         \
-    }                                                                                                    \
+#define VOXSERVE_DEFINE_PRODUCT(columns, names, a_name, b_name, adds_name, sums)                                     \
+  template <typename T>                                                                                              \
+  __device__ void MultiplyAddGroup(float(&d)[(columns) / 2], uint64_t a, uint64_t b, int32_t adds = 1) {             \
+    static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);                                    \
+    if constexpr (std::is_same_v<T, __half>) {                                                                       \
+      asm volatile(                                                                                                  \
+          VOXSERVE_PRODUCT("m64n" #columns "k16", "f32.f16.f16", names, a_name, b_name, adds_name, ", 1, 1, 0, 0")   \
+          : sums("+f")                                                                                               \
+          : "l"(a), "l"(b), "r"(adds));                                                                              \
+    } else {                                                                                                         \
+      asm volatile(                                                                                                  \
+          VOXSERVE_PRODUCT("m64n" #columns "k16", "f32.bf16.bf16", names, a_name, b_name, adds_name, ", 1, 1, 0, 0") \
+          : sums("+f")                                                                                               \
+          : "l"(a), "l"(b), "r"(adds));                                                                              \
+    }                                                                                                                \
+  }                                                                                                                  \
+  template <typename T>                                                                                              \
+  __device__ void MultiplyAddGroup(int32_t(&d)[(columns) / 2], uint64_t a, uint64_t b, int32_t adds = 1) {           \
+    static_assert(std::is_same_v<T, uint8_t> || std::is_same_v<T, int8_t>);                                          \
+    if constexpr (std::is_same_v<T, uint8_t>) {                                                                      \
+      asm volatile(VOXSERVE_PRODUCT("m64n" #columns "k32", "s32.u8.s8", names, a_name, b_name, adds_name, "")        \
+                   : sums("+r")                                                                                      \
+                   : "l"(a), "l"(b), "r"(adds));                                                                     \
+    } else {                                                                                                         \
+      asm volatile(VOXSERVE_PRODUCT("m64n" #columns "k32", "s32.s8.s8", names, a_name, b_name, adds_name, "")        \
+                   : sums("+r")                                                                                      \
+                   : "l"(a), "l"(b), "r"(adds));                                                                     \
+    }                                                                                                                \
   }
 
-VOXSERVE_DEFINE_PRODUCT(32, VOXSERVE_NAMES_0, "%16", "%17", "%18", VOXSERVE_SUMS_16(0))
-VOXSERVE_DEFINE_PRODUCT(64, VOXSERVE_NAMES_0 ", " VOXSERVE_NAMES_16, "%32", "%33", "%34", VOXSERVE_SUMS_32(0))
+VOXSERVE_DEFINE_PRODUCT(32, VOXSERVE_NAMES_0, "%16", "%17", "%18", VOXSERVE_SUMS_OF_32)
+VOXSERVE_DEFINE_PRODUCT(64, VOXSERVE_NAMES_0 ", " VOXSERVE_NAMES_16, "%32", "%33", "%34", VOXSERVE_SUMS_OF_64)
 VOXSERVE_DEFINE_PRODUCT(96, VOXSERVE_NAMES_0 ", " VOXSERVE_NAMES_16 ", " VOXSERVE_NAMES_32, "%48", "%49", "%50",
-                        VOXSERVE_SUMS_32(0), VOXSERVE_SUMS_16(32))
+                        VOXSERVE_SUMS_OF_96)
 VOXSERVE_DEFINE_PRODUCT(128, VOXSERVE_NAMES_0 ", " VOXSERVE_NAMES_16 ", " VOXSERVE_NAMES_32 ", " VOXSERVE_NAMES_48,
-                        "%64", "%65", "%66", VOXSERVE_SUMS_64(0))
+                        "%64", "%65", "%66", VOXSERVE_SUMS_OF_128)
 VOXSERVE_DEFINE_PRODUCT(256,
                         VOXSERVE_NAMES_0 ", " VOXSERVE_NAMES_16 ", " VOXSERVE_NAMES_32 ", " VOXSERVE_NAMES_48
                                          ", " VOXSERVE_NAMES_64 ", " VOXSERVE_NAMES_80 ", " VOXSERVE_NAMES_96
                                          ", " VOXSERVE_NAMES_112,
-                        "%128", "%129", "%130", VOXSERVE_SUMS_64(0), VOXSERVE_SUMS_64(64))
+                        "%128", "%129", "%130", VOXSERVE_SUMS_OF_256)
 
 #undef VOXSERVE_DEFINE_PRODUCT
 #undef VOXSERVE_PRODUCT
@@ -136,6 +164,11 @@ VOXSERVE_DEFINE_PRODUCT(256,
 #undef VOXSERVE_SUMS_16
 #undef VOXSERVE_SUMS_32
 #undef VOXSERVE_SUMS_64
+#undef VOXSERVE_SUMS_OF_32
+#undef VOXSERVE_SUMS_OF_64
+#undef VOXSERVE_SUMS_OF_96
+#undef VOXSERVE_SUMS_OF_128
+#undef VOXSERVE_SUMS_OF_256
 #undef VOXSERVE_NAMES_0
 #undef VOXSERVE_NAMES_16
 #undef VOXSERVE_NAMES_32

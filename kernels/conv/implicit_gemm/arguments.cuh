@@ -3,10 +3,12 @@
 // The arguments of the implicit GEMM kernels (kernels/conv/implicit_gemm/implicit_gemm.h), and the functions with which
 // threads read the mask of a tile and look up and copy input rows. Only .cu files include this header.
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
 #include "kernels/conv/implicit_gemm/implicit_gemm.h"
+#include "kernels/conv/implicit_gemm/int8_epilogue.cuh"
 #include "kernels/conv/implicit_gemm/slices.h"
 #include "kernels/core/epilogue.cuh"
 #include "kernels/core/row_tiles.cuh"
@@ -20,10 +22,33 @@ inline bool HasWholeVectors(const ConstRows& rows) {
          rows.channels * static_cast<int32_t>(SizeOf(rows.dtype)) % kSliceVectorBytes == 0;
 }
 
-// ImplicitGemmParams with typed pointers, and values that follow from them. T: the type of inputs and weights.
+// The type of the sums of products of T, and their epilogue.
+template <typename T>
+using SumOf = std::conditional_t<sizeof(T) == 1, int32_t, float>;
+template <typename T>
+using EpilogueOf = std::conditional_t<sizeof(T) == 1, Int8Epilogue, Epilogue>;
+template <typename T>
+using TypedEpilogueOf = std::conditional_t<sizeof(T) == 1, TypedInt8Epilogue, TypedEpilogue<T, float>>;
+
+// Returns true if the outputs of a thread may be stored as one vector: 16 bytes, with its bias and residual, or in 8
+// bits the 8 values of a thread, with its residual.
+inline bool HasOutVectors(const Rows& out, const Epilogue& epilogue) {
+  CommonAlignment alignment;
+  alignment.Add(out);
+  AddEpilogue(epilogue, alignment);
+  return alignment.bytes() == kVectorBytes;
+}
+inline bool HasOutVectors(const Rows& out, const Int8Epilogue& epilogue) {
+  constexpr int64_t kValues = 8;
+  return CommonAlignment().Add(out).bytes() >= std::min(kValues * SizeOf(out.dtype), kVectorBytes) &&
+         CommonAlignment().Add(epilogue.residual).bytes() >= kValues;
+}
+
+// ImplicitGemmParams with typed pointers, and values that follow from them. T: the type of inputs and weights. The
+// epilogue is given apart, since that of 8 bits is no part of ImplicitGemmParams.
 template <typename T>
 struct ImplicitGemmArguments {
-  explicit ImplicitGemmArguments(const ImplicitGemmParams& params)
+  ImplicitGemmArguments(const ImplicitGemmParams& params, const EpilogueOf<T>& of_sums)
       : in(static_cast<const T*>(params.operands.in.data)),
         in_pitch_bytes(static_cast<int32_t>(params.operands.in.pitch_bytes())),
         in_channels(params.operands.in.channels),
@@ -44,11 +69,9 @@ struct ImplicitGemmArguments {
         shortcut_pitch_bytes(static_cast<int32_t>(params.operands.shortcut_in.pitch_bytes())),
         shortcut_channels(params.operands.shortcut_in.channels),
         shortcut_weights(static_cast<const unsigned char*>(params.operands.shortcut_weights)),
-        epilogue(params.operands.epilogue) {
-    CommonAlignment alignment;
-    alignment.Add(params.operands.out);
-    AddEpilogue(params.operands.epilogue, alignment);
-    has_out_vectors = alignment.bytes() == kVectorBytes;
+        epilogue(of_sums),
+        out_dtype(params.operands.out.dtype) {
+    has_out_vectors = HasOutVectors(params.operands.out, of_sums);
     has_in_vectors = CommonAlignment().Add(params.operands.in).bytes() == kVectorBytes;
     has_whole_in_vectors = HasWholeVectors(params.operands.in);
     if (shortcut_in == nullptr) return;
@@ -70,7 +93,7 @@ struct ImplicitGemmArguments {
   int64_t out_pitch;
   int32_t out_channels;
   bool is_out_float;     // the output is float32 while T is not; otherwise its type is T
-  bool has_out_vectors;  // rows of output, bias and residual may be accessed 16 bytes at a time
+  bool has_out_vectors;  // HasOutVectors
   void* labels;          // null: the sums are stored in `out`
   bool has_wide_labels;  // labels are uint16, not uint8
   int32_t not_finite_label;
@@ -79,7 +102,8 @@ struct ImplicitGemmArguments {
   int32_t shortcut_channels;
   const unsigned char* shortcut_weights;
   int32_t num_shortcut_slices = 0;
-  TypedEpilogue<T, float> epilogue;
+  TypedEpilogueOf<T> epilogue;
+  DType out_dtype;
 };
 
 // Returns the largest number of tiles that a launch can have, for Shape's rows and columns.

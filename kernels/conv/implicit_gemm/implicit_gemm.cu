@@ -6,6 +6,7 @@
 #include "kernels/conv/implicit_gemm/arguments.cuh"
 #include "kernels/conv/implicit_gemm/implicit_gemm.h"
 #include "kernels/conv/implicit_gemm/instances.cuh"
+#include "kernels/conv/implicit_gemm/int8_implicit_gemm.h"
 #include "kernels/conv/implicit_gemm/slices.h"
 #include "kernels/core/device_code.h"
 #include "kernels/core/launch.cuh"
@@ -34,6 +35,45 @@ bool CanWriteLabels(const ImplicitGemmParams& params) {
   return (dtype == DType::kUint8 || dtype == DType::kUint16) && params.block.rows == 0 &&
          operands.out.channels <= kMaxLabelChannels && operands.epilogue.residual.data == nullptr &&
          operands.epilogue.activation == Activation();
+}
+
+// Returns true if the sizes fit the kernels' indices.
+bool IsWithinLimits(const ImplicitGemmParams& params) {
+  const ConstRows& in = params.operands.in;
+  const ConstRows& of_shortcut = params.operands.shortcut_in;
+  if (params.tiles.out_capacity > std::numeric_limits<int32_t>::max() - kMaxBlockTileRows ||
+      std::max(in.pitch_bytes(), of_shortcut.pitch_bytes()) > std::numeric_limits<int32_t>::max()) {
+    return false;
+  }
+  // Within these limits the number of slices fits 32 bits, and so does a slice's place among the weights, in units of
+  // 16 bytes.
+  constexpr int32_t kMost = std::numeric_limits<int16_t>::max();
+  if (params.tiles.num_offsets > kMost || std::max(in.channels, of_shortcut.channels) > kMost) return false;
+  const SliceAxis axis(params.tiles.num_offsets, in.channels, in.dtype);
+  const int64_t weight_vectors = int64_t{axis.num_slices} * PaddedOutChannels(params.operands.out.channels) *
+                                 (SliceBytesOf(in.dtype) / kSliceVectorBytes);
+  return weight_vectors <= std::numeric_limits<int32_t>::max();
+}
+
+// Returns what a convolution in 8 bits has in common with others.
+ImplicitGemmParams WithoutEpilogue(const Int8ImplicitGemmParams& params) {
+  return {.tiles = params.tiles,
+          .operands = {.in = params.in,
+                       .out = params.out,
+                       .weights = params.weights,
+                       .shortcut_in = params.shortcut_in,
+                       .shortcut_weights = params.shortcut_weights},
+          .block = params.block,
+          .workspace = params.workspace};
+}
+
+bool IsInt8(DType dtype) { return dtype == DType::kUint8 || dtype == DType::kInt8; }
+
+bool HasServedTypes(const Int8ImplicitGemmParams& params) {
+  const ConstRows& residual = params.epilogue.residual;
+  const DType out = params.out.dtype;
+  return IsInt8(params.in.dtype) && (IsInt8(out) || out == DType::kFloat16 || out == DType::kFloat32) &&
+         (residual.data == nullptr || IsInt8(residual.dtype)) && params.epilogue.multiplier != nullptr;
 }
 
 int64_t NumItems(const ConvBlock& block, int64_t num_rows, int32_t out_channels) {
@@ -110,26 +150,36 @@ cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) 
   const ConstRows& of_shortcut = operands.shortcut_in;
   if (of_shortcut.data != nullptr && !ImplicitGemmAddsShortcut(params)) return cudaErrorInvalidValue;
   if (params.tiles.out_capacity == 0) return cudaSuccess;
-  if (params.tiles.out_capacity > std::numeric_limits<int32_t>::max() - kMaxBlockTileRows ||
-      std::max(operands.in.pitch_bytes(), of_shortcut.pitch_bytes()) > std::numeric_limits<int32_t>::max()) {
-    return cudaErrorInvalidValue;
-  }
-  // Within these limits the number of slices fits 32 bits, and so does a slice's place among the weights, in units of
-  // 16 bytes.
-  constexpr int32_t kMost = std::numeric_limits<int16_t>::max();
-  if (params.tiles.num_offsets > kMost || std::max(operands.in.channels, of_shortcut.channels) > kMost) {
-    return cudaErrorInvalidValue;
-  }
-  const SliceAxis axis(params.tiles.num_offsets, operands.in.channels, operands.in.dtype);
-  const int64_t weight_vectors = int64_t{axis.num_slices} * PaddedOutChannels(operands.out.channels) * kSliceVectors;
-  if (weight_vectors > std::numeric_limits<int32_t>::max()) return cudaErrorInvalidValue;
-  if (CodeVersion() < kTensorCoreCode) return cudaErrorInvalidValue;
+  if (!IsWithinLimits(params) || CodeVersion() < kTensorCoreCode) return cudaErrorInvalidValue;
   ImplicitGemmParams chosen = params;
   if (chosen.block.rows == 0) chosen.block = DefaultBlock(params);
   if (chosen.block.uses_mma_sync) return WarpImplicitGemm(chosen, stream);
   if (!HasWarpGroups(operands.in.dtype)) return cudaErrorInvalidValue;
   return operands.in.dtype == DType::kFloat16 ? WarpGroupImplicitGemmHalf(chosen, stream)
                                               : WarpGroupImplicitGemmBfloat16(chosen, stream);
+}
+
+std::vector<ConvBlock> Int8ImplicitGemmBlocks(int32_t out_channels) {
+  return CodeVersion() == kWarpGroupCode ? WarpGroupBlocks(out_channels) : std::vector<ConvBlock>();
+}
+
+size_t Int8ImplicitGemmWorkspaceBytes(const Int8ImplicitGemmParams& params) {
+  return ImplicitGemmWorkspaceBytes(WithoutEpilogue(params));  // sums of both types have 4 bytes
+}
+
+cudaError_t Int8ImplicitGemm(const Int8ImplicitGemmParams& params, cudaStream_t stream) {
+  const NvtxRange range("Int8ImplicitGemm");
+  if (!HasServedTypes(params) || CodeVersion() != kWarpGroupCode) return cudaErrorInvalidValue;
+  ImplicitGemmParams chosen = WithoutEpilogue(params);
+  if (params.shortcut_in.data != nullptr && !ImplicitGemmAddsShortcut(chosen)) return cudaErrorInvalidValue;
+  if (params.tiles.out_capacity == 0) return cudaSuccess;
+  const int64_t num_products = int64_t{params.tiles.num_offsets} * params.in.channels + params.shortcut_in.channels;
+  if (num_products > kMaxInt8Products || !IsWithinLimits(chosen)) return cudaErrorInvalidValue;
+  if (chosen.block.rows == 0) chosen.block = DefaultBlock(chosen);
+  Int8Epilogue epilogue = params.epilogue;
+  if (!IsInt8(params.out.dtype)) epilogue.inverse_scale = nullptr;
+  return params.in.dtype == DType::kUint8 ? WarpGroupImplicitGemmUint8(chosen, epilogue, stream)
+                                          : WarpGroupImplicitGemmInt8(chosen, epilogue, stream);
 }
 
 }  // namespace voxserve::kernels::cuda

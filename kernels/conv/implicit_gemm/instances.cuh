@@ -9,6 +9,7 @@
 
 #include "kernels/conv/implicit_gemm/implicit_gemm.h"
 #include "kernels/conv/implicit_gemm/slices.h"
+#include "kernels/conv/int8_epilogue.h"
 
 namespace voxserve::kernels::cuda {
 
@@ -29,6 +30,11 @@ constexpr bool HasColumnsFor(int32_t out_channels, int32_t columns) {
 std::vector<ConvBlock> WarpGroupBlocks(int32_t out_channels);
 cudaError_t WarpGroupImplicitGemmHalf(const ImplicitGemmParams& params, cudaStream_t stream);
 cudaError_t WarpGroupImplicitGemmBfloat16(const ImplicitGemmParams& params, cudaStream_t stream);
+// The same with inputs of 8 bits, whose blocks are the same. The epilogue of params is not read.
+cudaError_t WarpGroupImplicitGemmUint8(const ImplicitGemmParams& params, const Int8Epilogue& epilogue,
+                                       cudaStream_t stream);
+cudaError_t WarpGroupImplicitGemmInt8(const ImplicitGemmParams& params, const Int8Epilogue& epilogue,
+                                      cudaStream_t stream);
 
 // Kernels of single warps, from sm_80 on. The first block of WarpBlocks is the default. float32 inputs and weights are
 // rounded to TensorFloat-32. The kernels return cudaErrorInvalidValue for a block that is not in WarpBlocks.

@@ -1,8 +1,12 @@
 #pragma once
 
 // This header defines how an implicit GEMM (implicit_gemm.h) cuts the axis that it sums over into slices of 64 bytes,
-// and where it keeps the 16-byte vectors of a slice in shared memory. Weights are packed in the layout of shared
-// memory: slice by slice [padded out channels, 64 bytes], with the output channels in the order of PackedColumn.
+// or in 8 bits of 32 bytes, and where it keeps the 16-byte vectors of a slice in shared memory. Weights are packed in
+// the layout of shared memory: slice by slice [padded out channels, bytes of a slice], with the output channels in the
+// order of PackedColumn.
+//
+// In 8 bits a slice is half as long, so that it still has 32 channels: layers of 32 and 96 channels have whole slices.
+// Input rows keep their 64 bytes in shared memory; two slices lie side by side there.
 
 #include <cstdint>
 
@@ -13,6 +17,8 @@ namespace voxserve::kernels {
 inline constexpr int32_t kSliceBytes = 64;
 inline constexpr int32_t kSliceVectorBytes = 16;
 inline constexpr int32_t kSliceVectors = kSliceBytes / kSliceVectorBytes;
+inline constexpr int32_t kInt8SliceBytes = 32;
+constexpr int32_t SliceBytesOf(DType dtype) { return SizeOf(dtype) == 1 ? kInt8SliceBytes : kSliceBytes; }
 inline constexpr int32_t kOutChannelPadding = 32;
 inline constexpr int32_t kSlicesAStage = 2;          // a stage: slices that are copied and multiplied together
 inline constexpr int32_t kTileBits = kSliceVectors;  // bits per tile in a slice's mask, one for each of its offsets
@@ -34,13 +40,18 @@ constexpr int32_t PackedColumn(int32_t channel) {
 constexpr int32_t SwizzledSliceVector(int32_t row, int32_t vector) {
   return row * kSliceVectors + (vector ^ (row / 2 % kSliceVectors));
 }
+// Returns the same for a slice of weights in 8 bits. This is the 32-byte swizzle.
+constexpr int32_t SwizzledInt8SliceVector(int32_t row, int32_t vector) {
+  constexpr int32_t kVectors = kInt8SliceBytes / kSliceVectorBytes;
+  return row * kVectors + (vector ^ (row / 4 % kVectors));
+}
 
 // The axis that is summed over, [num_offsets, in_channels], as a sequence of slices.
 struct SliceAxis {
   constexpr SliceAxis(int32_t num_offsets, int32_t in_channels, DType dtype)
-      : slice_values(kSliceBytes / static_cast<int32_t>(SizeOf(dtype))) {
+      : slice_values(SliceBytesOf(dtype) / static_cast<int32_t>(SizeOf(dtype))) {
     // The channels of an offset take one vector of a slice, half a slice, a whole slice or several slices.
-    offset_values = slice_values / kSliceVectors;
+    offset_values = kSliceVectorBytes / static_cast<int32_t>(SizeOf(dtype));
     while (offset_values < in_channels && offset_values < slice_values) offset_values *= 2;
     offsets_a_slice = slice_values / offset_values;
     slices_an_offset = (in_channels + slice_values - 1) / slice_values;
@@ -66,9 +77,9 @@ struct SliceAxis {
     return offsets_a_slice == 1 ? offsets : offsets & (offsets_a_slice == 2 ? 0x55555555u : 0x11111111u);
   }
 
-  int32_t slice_values;      // 32 values of 16 bits, 16 values of 32 bits
+  int32_t slice_values;      // 32 values of 8 or 16 bits, 16 values of 32 bits
   int32_t offset_values;     // places for an offset's channels in a slice
-  int32_t offsets_a_slice;   // 1, 2 or 4
+  int32_t offsets_a_slice;   // 1, 2 or 4; in 8 bits 1 or 2
   int32_t slices_an_offset;  // above 1 only if offsets_a_slice is 1
   int32_t num_slices;
 };

@@ -4,9 +4,10 @@
 // include it.
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/conv/implicit_gemm/arguments.cuh"
-#include "kernels/conv/implicit_gemm/store_sums.cuh"
+#include "kernels/conv/implicit_gemm/store_int8_sums.cuh"
 
 namespace voxserve::kernels::cuda {
 
@@ -25,24 +26,24 @@ class SplitSums {
     const int32_t num_column_tiles = (arguments.out_channels + kColumns - 1) / kColumns;
     counter_ = arguments.tiles.counters + kTileCounters +
                (int64_t{tile} * kMaxSplitColumnTiles + column_tile) * kTileWarps + warp;
-    halves_ =
-        arguments.half_sums + ((int64_t{tile} * num_column_tiles + column_tile) * kTileWarps + warp) * 2 * kHalf + lane;
+    halves_ = reinterpret_cast<FourSums*>(arguments.half_sums) +
+              ((int64_t{tile} * num_column_tiles + column_tile) * kTileWarps + warp) * 2 * kHalf + lane;
   }
 
   // Writes sums of one half (0 or 1) to memory. `first` is the number of the first of these sums among the thread's
   // sums.
   template <int kSums>
-  __device__ void Leave(int32_t half, const float (&sums)[kSums], int first) const {
+  __device__ void Leave(int32_t half, const SumOf<T> (&sums)[kSums], int first) const {
 #pragma unroll
     for (int i = 0; i < kSums / 4; ++i) {
       __stcg(halves_ + half * kHalf + (first / 4 + i) * 32,
-             make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]));
+             FourSums{sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]});
     }
   }
 
   // Is called after Leave. If the other half is written too, adds the halves, applies the epilogue and stores the
-  // output.
-  __device__ void StoreWhole(const WarpRows& rows) const {
+  // output. kept: as of SumsStore::Store.
+  __device__ void StoreWhole(const WarpRows& rows, uint32_t kept) const {
     __syncwarp();
     int32_t others = 0;
     if (threadIdx.x % 32 == 0) {
@@ -56,31 +57,32 @@ class SplitSums {
 #pragma unroll 1
     for (int part = 0; part < kColumns / kPartColumns; ++part) {
       const int32_t column = column_ + part * kPartColumns;
-      WarpSumsStore<T, kPartSums> store;
+      SumsStore<T, kPartSums> store;
       store.Load(arguments_, rows, column);
-      float sums[kPartSums];
+      SumOf<T> sums[kPartSums];
 #pragma unroll
       for (int i = 0; i < kPartSums / 4; ++i) {
-        const float4* const from = halves_ + (part * kPartSums / 4 + i) * 32;
-        const float4 first = __ldcg(from), second = __ldcg(from + kHalf);
+        const FourSums* const from = halves_ + (part * kPartSums / 4 + i) * 32;
+        const FourSums first = __ldcg(from), second = __ldcg(from + kHalf);
         sums[4 * i] = first.x + second.x;
         sums[4 * i + 1] = first.y + second.y;
         sums[4 * i + 2] = first.z + second.z;
         sums[4 * i + 3] = first.w + second.w;
       }
-      store.Store(arguments_, sums, rows, column);
+      store.Store(arguments_, sums, rows, column, kept);
     }
   }
 
  private:
+  using FourSums = std::conditional_t<std::is_same_v<SumOf<T>, float>, float4, int4>;
   static constexpr int kPartColumns = 32;
   static constexpr int kPartSums = kPartColumns / 2;       // sums per thread
-  static constexpr int64_t kHalf = kColumns / 2 / 4 * 32;  // float4s of a warp's half
+  static constexpr int64_t kHalf = kColumns / 2 / 4 * 32;  // FourSums of a warp's half
 
   const ImplicitGemmArguments<T>& arguments_;
   int32_t column_;
   int32_t* counter_;  // the number of halves that are written
-  float4* halves_;
+  FourSums* halves_;
 };
 
 }  // namespace voxserve::kernels::cuda

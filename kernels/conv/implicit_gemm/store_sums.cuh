@@ -61,6 +61,12 @@ class WarpSumsStore {
     }
   }
 
+  // Returns the value that a block keeps for a channel in shared memory. There is one array, the bias.
+  __device__ static float ValueToKeep(const ImplicitGemmArguments<T>& arguments, int, int32_t channel) {
+    const bool is_there = arguments.epilogue.bias != nullptr && channel < arguments.out_channels;
+    return is_there ? __ldg(arguments.epilogue.bias + channel) : 0.0f;
+  }
+
   // kept_bias: where the block keeps the bias in shared memory, 16-byte aligned, with zeros after its last value and
   // in place of a missing bias; 0: nowhere, so it is read from global memory.
   __device__ void Store(const ImplicitGemmArguments<T>& arguments, const float (&sums)[kSums], const WarpRows& rows,

@@ -17,21 +17,22 @@ namespace voxserve::kernels::cuda {
 template <typename T, typename Shape>
 class RowCopier {
  public:
-  __device__ RowCopier(const ImplicitGemmArguments<T>& arguments, const Ring& ring)
+  __device__ RowCopier(const ImplicitGemmArguments<T>& arguments, const Ring<Shape>& ring)
       : arguments_(arguments),
         ring_(ring),
         num_out_(static_cast<int32_t>(NumRows(arguments.tiles.out_capacity, arguments.tiles.num_out))) {
     // Eight threads share kRowsOfThread rows: each thread copies one vector of every row, row after row.
     const int32_t thread = static_cast<int32_t>(threadIdx.x) % kGroupThreads;
-    const int32_t vector = thread % kSliceVectors;
-    slice_ = thread / kSliceVectors % kSlicesAStage;
-    first_row_ = thread / (kSliceVectors * kSlicesAStage) * kRowsOfThread;
-    // Threads of the second slice begin with the neighbouring row, so that the eight threads write different banks.
-    const uint32_t of_rows = ring.stages + slice_ * Shape::kInputBytes + (first_row_ + slice_) * kSliceBytes;
+    const int32_t vector = VectorInSlice();
+    slice_ = thread / Shape::kSliceVectors % Shape::kSlices;
+    first_row_ = thread / kStageVectors * kRowsOfThread;
+    // Threads of the second panel begin with the neighbouring row, so that the eight threads write different banks.
+    const uint32_t of_rows = ring.stages + Panel() * Shape::kInputBytes + (first_row_ + Panel()) * Shape::kPanelBytes;
 #pragma unroll
     for (int pair = 0; pair < kPairs; ++pair) {
-      const int32_t place = SwizzledSliceVector(first_row_ + 2 * pair, vector) % kSliceVectors;
-      to_[pair] = of_rows + 2 * pair * kSliceBytes + place * kSliceVectorBytes;
+      const int32_t place =
+          SwizzledSliceVector(first_row_ + 2 * pair, thread % Shape::kPanelVectors) % Shape::kPanelVectors;
+      to_[pair] = of_rows + 2 * pair * Shape::kPanelBytes + place * kSliceVectorBytes;
     }
     offset_in_slice_ = vector * kValues / arguments.axis.offset_values;
     channel_in_slice_ = vector * kValues % arguments.axis.offset_values;
@@ -50,11 +51,12 @@ class RowCopier {
   }
 
  private:
-  static constexpr int kRowsOfThread =
-      static_cast<int>(kMaskTileRows) / (kGroupThreads / (kSliceVectors * kSlicesAStage));
+  static constexpr int kStageVectors = Shape::kPanels * Shape::kPanelVectors;  // per row
+  static constexpr int kRowsOfThread = static_cast<int>(kMaskTileRows) / (kGroupThreads / kStageVectors);
   static constexpr int kPairs = kRowsOfThread / 2;
   static constexpr int32_t kValues = kSliceVectorBytes / static_cast<int32_t>(sizeof(T));
-  static_assert(kSlicesAStage == 2 && kRowsOfThread == 4);
+  static_assert(Shape::kPanelBytes == kSliceBytes, "rows in shared memory have the 64-byte swizzle");
+  static_assert(Shape::kPanels == 2 && kRowsOfThread == 4);
 
   static constexpr int32_t kOfShortcut = 1 << 20;  // a power of two above the number of any channel
 
@@ -63,6 +65,9 @@ class RowCopier {
     int32_t channel;                // the first channel; the shortcut's channels begin at kOfShortcut
     int4 rows[Shape::kWarpGroups];  // the input rows for each tile; -1: zeros
   };
+
+  __device__ static int32_t VectorInSlice() { return static_cast<int32_t>(threadIdx.x) % Shape::kSliceVectors; }
+  __device__ int32_t Panel() const { return slice_ / Shape::kSlicesAPanel; }
 
   template <bool kAreWhole>
   __device__ void CopyStages() {
@@ -93,7 +98,7 @@ class RowCopier {
   // stages.
   __device__ bool LookUp(Fill& fill) {
     WaitForBarrier(ring_.noted + note_place_.slot * 8, note_place_.parity);
-    const StageNote& note = ring_.notes[note_place_.slot];
+    const auto& note = ring_.notes[note_place_.slot];
     note_place_.Advance(Shape::kCopyGroups);
     const uint32_t flags = note.flags;
     const SliceNote slice = note.slices[slice_];
@@ -124,7 +129,7 @@ class RowCopier {
 
   // A row of the shortcut's input is an output row.
   __device__ void LookUpShortcut(int32_t first_channel, int32_t row_tile, Fill& fill) const {
-    const int32_t channel = first_channel + static_cast<int32_t>(threadIdx.x) % kSliceVectors * kValues;
+    const int32_t channel = first_channel + VectorInSlice() * kValues;
     const bool is_there = channel < arguments_.shortcut_channels;
     fill.channel = kOfShortcut + channel;
     const int32_t* const rows = arguments_.tiles.out_rows + int64_t{row_tile} * Shape::kRows + first_row_;
@@ -167,14 +172,14 @@ class RowCopier {
       for (int i = 0; i < kRowsOfThread; ++i) {
         // The address of a pair's second row is 64 bytes before or after that of the first.
         const uint32_t first =
-            to_[i / 2] + place_.slot * Shape::kStageBytes + t * static_cast<int>(kMaskTileRows) * kSliceBytes;
-        copy(i % 2 == 0 ? first : first ^ kSliceBytes, slice_ == 0 ? rows[i] : rows[i ^ 1]);
+            to_[i / 2] + place_.slot * Shape::kStageBytes + t * static_cast<int>(kMaskTileRows) * Shape::kPanelBytes;
+        copy(i % 2 == 0 ? first : first ^ Shape::kPanelBytes, Panel() == 0 ? rows[i] : rows[i ^ 1]);
       }
     }
   }
 
   const ImplicitGemmArguments<T>& arguments_;
-  const Ring ring_;
+  const Ring<Shape> ring_;
   const int32_t num_out_;
   RingPlace<Shape::kStages> place_;
   RingPlace<Shape::kNotes> note_place_;  // the next stage to look up
@@ -190,18 +195,20 @@ class RowCopier {
 // Starts bulk copies of the weights for every kWeightCopiers-th stage. For the last stage of an item it also copies the
 // tile's output row numbers. One thread of each weight copier warp calls it; `copier` is the warp's number.
 template <typename T, typename Shape>
-__device__ void CopyWeights(const ImplicitGemmArguments<T>& arguments, const Ring& ring, int32_t copier) {
+__device__ void CopyWeights(const ImplicitGemmArguments<T>& arguments, const Ring<Shape>& ring, int32_t copier) {
   RingPlace<Shape::kStages> place;
   RingPlace<Shape::kNotes> note_place;
   place.Advance(copier);
   note_place.Advance(copier);
   for (;; note_place.Advance(kWeightCopiers), place.Advance(kWeightCopiers)) {
     WaitForBarrier(ring.noted + note_place.slot * 8, note_place.parity);
-    const StageNote& note = ring.notes[note_place.slot];
+    const auto& note = ring.notes[note_place.slot];
     const uint32_t flags = note.flags;
     const int32_t column = note.column, row_tile = note.row_tile;
-    const int32_t weights[kSlicesAStage] = {note.slices[0].weights, note.slices[1].weights};
-    const uint32_t bytes = min(Shape::kColumns, arguments.padded_out_channels - column) * kSliceBytes;
+    int32_t weights[Shape::kSlices];
+#pragma unroll
+    for (int s = 0; s < Shape::kSlices; ++s) weights[s] = note.slices[s].weights;
+    const uint32_t bytes = min(Shape::kColumns, arguments.padded_out_channels - column) * Shape::kSliceBytes;
     const bool has_rows = (flags & kLastStage) != 0 && arguments.tiles.out_rows != nullptr;
     uint32_t expected = has_rows ? Shape::kOutRowBytes : 0;
 #pragma unroll
@@ -210,9 +217,9 @@ __device__ void CopyWeights(const ImplicitGemmArguments<T>& arguments, const Rin
     WaitForBarrier(ring.empty + place.slot * 8, place.parity ^ 1);
     ArriveExpecting(full, expected);
     if ((flags & kNoStage) != 0) return;
-    uint32_t to = ring.stages + place.slot * Shape::kStageBytes + kSlicesAStage * Shape::kInputBytes;
+    uint32_t to = ring.stages + place.slot * Shape::kStageBytes + Shape::kPanels * Shape::kInputBytes;
 #pragma unroll
-    for (int s = 0; s < kSlicesAStage; ++s, to += Shape::kWeightBytes) {
+    for (int s = 0; s < Shape::kSlices; ++s, to += Shape::kWeightBytes) {
       if (weights[s] < 0) continue;
       const bool is_of_shortcut = (flags >> (kShortcutBit + s) & 1) != 0;
       const unsigned char* const from = is_of_shortcut ? arguments.shortcut_weights : arguments.weights;

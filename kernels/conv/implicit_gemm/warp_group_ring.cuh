@@ -14,15 +14,25 @@ namespace voxserve::kernels::cuda {
 
 inline constexpr int kGroupThreads = 128;  // threads of a warp group
 inline constexpr int kWeightCopiers = 2;   // threads that take turns to copy a stage's weights
+inline constexpr int kKeptChannels = 256;  // longer arrays of the epilogue are read from global memory
 
 // Two shapes can serve one ConvBlock: one for launches of few tiles, the other for launches of many. Both add in the
 // same order, so their results are the same bytes.
 enum class Tiles { kAny, kFew, kMany };
 
 // The sizes of a thread block and its ring, as constants of the kernel. warp_groups_launch.cuh lists the shapes.
-template <int kGroups, int kTileColumns, int kCopyingGroups, int kRingStages, int kBlocks, int kParts = 1,
-          Tiles kServedTiles = Tiles::kAny>
+//
+// A stage holds 128 bytes of each input row, in two panels of 64 bytes. A panel is a slice, or two slices in 8 bits.
+template <int kBytesOfSlice, int kGroups, int kTileColumns, int kCopyingGroups, int kRingStages, int kBlocks,
+          int kParts = 1, Tiles kServedTiles = Tiles::kAny>
 struct WarpGroupShape {
+  static constexpr int kSliceBytes = kBytesOfSlice;
+  static constexpr int kSliceVectors = kSliceBytes / kSliceVectorBytes;
+  static constexpr int kPanelBytes = 64;
+  static constexpr int kPanelVectors = kPanelBytes / kSliceVectorBytes;
+  static constexpr int kPanels = 2;  // per stage
+  static constexpr int kSlicesAPanel = kPanelBytes / kSliceBytes;
+  static constexpr int kSlices = kPanels * kSlicesAPanel;  // per stage
   static constexpr Tiles kTiles = kServedTiles;
   static constexpr int kWarpGroups = kGroups;  // warp groups that multiply
   static constexpr int kRows = kGroups * 64;
@@ -30,13 +40,14 @@ struct WarpGroupShape {
   static constexpr int kCopyGroups = kCopyingGroups;
   static constexpr int kThreads = (kGroups + kCopyingGroups + 1) * kGroupThreads;
   static constexpr int kStages = kRingStages;
-  static constexpr int kNotes = 64;  // most tiles have fewer stages, so the scheduler seldom waits for a free note
+  // Most tiles have fewer stages, so the scheduler seldom waits for a free note.
+  static constexpr int kNotes = kSlices == 2 ? 64 : 48;
   static constexpr int kBarriers = 3 * kStages + 2 * kNotes;
   static constexpr int kBlocksAnSm = kBlocks;
   static constexpr int kSplitK = kParts;                       // items per tile
-  static constexpr int kInputBytes = kRows * kSliceBytes;      // per slice
+  static constexpr int kInputBytes = kRows * kPanelBytes;      // per panel
   static constexpr int kWeightBytes = kColumns * kSliceBytes;  // per slice
-  static constexpr int kStageBytes = kSlicesAStage * (kInputBytes + kWeightBytes);
+  static constexpr int kStageBytes = kPanels * kInputBytes + kSlices * kWeightBytes;
   static constexpr int kAlignment = 1024;
   static constexpr int kOutRowBytes = kRows * int{sizeof(int32_t)};  // per stage
   static constexpr int kSharedBytes = kStages * (kStageBytes + kOutRowBytes) + kAlignment;
@@ -51,8 +62,9 @@ struct WarpGroupShape {
   static constexpr int kProductRegisters = (kLeftRegisters > 240 ? 240 : kLeftRegisters) / 8 * 8;
   static_assert(kStageBytes % 1024 == 0 && kOutRowBytes % 16 == 0);
   static_assert(kSplitK <= 2, "there are two halves");
-  static constexpr int kKeptBias = 256;      // values; a longer bias is read from global memory
-  static constexpr int kStaticBytes = 6144;  // barriers, notes and bias, at most
+  // Arrays of the epilogue that are kept in shared memory: the bias, or in 8 bits those of KeptInt8Array.
+  static constexpr int kKeptArrays = kSliceBytes == kInt8SliceBytes ? 4 : 1;
+  static constexpr int kStaticBytes = kKeptArrays == 1 ? 6144 : 9216;  // barriers, notes and kept arrays, at most
   static_assert((kSharedBytes + kStaticBytes + 1024) * kBlocks <= 228 * 1024, "more shared memory than an SM has");
 };
 
@@ -69,25 +81,27 @@ struct alignas(16) SliceNote {
   int32_t weights;  // the place of the slice's weights, in units of 16 bytes; -1: there is no slice
 };
 
+template <int kSlices>
 struct StageNote {
-  SliceNote slices[kSlicesAStage];
+  SliceNote slices[kSlices];
   int32_t row_tile;  // the item's tile of Shape::kRows rows
   int32_t column;    // the first output column of the item
-  uint32_t flags;    // bit kSlicesAStage * t + s: tile t has slice s; also the flags below
+  uint32_t flags;    // bit kSlices * t + s: tile t has slice s; also the flags below
   int32_t half;      // with split K: which half of the sums, 0 or 1
 };
-static_assert(sizeof(SliceNote) == 16 && sizeof(StageNote) == 48 && offsetof(StageNote, row_tile) == 32);
+static_assert(sizeof(SliceNote) == 16 && sizeof(StageNote<2>) == 48 && offsetof(StageNote<2>, row_tile) == 32);
 inline constexpr int kShortcutBit = 16;           // bit kShortcutBit + s: slice s belongs to the shortcut
 inline constexpr uint32_t kLastStage = 1u << 30;  // the last stage of an item: its sums are stored after it
 inline constexpr uint32_t kNoStage = 1u << 31;    // there are no more stages
 
 // The addresses of the ring's parts in shared memory. A uint32_t member is an address in the shared state space. A
 // barrier has 8 bytes.
+template <typename Shape>
 struct Ring {
   uint32_t stages;
   uint32_t out_rows;  // for each stage that is its item's last: the output rows of the item's tile
-  StageNote* notes;
-  uint32_t bias;  // float32 [kKeptBias], which the multiplying warp groups fill and read
+  StageNote<Shape::kSlices>* notes;
+  uint32_t kept;  // float32 [kKeptArrays, kKeptChannels], which the multiplying warp groups fill and read
   // Five arrays of barriers, one after the other. Each array has one barrier per slot.
   uint32_t full, ready, empty;  // the stage has been copied, is visible to products, has been multiplied
   uint32_t noted, freed;        // the note has been written, may be overwritten

@@ -18,7 +18,7 @@ namespace voxserve::kernels::cuda {
 template <typename T, typename Shape>
 class StageScheduler {
  public:
-  __device__ StageScheduler(const ImplicitGemmArguments<T>& arguments, const Ring& ring)
+  __device__ StageScheduler(const ImplicitGemmArguments<T>& arguments, const Ring<Shape>& ring)
       : arguments_(arguments), ring_(ring) {
     num_column_tiles_ = (arguments.out_channels + Shape::kColumns - 1) / Shape::kColumns;
     if (arguments.tiles.by_weight != nullptr) {
@@ -51,12 +51,13 @@ class StageScheduler {
     }
     if (takes && Lane() == 0) Leave();
     // Every copying group and every thread that copies weights reads its own final note.
-    StageNote over = EmptyStage();
+    Note over = EmptyStage();
     over.flags = kNoStage;
-    Note(over, Lane(), max(Shape::kCopyGroups, kWeightCopiers));
+    Write(over, Lane(), max(Shape::kCopyGroups, kWeightCopiers));
   }
 
  private:
+  using Note = StageNote<Shape::kSlices>;
   static constexpr int kWordBits = 32;
   static constexpr int kStagesAtOnce = 32;
   static_assert(kStagesAtOnce < Shape::kNotes, "no thread of the warp waits for a note of another");
@@ -67,8 +68,8 @@ class StageScheduler {
 
   __device__ static int32_t Lane() { return static_cast<int32_t>(threadIdx.x) % 32; }
 
-  __device__ static StageNote EmptyStage() {
-    StageNote note = {};
+  __device__ static Note EmptyStage() {
+    Note note = {};
 #pragma unroll
     for (SliceNote& slice : note.slices) slice.weights = -1;
     return note;
@@ -132,17 +133,17 @@ class StageScheduler {
     const bool is_last_word = word + 1 >= arguments_.mask_words;
     const int32_t num_of_offsets = __popc(all) * num_parts_;
     const int32_t num_slices = num_of_offsets + (is_last_word ? num_shortcut_slices_ : 0);
-    const int32_t num_stages = max((num_slices + kSlicesAStage - 1) / kSlicesAStage, is_last_word ? 1 : 0);
+    const int32_t num_stages = max((num_slices + Shape::kSlices - 1) / Shape::kSlices, is_last_word ? 1 : 0);
     for (int32_t first = 0; first < num_stages; first += kStagesAtOnce) {
       const int32_t stage = first + Lane();
-      StageNote note = EmptyStage();
+      Note note = EmptyStage();
       note.row_tile = row_tile;
       note.column = column;
       note.flags = is_last_word && stage + 1 == num_stages ? kLastStage : 0;
       note.half = half;
 #pragma unroll
-      for (int s = 0; s < kSlicesAStage; ++s) {
-        const int32_t number = stage * kSlicesAStage + s;
+      for (int s = 0; s < Shape::kSlices; ++s) {
+        const int32_t number = stage * Shape::kSlices + s;
         if (number >= num_slices) continue;
         if (number >= num_of_offsets) {
           NoteShortcut(first_shortcut_slice_ + number - num_of_offsets, column, s, note);
@@ -156,25 +157,25 @@ class StageScheduler {
         slice.channel = part * arguments_.axis.slice_values;
         slice.index_tile = row_tile * Shape::kWarpGroups * arguments_.tiles.num_offsets + offset;
         slice.weights = (arguments_.axis.SliceOfPart(offset, part) * arguments_.padded_out_channels + column) *
-                        (kSliceBytes / kSliceVectorBytes);
+                        Shape::kSliceVectors;
 #pragma unroll
         for (int t = 0; t < Shape::kWarpGroups; ++t) {
           const uint32_t has = masks[t] >> bit & ((1u << size) - 1);
           slice.has |= has << (kTileBits * t);
-          if (has != 0) note.flags |= 1u << (kSlicesAStage * t + s);
+          if (has != 0) note.flags |= 1u << (Shape::kSlices * t + s);
         }
       }
-      Note(note, Lane(), min(num_stages - first, kStagesAtOnce));
+      Write(note, Lane(), min(num_stages - first, kStagesAtOnce));
     }
   }
 
   // Notes that slice s of a stage is a slice of the shortcut. All tiles have it.
-  __device__ void NoteShortcut(int32_t slice, int32_t column, int s, StageNote& note) const {
+  __device__ void NoteShortcut(int32_t slice, int32_t column, int s, Note& note) const {
     note.slices[s].channel = slice * arguments_.axis.slice_values;
-    note.slices[s].weights = (slice * arguments_.padded_out_channels + column) * (kSliceBytes / kSliceVectorBytes);
+    note.slices[s].weights = (slice * arguments_.padded_out_channels + column) * Shape::kSliceVectors;
     note.flags |= 1u << (kShortcutBit + s);
 #pragma unroll
-    for (int t = 0; t < Shape::kWarpGroups; ++t) note.flags |= 1u << (kSlicesAStage * t + s);
+    for (int t = 0; t < Shape::kWarpGroups; ++t) note.flags |= 1u << (Shape::kSlices * t + s);
   }
 
   // Returns the set bit that has `rank` set bits below it.
@@ -192,18 +193,18 @@ class StageScheduler {
   }
 
   // Writes `count` notes, one per thread.
-  __device__ void Note(const StageNote& note, int32_t index, int32_t count) {
+  __device__ void Write(const Note& note, int32_t index, int32_t count) {
     if (index < count) {
       RingPlace<Shape::kNotes> place = place_;
       place.Advance(index);
       WaitForBarrier(ring_.freed + place.slot * 8, place.parity ^ 1);
       auto* const to = reinterpret_cast<int4*>(ring_.notes + place.slot);  // in the order of StageNote's members
 #pragma unroll
-      for (int s = 0; s < kSlicesAStage; ++s) {
+      for (int s = 0; s < Shape::kSlices; ++s) {
         const SliceNote& slice = note.slices[s];
         to[s] = make_int4(slice.channel, static_cast<int32_t>(slice.has), slice.index_tile, slice.weights);
       }
-      to[kSlicesAStage] = make_int4(note.row_tile, note.column, static_cast<int32_t>(note.flags), note.half);
+      to[Shape::kSlices] = make_int4(note.row_tile, note.column, static_cast<int32_t>(note.flags), note.half);
       ArriveAtBarrier(ring_.noted + place.slot * 8);
     }
     __syncwarp();
@@ -212,7 +213,7 @@ class StageScheduler {
   }
 
   const ImplicitGemmArguments<T>& arguments_;
-  const Ring ring_;
+  const Ring<Shape> ring_;
   const WeighedTile* by_weight_ = nullptr;  // the tiles of Shape::kRows rows, the heaviest first; null: unknown
   bool lists_masks_;                        // the masks are in by_weight_
   int32_t num_column_tiles_;

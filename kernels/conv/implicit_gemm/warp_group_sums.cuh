@@ -6,7 +6,7 @@
 
 #include "kernels/conv/implicit_gemm/arguments.cuh"
 #include "kernels/conv/implicit_gemm/split_sums.cuh"
-#include "kernels/conv/implicit_gemm/store_sums.cuh"
+#include "kernels/conv/implicit_gemm/store_int8_sums.cuh"
 #include "kernels/conv/implicit_gemm/warp_group_ring.cuh"
 #include "kernels/core/barriers.cuh"
 
@@ -18,24 +18,27 @@ namespace voxserve::kernels::cuda {
 template <typename T, typename Shape>
 class ProductGroup {
  public:
-  __device__ ProductGroup(const ImplicitGemmArguments<T>& arguments, const Ring& ring)
+  __device__ ProductGroup(const ImplicitGemmArguments<T>& arguments, const Ring<Shape>& ring)
       : arguments_(arguments),
         ring_(ring),
         num_out_(static_cast<int32_t>(NumRows(arguments.tiles.out_capacity, arguments.tiles.num_out))),
         group_(OfWarp(static_cast<int32_t>(threadIdx.x) / kGroupThreads)),
-        own_slices_(OfWarp(kSlicesOfGroup << kSlicesAStage * (threadIdx.x / kGroupThreads))),
+        own_slices_(OfWarp(kSlicesOfGroup << Shape::kSlices * (threadIdx.x / kGroupThreads))),
         flags_(OfWarp(SharedAddress(&ring.notes->flags))),
         is_first_lane_(IsFirstLane()),
-        inputs_(SwizzledMatrix<kSliceBytes>(ring.stages + group_ * 64 * kSliceBytes)),
-        weights_(SwizzledMatrix<kSliceBytes>(ring.stages + kSlicesAStage * Shape::kInputBytes)),
-        kept_bias_(ring.bias) {}
+        inputs_(SwizzledMatrix<Shape::kPanelBytes>(ring.stages + group_ * 64 * Shape::kPanelBytes)),
+        weights_(SwizzledMatrix<Shape::kSliceBytes>(ring.stages + Shape::kPanels * Shape::kInputBytes)),
+        kept_(ring.kept) {}
 
   // There are two nested loops: over items, and over the stages of an item. In a single loop, the compiler would see at
   // the head of the loop that sums may have been stored, and would wait there for all products.
   __device__ void Run() {
-    if constexpr (Shape::kSplitK == 1) KeepBias();
+    if constexpr (kKeeps) KeepArrays();
     WaitForEarlierKernels();  // which write the residual, and may still read the memory of the output
-    Sums sums = {};
+    // An item's first product ignores the values before it. In 8 bits the compiler would make products wait for each
+    // other if the sums were cleared here.
+    Sums sums;
+    if constexpr (Shape::kSlices == 2) sums = {};
     for (;; Advance()) {
       uint32_t flags = FlagsOfStage();
       if ((flags & kNoStage) != 0) break;
@@ -55,7 +58,7 @@ class ProductGroup {
         held = begun;
         flags = is_ready ? OfWarp(flags) : FlagsOfStage();
       }
-      const StageNote& note = ring_.notes[note_place_.slot];
+      const auto& note = ring_.notes[note_place_.slot];
       const int32_t row_tile = note.row_tile, column = note.column;
       [[maybe_unused]] const int32_t half = note.half;
       const WarpRows rows = RowsOf(place_.slot, row_tile);
@@ -77,13 +80,13 @@ class ProductGroup {
         const SplitSums<T, Shape::kColumns> split(arguments_, row_tile * Shape::kWarpGroups + group_, column);
 #pragma unroll
         for (int i = 0; i < kInstructions; ++i) split.Leave(half, sums.of[i], i * kInstructionColumns / 2);
-        split.StoreWhole(rows);
+        split.StoreWhole(rows, kKeeps ? kept_ : 0);
       } else {
 #pragma unroll
         for (int part = 0; part < kParts; ++part) {
           StorePart& store = stores[part % kPartsAtOnce];
           if constexpr (!kLoadsEarly) store.Load(arguments_, rows, column + part * kPartColumns);
-          store.Store(arguments_, PartOf(sums, part), rows, column + part * kPartColumns, kept_bias_);
+          store.Store(arguments_, PartOf(sums, part), rows, column + part * kPartColumns, kept_);
           if (kLoadsEarly && part + kPartsAtOnce < kParts) {
             store.Load(arguments_, rows, column + (part + kPartsAtOnce) * kPartColumns);
           }
@@ -102,29 +105,34 @@ class ProductGroup {
   static constexpr int kPartColumns = kInstructions == 1 ? Shape::kColumns : 32;  // columns stored at a time
   static constexpr int kParts = Shape::kColumns / kPartColumns;
   static constexpr int kPartsAtOnce = kLoadsEarly && kParts > 1 ? 3 : 1;  // of which a thread holds residuals
-  using StorePart = WarpSumsStore<T, kPartColumns / 2, Shape::kColumns == kMaxLabelChannels>;
+  using StorePart = SumsStore<T, kPartColumns / 2, Shape::kColumns == kMaxLabelChannels>;
   static_assert(kInstructionColumns % kPartColumns == 0);
-  static constexpr uint32_t kSlicesOfGroup = (1u << kSlicesAStage) - 1;  // the first group's flags of slices
-  static constexpr uint32_t kFirstSlices = 1u | 1u << kSlicesAStage;     // the flags of both groups' first slices
+  static constexpr uint32_t kSlicesOfGroup = (1u << Shape::kSlices) - 1;  // the first group's flags of slices
+  static constexpr uint32_t kFirstSlices = 1u | 1u << Shape::kSlices;     // the flags of both groups' first slices
   static_assert(Shape::kWarpGroups <= 2);
-  static constexpr int kAddressUnit = 16;  // bytes of one step of the address in a matrix descriptor
+  static constexpr int kAddressUnit = 16;      // bytes of one step of the address in a matrix descriptor
+  static constexpr int kProductRowBytes = 32;  // bytes of a row that one product takes
+  // In 16 bits a split sum is stored so seldom that reading the bias from global memory costs nothing.
+  static constexpr bool kKeeps = Shape::kSplitK == 1 || Shape::kKeptArrays > 1;
 
   struct Sums {
-    float of[kInstructions][kInstructionColumns / 2];
+    SumOf<T> of[kInstructions][kInstructionColumns / 2];
   };
 
-  // Copies the bias into shared memory. A warp that stored a tile's sums would otherwise wait for the caches, since the
-  // bias does not stay in the L1 cache.
-  __device__ void KeepBias() {
-    if (arguments_.out_channels > Shape::kKeptBias) {
-      kept_bias_ = 0;
+  // Copies the epilogue's arrays into shared memory. A warp that stored a tile's sums would otherwise wait for the
+  // caches, since the arrays do not stay in the L1 cache.
+  __device__ void KeepArrays() {
+    if (arguments_.out_channels > kKeptChannels) {
+      kept_ = 0;
       return;
     }
     constexpr int kMultiplying = Shape::kWarpGroups * kGroupThreads;
-    for (auto i = static_cast<int32_t>(threadIdx.x); i < Shape::kKeptBias; i += kMultiplying) {
-      const bool is_there = arguments_.epilogue.bias != nullptr && i < arguments_.out_channels;
-      StoreSharedFloat(kept_bias_ + i * static_cast<uint32_t>(sizeof(float)),
-                       is_there ? __ldg(arguments_.epilogue.bias + i) : 0.0f);
+    for (auto i = static_cast<int32_t>(threadIdx.x); i < kKeptChannels; i += kMultiplying) {
+#pragma unroll
+      for (int array = 0; array < Shape::kKeptArrays; ++array) {
+        StoreSharedFloat(kept_ + (array * kKeptChannels + i) * static_cast<uint32_t>(sizeof(float)),
+                         StorePart::ValueToKeep(arguments_, array, i));
+      }
     }
     SyncFirstThreads<kMultiplying>();
   }
@@ -137,7 +145,8 @@ class ProductGroup {
   }
 
   __device__ uint32_t FlagsOfNote() const {
-    return static_cast<uint32_t>(LoadShared(flags_ + note_place_.slot * static_cast<uint32_t>(sizeof(StageNote))));
+    constexpr auto kNoteBytes = static_cast<uint32_t>(sizeof(*ring_.notes));
+    return static_cast<uint32_t>(LoadShared(flags_ + note_place_.slot * kNoteBytes));
   }
 
   // Waits until the current stage is visible to products and returns its flags.
@@ -182,15 +191,24 @@ class ProductGroup {
   __device__ void MultiplyStage(uint32_t flags, int32_t& adds, Sums& sums) const {
     const uint64_t stage = static_cast<uint64_t>(place_.slot) * (Shape::kStageBytes / kAddressUnit);
     const uint32_t has = flags & own_slices_;
-    if (has == own_slices_) {
+    if (HasMost(has)) {
       BeginProducts();
       MultiplySlice(stage, 0, adds, sums);
-      MultiplySlice(stage, 1, 1, sums);
+#pragma unroll
+      for (int s = 1; s < Shape::kSlices; ++s) MultiplySlice(stage, s, 1, sums);
       CommitProducts();
       adds = 1;
     } else if (has != 0) {
       BeginProducts();
-      MultiplySlice(stage, has == (own_slices_ & kFirstSlices) ? 0 : 1, adds, sums);
+      if constexpr (Shape::kSlices == 2) {
+        MultiplySlice(stage, has == (own_slices_ & kFirstSlices) ? 0 : 1, adds, sums);
+      } else {  // one slice or two; a missing second one is replaced by the next, whose inputs are zeros
+        const int32_t below = Shape::kSlices * group_;
+        const int32_t first = __ffs(static_cast<int>(has)) - 1 - below,
+                      last = 31 - __clz(static_cast<int>(has)) - below;
+        MultiplySlice(stage, first, adds, sums);
+        MultiplySlice(stage, first != last ? last : first ^ 1, 1, sums);
+      }
       CommitProducts();
       adds = 1;
     } else {
@@ -198,14 +216,23 @@ class ProductGroup {
     }
   }
 
+  // Returns true if all slices of a stage are multiplied. Of four, three suffice: the inputs of the missing one are
+  // zeros, and its weights may be any whole numbers.
+  __device__ bool HasMost(uint32_t has) const {
+    if constexpr (Shape::kSlices == 2) return has == own_slices_;
+    return __popc(has) > 2;
+  }
+
   // stage: the distance of the stage from the first one, in units of a descriptor's addresses.
   __device__ void MultiplySlice(uint64_t stage, int32_t slice, int32_t adds, Sums& sums) const {
-    const uint64_t a = inputs_ + stage + slice * (Shape::kInputBytes / kAddressUnit);
+    constexpr int kStepAddress = kProductRowBytes / kAddressUnit;
+    constexpr int kSliceAddress = Shape::kSliceBytes / kAddressUnit;
+    constexpr int kNextColumns = kInstructionColumns * kSliceAddress;
+    const uint64_t a = inputs_ + stage + slice / Shape::kSlicesAPanel * (Shape::kInputBytes / kAddressUnit) +
+                       slice % Shape::kSlicesAPanel * kSliceAddress;
     const uint64_t b = weights_ + stage + slice * (Shape::kWeightBytes / kAddressUnit);
-    constexpr int kStepAddress = 32 / kAddressUnit;
-    constexpr int kNextColumns = kInstructionColumns * kSliceBytes / kAddressUnit;
 #pragma unroll
-    for (int step = 0; step < 2; ++step) {
+    for (int step = 0; step < Shape::kSliceBytes / kProductRowBytes; ++step) {
 #pragma unroll
       for (int i = 0; i < kInstructions; ++i) {
         MultiplyAddGroup<T>(sums.of[i], a + step * kStepAddress, b + i * kNextColumns + step * kStepAddress,
@@ -214,9 +241,9 @@ class ProductGroup {
     }
   }
 
-  __device__ static const float (&PartOf(const Sums& sums, int part))[kPartColumns / 2] {
+  __device__ static const SumOf<T> (&PartOf(const Sums& sums, int part))[kPartColumns / 2] {
     constexpr int kPartsAnInstruction = kInstructionColumns / kPartColumns;
-    return *reinterpret_cast<const float(*)[kPartColumns / 2]>(
+    return *reinterpret_cast<const SumOf<T>(*)[kPartColumns / 2]>(
         &sums.of[part / kPartsAnInstruction][part % kPartsAnInstruction * (kPartColumns / 2)]);
   }
 
@@ -238,7 +265,7 @@ class ProductGroup {
   }
 
   const ImplicitGemmArguments<T>& arguments_;
-  const Ring ring_;
+  const Ring<Shape> ring_;
   const int32_t num_out_;
   const int32_t group_;        // this warp group's number among the multiplying ones
   const uint32_t own_slices_;  // the flags of this warp group's slices
@@ -247,7 +274,7 @@ class ProductGroup {
   // Matrix descriptors of the first stage's input rows for this warp group, and of its weights, both of the first
   // slice.
   const uint64_t inputs_, weights_;
-  uint32_t kept_bias_;  // the address of the bias in shared memory; 0: it is not kept there
+  uint32_t kept_;  // the address of the epilogue's arrays in shared memory; 0: they are not kept there
   RingPlace<Shape::kStages> place_;
   RingPlace<Shape::kNotes> note_place_;
 };

@@ -5,7 +5,7 @@ namespace voxserve::kernels::cuda {
 
 std::vector<ConvBlock> WarpGroupBlocks(int32_t out_channels) {
   std::vector<ConvBlock> blocks;
-  ForEachWarpGroupShape([&](auto shape) {
+  ForEachWarpGroupShape<kSliceBytes>([&](auto shape) {
     using Shape = decltype(shape);
     if (Shape::kTiles == Tiles::kFew) return;  // the shape for many tiles has the same block
     const ConvBlock block = BlockOf<Shape>();

@@ -4,8 +4,8 @@
 //
 // An item is a tile of output rows and columns. With split K an item is one half of a tile's sums, over the lower or
 // the upper channels of every kernel offset. Blocks are persistent and take another item when the current one is nearly
-// done. A stage is one slot of a ring in shared memory and holds two slices (slices.h) of inputs and weights. The warps
-// of a block have roles:
+// done. A stage is one slot of a ring in shared memory and holds two slices (slices.h) of inputs and weights, in 8 bits
+// four. The warps of a block have roles:
 // - Scheduler, 1 warp: takes items, walks the masks of their tiles, and writes a note for each stage that says which
 //   slices the stage holds.
 // - Weight copiers, 2 threads in different warps: take turns to start the bulk copies of a stage's weights.
@@ -42,7 +42,7 @@ namespace voxserve::kernels::cuda {
 
 // Makes each stage visible to the products once it is copied. One thread runs this function.
 template <typename Shape>
-__device__ void PublishStages(const Ring& ring) {
+__device__ void PublishStages(const Ring<Shape>& ring) {
   RingPlace<Shape::kStages> place;
   for (RingPlace<Shape::kNotes> note_place;; note_place.Advance(), place.Advance()) {
     WaitForBarrier(ring.full + place.slot * 8, place.parity);
@@ -56,7 +56,7 @@ __device__ void PublishStages(const Ring& ring) {
 // Initialises the ring's barriers. All warps share the work, since a single warp would need some 40 cycles for each
 // barrier.
 template <typename Shape>
-__device__ void MakeBarriers(const Ring& ring) {
+__device__ void MakeBarriers(const Ring<Shape>& ring) {
   constexpr int kWarps = Shape::kThreads / 32;
   static_assert(Shape::kBarriers <= Shape::kThreads);
   const auto thread = static_cast<int>(threadIdx.x);
@@ -77,14 +77,14 @@ __global__ void __launch_bounds__(Shape::kThreads, VOXSERVE_HAS_WARP_GROUP_PRODU
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
   extern __shared__ unsigned char shared[];
   __shared__ uint64_t barriers[Shape::kBarriers];
-  __shared__ StageNote notes[Shape::kNotes];
-  __shared__ alignas(16) float bias[Shape::kKeptBias];
-  static_assert(sizeof(barriers) + sizeof(notes) + sizeof(bias) <= Shape::kStaticBytes);
-  Ring ring;
+  __shared__ StageNote<Shape::kSlices> notes[Shape::kNotes];
+  __shared__ alignas(16) float kept[Shape::kKeptArrays * kKeptChannels];
+  static_assert(sizeof(barriers) + sizeof(notes) + sizeof(kept) <= Shape::kStaticBytes);
+  Ring<Shape> ring;
   ring.stages = (SharedAddress(shared) + Shape::kAlignment - 1) / Shape::kAlignment * Shape::kAlignment;
   ring.out_rows = ring.stages + Shape::kStages * Shape::kStageBytes;
   ring.notes = notes;
-  ring.bias = SharedAddress(bias);
+  ring.kept = SharedAddress(kept);
   ring.full = SharedAddress(barriers);
   ring.ready = ring.full + Shape::kStages * 8;
   ring.empty = ring.ready + Shape::kStages * 8;

@@ -6,7 +6,7 @@
 namespace voxserve::kernels::cuda {
 
 cudaError_t WarpGroupImplicitGemmBfloat16(const ImplicitGemmParams& params, cudaStream_t stream) {
-  return WarpGroupImplicitGemm<__nv_bfloat16>(params, stream);
+  return WarpGroupImplicitGemm<__nv_bfloat16>(params, params.operands.epilogue, stream);
 }
 
 }  // namespace voxserve::kernels::cuda

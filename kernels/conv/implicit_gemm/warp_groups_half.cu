@@ -5,7 +5,7 @@
 namespace voxserve::kernels::cuda {
 
 cudaError_t WarpGroupImplicitGemmHalf(const ImplicitGemmParams& params, cudaStream_t stream) {
-  return WarpGroupImplicitGemm<__half>(params, stream);
+  return WarpGroupImplicitGemm<__half>(params, params.operands.epilogue, stream);
 }
 
 }  // namespace voxserve::kernels::cuda

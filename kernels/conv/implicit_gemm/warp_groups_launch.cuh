@@ -11,30 +11,31 @@
 
 namespace voxserve::kernels::cuda {
 
-// Calls visit(shape) for each shape. The parameters of a shape are: multiplying warp groups, columns, copying groups,
-// stages, blocks per SM, parts of the summed axis, and the launches that it serves (Tiles). The number of groups is
-// limited, since the sums of an instruction must fit the registers that a thread has when the kernel starts.
+// Calls visit(shape) for each shape. The parameters of a shape are: bytes of a slice, multiplying warp groups, columns,
+// copying groups, stages, blocks per SM, parts of the summed axis, and the launches that it serves (Tiles). The number
+// of groups is limited, since the sums of an instruction must fit the registers that a thread has when the kernel
+// starts.
 //
 // If two blocks share an SM, one computes while the other begins or ends a tile. If a launch has few tiles, most SMs
 // have only one block at a time. Then a shape of one block per SM is faster, which has more copying groups and a longer
 // ring.
-template <typename Visitor>
+template <int kBytes, typename Visitor>
 void ForEachWarpGroupShape(const Visitor& visit) {
-  visit(WarpGroupShape<1, 32, 1, 4, 3>{});
-  visit(WarpGroupShape<2, 32, 1, 5, 2, 1, Tiles::kMany>{});
-  visit(WarpGroupShape<2, 32, 2, 8, 1, 1, Tiles::kFew>{});
-  visit(WarpGroupShape<1, 64, 2, 6, 2, 1, Tiles::kMany>{});
-  visit(WarpGroupShape<1, 64, 3, 10, 1, 1, Tiles::kFew>{});
-  visit(WarpGroupShape<2, 64, 3, 8, 1>{});
-  visit(WarpGroupShape<1, 96, 1, 5, 2, 1, Tiles::kMany>{});
-  visit(WarpGroupShape<1, 96, 3, 9, 1, 1, Tiles::kFew>{});
-  visit(WarpGroupShape<2, 96, 3, 7, 1>{});
-  visit(WarpGroupShape<1, 128, 3, 8, 1>{});
-  visit(WarpGroupShape<2, 128, 2, 6, 1>{});
-  visit(WarpGroupShape<2, 128, 2, 6, 1, 2>{});
-  visit(WarpGroupShape<1, 256, 3, 5, 1>{});
-  visit(WarpGroupShape<2, 256, 2, 4, 1>{});
-  visit(WarpGroupShape<2, 256, 2, 4, 1, 2>{});
+  visit(WarpGroupShape<kBytes, 1, 32, 1, 4, 3>{});
+  visit(WarpGroupShape<kBytes, 2, 32, 1, 5, 2, 1, Tiles::kMany>{});
+  visit(WarpGroupShape<kBytes, 2, 32, 2, 8, 1, 1, Tiles::kFew>{});
+  visit(WarpGroupShape<kBytes, 1, 64, 2, 6, 2, 1, Tiles::kMany>{});
+  visit(WarpGroupShape<kBytes, 1, 64, 3, 10, 1, 1, Tiles::kFew>{});
+  visit(WarpGroupShape<kBytes, 2, 64, 3, 8, 1>{});
+  visit(WarpGroupShape<kBytes, 1, 96, 1, 5, 2, 1, Tiles::kMany>{});
+  visit(WarpGroupShape<kBytes, 1, 96, 3, 9, 1, 1, Tiles::kFew>{});
+  visit(WarpGroupShape<kBytes, 2, 96, 3, 7, 1>{});
+  visit(WarpGroupShape<kBytes, 1, 128, 3, 8, 1>{});
+  visit(WarpGroupShape<kBytes, 2, 128, 2, 6, 1>{});
+  visit(WarpGroupShape<kBytes, 2, 128, 2, 6, 1, 2>{});
+  visit(WarpGroupShape<kBytes, 1, 256, 3, 5, 1>{});
+  visit(WarpGroupShape<kBytes, 2, 256, 2, 4, 1>{});
+  visit(WarpGroupShape<kBytes, 2, 256, 2, 4, 1, 2>{});
 }
 
 template <typename Shape>
@@ -68,10 +69,11 @@ cudaError_t LaunchWarpGroups(const ImplicitGemmArguments<T>& arguments, cudaStre
 }
 
 template <typename T>
-cudaError_t WarpGroupImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) {
-  const ImplicitGemmArguments<T> arguments(params);
+cudaError_t WarpGroupImplicitGemm(const ImplicitGemmParams& params, const EpilogueOf<T>& epilogue,
+                                  cudaStream_t stream) {
+  const ImplicitGemmArguments<T> arguments(params, epilogue);
   cudaError_t status = cudaErrorInvalidValue;
-  ForEachWarpGroupShape([&](auto shape) {
+  ForEachWarpGroupShape<sizeof(T) == 1 ? kInt8SliceBytes : kSliceBytes>([&](auto shape) {
     using Shape = decltype(shape);
     if (params.block == BlockOf<Shape>() && Serves<Shape>(arguments)) {
       status = LaunchWarpGroups<T, Shape>(arguments, stream);

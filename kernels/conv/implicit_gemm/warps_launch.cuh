@@ -38,7 +38,7 @@ cudaError_t LaunchWarps(const ImplicitGemmArguments<T>& arguments, cudaStream_t 
 
 template <typename T>
 cudaError_t WarpImplicitGemmOf(const ImplicitGemmParams& params, cudaStream_t stream) {
-  const ImplicitGemmArguments<T> arguments(params);
+  const ImplicitGemmArguments<T> arguments(params, params.operands.epilogue);
   cudaError_t status = cudaErrorInvalidValue;
   ForEachWarpShape([&](auto shape) {
     using Shape = decltype(shape);

@@ -78,6 +78,13 @@ class Int8Table {
   std::vector<uint8_t> bytes_;
 };
 
+// Returns the whole number that a value becomes in uint8 or int8.
+inline float RoundedToInt8(DType dtype, float value) {
+  const float least = dtype == DType::kInt8 ? -127.0f : 0.0f;
+  const float largest = dtype == DType::kInt8 ? 127.0f : 255.0f;
+  return std::nearbyint(std::fmin(std::fmax(value, least), largest));
+}
+
 // Arrays of the epilogue, padded.
 inline std::vector<float> Padded(std::vector<float> values) {
   values.resize(static_cast<size_t>(PaddedInt8Channels(static_cast<int64_t>(values.size()))));
@@ -127,9 +134,10 @@ inline std::vector<Int8Case> Cases() {
 // The operands of one case, and what the epilogue must make of exact sums.
 class Int8Product {
  public:
+  // is_aligned: rows of output and residual begin at multiples of 16 values; else they do not.
   Int8Product(const Int8Case& c, int64_t rows, int32_t in_channels, int32_t out_channels, int32_t num_offsets,
-              Random& random)
-      : case_(c), rows_(rows), out_channels_(out_channels), in_channels_(in_channels) {
+              Random& random, bool is_aligned = false)
+      : case_(c), rows_(rows), out_channels_(out_channels), in_channels_(in_channels), is_aligned_(is_aligned) {
     weights_ = RandomWeights(random, int64_t{num_offsets} * in_channels * out_channels);
     const float typical = 255.0f * 127.0f * std::sqrt(static_cast<float>(num_offsets * in_channels));
     multiplier_ = Padded(Positive(random, out_channels, 4 / typical));
@@ -137,7 +145,8 @@ class Int8Product {
     residual_scale_ = Padded(Positive(random, out_channels, 0.02f));
     inverse_scale_ = Padded(Positive(random, out_channels, 200.0f));
     if (c.residual != DType::kUint16) {
-      residual_.emplace_back(c.residual, rows, out_channels, 1, 2).Fill(random);
+      residual_.push_back(is_aligned ? Aligned(c.residual) : Int8Table(c.residual, rows, out_channels, 1, 2));
+      residual_.front().Fill(random);
     }
   }
 
@@ -157,6 +166,8 @@ class Int8Product {
     return weights_.data() + (int64_t{offset} * in_channels_ + i) * out_channels_;
   }
   const std::vector<int8_t>& weights() const { return weights_; }
+  // Returns null if there is no residual.
+  const Int8Table* residual() const { return residual_.empty() ? nullptr : &residual_.front(); }
 
   // Writes what sums [rows, out_channels] become.
   Int8Table Finish(const std::vector<int64_t>& sums) {
@@ -175,22 +186,24 @@ class Int8Product {
         }
         value = Activate(case_.activation, value);
         if (case_.out != DType::kFloat32) {
-          value *= inverse_scale_[channel];
-          const float least = case_.out == DType::kInt8 ? -127.0f : 0.0f;
-          const float largest = case_.out == DType::kInt8 ? 127.0f : 255.0f;
-          value = std::nearbyint(std::fmin(std::fmax(value, least), largest));
+          value = RoundedToInt8(case_.out, value * inverse_scale_[channel]);
         }
         out.Set(row, c, value);
       }
     }
     return out;
   }
-  Int8Table Out() const { return {case_.out, rows_, out_channels_, 3, 2}; }
+  Int8Table Out() const { return is_aligned_ ? Aligned(case_.out) : Int8Table(case_.out, rows_, out_channels_, 3, 2); }
 
  private:
+  Int8Table Aligned(DType dtype) const {
+    return {dtype, rows_, out_channels_, 16, static_cast<int32_t>(PaddedInt8Channels(out_channels_)) - out_channels_};
+  }
+
   const Int8Case case_;
   const int64_t rows_;
   const int32_t out_channels_, in_channels_;
+  const bool is_aligned_;
   std::vector<int8_t> weights_;
   std::vector<float> multiplier_, bias_, residual_scale_, inverse_scale_;
   std::vector<Int8Table> residual_;  // one or none

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/conv/implicit_gemm/implicit_gemm.h"
+#include "kernels/conv/implicit_gemm/int8_implicit_gemm.h"
 #include "kernels/conv/implicit_gemm/slices.h"
 
 namespace voxserve::kernels::implicit_gemm_weights_test {
@@ -100,6 +101,42 @@ TEST(PackedImplicitGemmWeightsTest, PlacesOfSomeWeights) {
   EXPECT_EQ(place_of(wider, 6), 5);
 }
 
+// In 8 bits a row of a slice has 2 vectors of 16 values, which swap places in every second four rows.
+TEST(PackInt8ImplicitGemmWeightsTest, EveryWeightHasItsPlaceAndTheRestIsZero) {
+  constexpr int64_t kSliceValues = 32, kVectorValues = 16;
+  for (const int32_t num_offsets : {0, 1, 2, 3, 8, 27}) {
+    for (const int32_t in_channels : {1, 4, 16, 17, 20, 32, 33, 64, 96, 100}) {
+      for (const int32_t out_channels : {1, 16, 31, 32, 33, 96, 100}) {
+        SCOPED_TRACE(testing::Message() << num_offsets << " offsets, " << in_channels << " to " << out_channels);
+        const int64_t num_weights = int64_t{num_offsets} * in_channels * out_channels;
+        std::vector<int8_t> weights;
+        for (int64_t i = 0; i < num_weights; ++i) weights.push_back(static_cast<int8_t>(1 + i % 113));
+        const std::vector<int8_t> packed =
+            PackInt8ImplicitGemmWeights(num_offsets, in_channels, out_channels, weights.data());
+        const int64_t sharing = in_channels <= kVectorValues ? 2 : 1;
+        const int64_t slices_an_offset = (in_channels + kSliceValues - 1) / kSliceValues;
+        const int64_t num_slices = (num_offsets + sharing - 1) / sharing * slices_an_offset;
+        const int64_t padded_out = (out_channels + 31) / 32 * 32;
+        std::vector<int8_t> expected(static_cast<size_t>(num_slices * padded_out * kSliceValues));
+        for (int64_t i = 0; i < num_weights; ++i) {
+          const int64_t k = i / out_channels / in_channels, channel = i / out_channels % in_channels;
+          const int64_t channel_out = i % out_channels;
+          const int64_t column =
+              channel_out / 32 * 32 + channel_out % 8 / 2 * 8 + channel_out % 32 / 8 * 2 + channel_out % 2;
+          const int64_t slice = k / sharing * slices_an_offset + channel / kSliceValues;
+          const int64_t value = k % sharing * kVectorValues + channel % kSliceValues;
+          const int64_t vector = value / kVectorValues ^ (column / 4 % 2);
+          int8_t& place = expected[static_cast<size_t>((slice * padded_out + column) * kSliceValues +
+                                                       vector * kVectorValues + value % kVectorValues)];
+          ASSERT_EQ(place, 0) << "two weights in one place";
+          place = weights[static_cast<size_t>(i)];
+        }
+        ASSERT_EQ(packed, expected);
+      }
+    }
+  }
+}
+
 // If eight neighbouring rows are read at the same vector, the reads must not share a bank of shared memory. They must
 // thus lie in different eighths of 128 bytes.
 TEST(SwizzledSliceVectorTest, EightRowsInDifferentBanks) {
@@ -111,6 +148,13 @@ TEST(SwizzledSliceVectorTest, EightRowsInDifferentBanks) {
         EXPECT_EQ(place / kSliceVectors, row);
         banks |= 1u << (place % 8);
       }
+      EXPECT_EQ(banks, 0xffu);
+    }
+  }
+  for (int32_t vector = 0; vector < 2; ++vector) {
+    for (int32_t first = 0; first < 64; first += 8) {
+      uint32_t banks = 0;
+      for (int32_t row = first; row < first + 8; ++row) banks |= 1u << (SwizzledInt8SliceVector(row, vector) % 8);
       EXPECT_EQ(banks, 0xffu);
     }
   }

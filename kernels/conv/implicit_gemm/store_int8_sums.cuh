@@ -1,0 +1,204 @@
+#pragma once
+
+// This header stores the int32 sums of the implicit GEMM kernels in 8 bits with their epilogue (conv/int8_epilogue.h),
+// and chooses by the type of the factors how a kernel stores its sums. Only .cu files include it.
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/conv/implicit_gemm/arguments.cuh"
+#include "kernels/conv/implicit_gemm/int8_epilogue.cuh"
+#include "kernels/conv/implicit_gemm/store_sums.cuh"
+#include "kernels/conv/implicit_gemm/warp_group_ring.cuh"
+#include "kernels/core/barriers.cuh"
+
+namespace voxserve::kernels::cuda {
+
+// The arrays of the epilogue that a block keeps in shared memory, in this order: float32 [kKeptChannels] each.
+enum KeptInt8Array { kKeptMultiplier, kKeptBias, kKeptInverseScale, kKeptResidualScale };
+
+// Stores neighbouring sums of a row one by one, and leaves out columns without an output channel. Not inlined, since
+// few launches need it.
+template <typename T>
+__device__ __noinline__ void StoreInt8SumsOneByOne(const ImplicitGemmArguments<T>& arguments, const int32_t* sums,
+                                                   int32_t count, int32_t row, int32_t column) {
+  for (int32_t i = 0; i < count && column + i < arguments.out_channels; ++i) {
+    const float value = arguments.epilogue.ValueOf(sums[i], row, column + i);
+    const int64_t place = row * arguments.out_pitch + column + i;
+    if (arguments.out_dtype == DType::kFloat32) {
+      static_cast<float*>(arguments.out)[place] = value;
+    } else if (arguments.out_dtype == DType::kFloat16) {
+      static_cast<__half*>(arguments.out)[place] = __float2half_rn(value);
+    } else {
+      static_cast<uint8_t*>(arguments.out)[place] = RoundToByte(value, arguments.out_dtype == DType::kInt8);
+    }
+  }
+}
+
+// Stores the sums of a warp as WarpSumsStore does: 16 rows and 2 * kSums columns. Load must be called before Store.
+template <typename T, int kSums>
+class Int8SumsStore {
+ public:
+  __device__ void Load(const ImplicitGemmArguments<T>& arguments, const WarpRows& rows, int32_t first_column) {
+    const bool is_read = arguments.epilogue.residual != nullptr && AreAllPlain(arguments, first_column);
+#pragma unroll
+    for (int j = 0; j < kVectors; ++j) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        residuals_[j][half] = {};
+        if (!is_read || rows.rows[half] < 0) continue;
+        residuals_[j][half] = *reinterpret_cast<const uint2*>(arguments.epilogue.residual +
+                                                              rows.rows[half] * arguments.epilogue.residual_pitch +
+                                                              ColumnOf(first_column, j));
+      }
+    }
+  }
+
+  // kept: where the block keeps the epilogue's arrays in shared memory, 16-byte aligned; 0: nowhere, so values are
+  // stored one by one.
+  __device__ void Store(const ImplicitGemmArguments<T>& arguments, const int32_t (&sums)[kSums], const WarpRows& rows,
+                        int32_t first_column, uint32_t kept) const {
+    if (kept == 0 || !AreAllPlain(arguments, first_column)) {
+      StoreAny(arguments, sums, rows, first_column);
+    } else if (arguments.epilogue.residual != nullptr) {
+      StorePlain<true>(arguments, sums, rows, first_column, kept);
+    } else {
+      StorePlain<false>(arguments, sums, rows, first_column, kept);
+    }
+  }
+
+  // Returns the value that a block keeps for a channel in shared memory. A missing array is 0 or 1.
+  __device__ static float ValueToKeep(const ImplicitGemmArguments<T>& arguments, int array, int32_t channel) {
+    const float* const from = ArrayOf(arguments, array);
+    if (from != nullptr && channel < arguments.out_channels) return __ldg(from + channel);
+    return array == kKeptBias ? 0.0f : 1.0f;
+  }
+
+ private:
+  static constexpr int kCount = 8;
+  static constexpr int kVectors = kSums / 16;
+  static_assert(kSums % 16 == 0, "32 columns at a time");
+
+  __device__ static const float* ArrayOf(const ImplicitGemmArguments<T>& arguments, int array) {
+    if (array == kKeptMultiplier) return arguments.epilogue.multiplier;
+    if (array == kKeptBias) return arguments.epilogue.bias;
+    return array == kKeptInverseScale ? arguments.epilogue.inverse_scale : arguments.epilogue.residual_scale;
+  }
+
+  // Returns true if all vectors are stored whole, in 8 or 16 bits, and the activation is none or ReLU. All threads of a
+  // warp get the same answer.
+  __device__ static bool AreAllPlain(const ImplicitGemmArguments<T>& arguments, int32_t first_column) {
+    const ActivationFunction function = arguments.epilogue.activation.function;
+    return arguments.has_out_vectors && first_column + 2 * kSums <= arguments.out_channels &&
+           arguments.out_dtype != DType::kFloat32 &&
+           (function == ActivationFunction::kNone || function == ActivationFunction::kRelu);
+  }
+
+  // This function branches as little as possible, since a warp that stores waits for each of its instructions.
+  template <bool kHasResidual>
+  __device__ void StorePlain(const ImplicitGemmArguments<T>& arguments, const int32_t (&sums)[kSums],
+                             const WarpRows& rows, int32_t first_column, uint32_t kept) const {
+    const bool has_relu = arguments.epilogue.activation.function == ActivationFunction::kRelu;
+    // Bytes of int8 become those of uint8 if 128 is added.
+    const uint32_t flip = arguments.epilogue.is_residual_signed ? 0x80808080u : 0;
+    const float flipped = arguments.epilogue.is_residual_signed ? -128.0f : 0.0f;
+#pragma unroll
+    for (int j = 0; j < kVectors; ++j) {
+      const int32_t column = ColumnOf(first_column, j);
+      float values[2][kCount];
+#pragma unroll
+      for (int word = 0; word < 2; ++word) {
+        const auto four_of = [&](KeptInt8Array array) {
+          return LoadSharedFloats(kept +
+                                  (array * kKeptChannels + column + 4 * word) * static_cast<uint32_t>(sizeof(float)));
+        };
+        const float4 multiplier = four_of(kKeptMultiplier), bias = four_of(kKeptBias);
+        const float4 inverse_scale = four_of(kKeptInverseScale);
+        [[maybe_unused]] float4 residual_scale;
+        if constexpr (kHasResidual) residual_scale = four_of(kKeptResidualScale);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const uint32_t bytes = (word == 0 ? residuals_[j][half].x : residuals_[j][half].y) ^ flip;
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const int32_t sum = sums[(j * 4 + 2 * word + i / 2) * 4 + half * 2 + i % 2];
+            float value = __fadd_rn(__fmul_rn(__int2float_rn(sum), At(multiplier, i)), At(bias, i));
+            if constexpr (kHasResidual) {
+              const float residual = static_cast<float>(static_cast<uint8_t>(bytes >> (8 * i))) + flipped;
+              value = __fadd_rn(value, __fmul_rn(residual, At(residual_scale, i)));
+            }
+            // A ReLU is applied after the scale, which is above 0: saturation then does its work.
+            values[half][4 * word + i] = __fmul_rn(value, At(inverse_scale, i));
+          }
+        }
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (arguments.out_dtype == DType::kFloat16) {
+          StoreHalves(arguments, values[half], has_relu, rows.rows[half], column);
+        } else {
+          StoreBytes(arguments, values[half], has_relu, rows.rows[half], column);
+        }
+      }
+    }
+  }
+
+  __device__ static void StoreBytes(const ImplicitGemmArguments<T>& arguments, const float (&values)[kCount],
+                                    bool has_relu, int32_t row, int32_t column) {
+    uint32_t words[2];
+#pragma unroll
+    for (int word = 0; word < 2; ++word) {
+      int32_t whole[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) whole[i] = __float2int_rn(values[4 * word + i]);
+      words[word] = arguments.out_dtype == DType::kUint8 ? PackUint8(whole) : PackInt8(whole, has_relu ? 0 : -127);
+    }
+    if (row < 0) return;
+    auto* const to = static_cast<uint8_t*>(arguments.out) + row * arguments.out_pitch + column;
+    *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+  }
+
+  __device__ static void StoreHalves(const ImplicitGemmArguments<T>& arguments, const float (&values)[kCount],
+                                     bool has_relu, int32_t row, int32_t column) {
+    Pack<__half, kCount> halves;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      halves.values[i] = __float2half_rn(has_relu && values[i] < 0.0f ? 0.0f : values[i]);
+    }
+    if (row < 0) return;
+    *reinterpret_cast<Pack<__half, kCount>*>(static_cast<__half*>(arguments.out) + row * arguments.out_pitch + column) =
+        halves;
+  }
+
+  __device__ void StoreAny(const ImplicitGemmArguments<T>& arguments, const int32_t (&sums)[kSums],
+                           const WarpRows& rows, int32_t first_column) const {
+#pragma unroll
+    for (int j = 0; j < kVectors; ++j) {
+      const int32_t column = ColumnOf(first_column, j);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (rows.rows[half] < 0 || column >= arguments.out_channels) continue;
+        int32_t copy[kCount];
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) copy[i] = sums[(j * 4 + i / 2) * 4 + half * 2 + i % 2];
+        StoreInt8SumsOneByOne(arguments, copy, kCount, rows.rows[half], column);
+      }
+    }
+  }
+
+  __device__ static float At(const float4& four, int i) {
+    return i == 0 ? four.x : i == 1 ? four.y : i == 2 ? four.z : four.w;
+  }
+  __device__ static int32_t ColumnOf(int32_t first_column, int vector) {
+    return first_column + vector * 32 + static_cast<int32_t>(threadIdx.x) % 4 * kCount;
+  }
+
+  uint2 residuals_[kVectors][2];
+};
+
+// How a kernel with factors of type T stores its sums.
+template <typename T, int kSums, bool kMayLabel = false>
+using SumsStore = std::conditional_t<sizeof(T) == 1, Int8SumsStore<T, kSums>, WarpSumsStore<T, kSums, kMayLabel>>;
+
+}  // namespace voxserve::kernels::cuda
