@@ -6,9 +6,16 @@
 //   dataflow_cuda_bench [layers [WIDTH [SCAN]]]   layers: prints two more tables for a network, by convolution
 //   dataflow_cuda_bench profile [WIDTH [SCAN]]    runs every convolution once by the default plan, for a profiler
 //
+//   dataflow_cuda_bench int8 [WIDTH [SCAN]]       times every convolution in float16 and in 8 bits
+//
 // profile puts each convolution into an NVTX range "layer=<name>", between cudaProfilerStart and cudaProfilerStop.
 //
-// WIDTH chooses one network, for example 1.0 for MinkUNet 1.0x. Without it the program runs 0.5 and 1.0 (profile: 1.0).
+// int8 compares the default plan in float16 with the implicit GEMM in 8 bits, by its default block and by the fastest
+// of its blocks. Each time is the median of several turns. The program fails if results in 8 bits differ from exact
+// sums (int8_convolution.h).
+//
+// WIDTH chooses one network, for example 1.0 for MinkUNet 1.0x. Without it the program runs 0.5 and 1.0 (profile and
+// int8: 1.0).
 // SCAN is a name in tests/support/real_scans.h. Without it the scan is semantickitti-00/000000. Voxels are 5 cm there
 // and 10 cm elsewhere.
 // layer_profile.py runs both commands and joins their tables. Tables are Markdown. Convolutions run one by one on the
@@ -24,6 +31,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,6 +45,7 @@
 #include "engine/ops/conv/dataflow.h"
 #include "engine/runtime/cuda_devices.h"
 #include "tests/bench/event_timer.h"
+#include "tests/bench/int8_convolution.h"
 #include "tests/bench/scan_convolutions.h"
 #include "tests/support/test_device.h"
 
@@ -182,7 +192,30 @@ class Bench {
     }
   }
 
-  // Returns true if all dataflows gave the same results, up to rounding.
+  // Times every convolution in float16 and in 8 bits, and prints the times, the sums and their ratios.
+  void CompareInt8(double width) {
+    ScanConvolutions convs(width, scan_, voxel_size_m_);
+    Allocate(convs);
+    std::printf(
+        "\n### MinkUNet %.1fx in 8 bits\n\n"
+        "| first of | times | offsets | rows | in | out | fp16 us | int8 us | ratio | best block us | ratio | block |\n"
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|\n",
+        width);
+    Int8Times sum;
+    for (const ScanConvolution& conv : convs.all()) {
+      Int8Convolution int8(conv, convs.context());
+      const Int8Times times = TimeInt8(conv, int8, convs.context());
+      sum.fp16_us += times.fp16_us * conv.count;
+      sum.default_us += times.default_us * conv.count;
+      sum.best_us += times.best_us * conv.count;
+      PrintInt8(absl::StrFormat("%s | %d | %d | %d | %d | %d", conv.layer.node, conv.count, conv.tables.num_offsets,
+                                conv.tables.num_out_rows, conv.layer.in_channels, conv.layer.out_channels),
+                times);
+    }
+    PrintInt8("sum | | | | |", sum);
+  }
+
+  // Returns true if all dataflows gave the same results, up to rounding, and 8 bits those of exact sums.
   bool are_equal() const { return are_equal_; }
 
  private:
@@ -228,6 +261,61 @@ class Bench {
                     .capacity = conv.tables.num_out_rows},
             .weights = weights,
             .epilogue = {.bias = bias_.data(), .activation = kernels::ActivationFunction::kRelu}};
+  }
+
+  struct Int8Times {
+    double fp16_us = 0, default_us = 0, best_us = 0;
+    kernels::ConvBlock best_block;
+  };
+
+  static void PrintInt8(const std::string& name, const Int8Times& times) {
+    const std::string block = times.best_block == kernels::ConvBlock{} ? "" : Describe(times.best_block);
+    std::puts(absl::StrFormat("| %s | %.1f | %.1f | %.2f | %.1f | %.2f | %s |", name, times.fp16_us, times.default_us,
+                              times.default_us / times.fp16_us, times.best_us, times.best_us / times.fp16_us, block)
+                  .c_str());
+    std::fflush(stdout);
+  }
+
+  static double MicrosecondsOf(cudaStream_t stream, const std::function<void()>& queue) {
+    return TimeOnGpu(
+               stream, /*num_steps=*/0, [&](const MarkStep&) { queue(); }, kNumRuns)
+               .back_to_back_ms *
+           1e3;
+  }
+
+  Int8Times TimeInt8(const ScanConvolution& conv, Int8Convolution& int8, const StepContext& context) {
+    constexpr int kTurns = 3;
+    Int8Times times;
+    times.best_us = std::numeric_limits<double>::infinity();
+    const auto queue = [&] { int8.Queue(); };
+    for (const kernels::ConvBlock& block : int8.Blocks()) {
+      int8.UseBlock(block);
+      are_equal_ = int8.Check() && are_equal_;
+      const double us = MicrosecondsOf(context.stream(), queue);
+      if (us >= times.best_us) continue;
+      times.best_us = us;
+      times.best_block = block;
+    }
+    const ConvPlan plan = DefaultPlan(conv);
+    const std::unique_ptr<DeviceArray<__half>> weights = PackedWeights(conv, plan.dataflow);
+    const PlannedConv fp16(conv, plan, Operands(conv, weights->data()), context);
+    std::vector<double> fp16_us, default_us, best_us;
+    for (int turn = 0; turn < kTurns; ++turn) {
+      fp16_us.push_back(MicrosecondsOf(context.stream(), [&] { fp16.Queue(); }));
+      int8.UseBlock({});
+      default_us.push_back(MicrosecondsOf(context.stream(), queue));
+      int8.UseBlock(times.best_block);
+      best_us.push_back(MicrosecondsOf(context.stream(), queue));
+    }
+    ExpectCudaSuccess(cudaStreamSynchronize(context.stream()));
+    const auto median = [](std::vector<double> values) {
+      std::sort(values.begin(), values.end());
+      return values[values.size() / 2];
+    };
+    times.fp16_us = median(fp16_us);
+    times.default_us = median(default_us);
+    times.best_us = median(best_us);
+    return times;
   }
 
   Times Measure(const ScanConvolution& conv, const StepContext& context) {
@@ -386,10 +474,11 @@ int Main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   double width = 0;
   const auto scan = support::RealScanNamed(argc > 3 ? argv[3] : support::kSemanticKittiScan.name);
-  const bool is_right = mode.empty() || ((mode == "layers" || mode == "profile") && argc <= 4 && scan.has_value() &&
-                                         (argc < 3 || (absl::SimpleAtod(argv[2], &width) && width > 0)));
+  const bool is_right =
+      mode.empty() || ((mode == "layers" || mode == "profile" || mode == "int8") && argc <= 4 && scan.has_value() &&
+                       (argc < 3 || (absl::SimpleAtod(argv[2], &width) && width > 0)));
   if (!is_right) {
-    std::fprintf(stderr, "usage: %s [layers [WIDTH [SCAN]] | profile [WIDTH [SCAN]]]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s [layers [WIDTH [SCAN]] | profile [WIDTH [SCAN]] | int8 [WIDTH [SCAN]]]\n", argv[0]);
     return 2;
   }
   if (!support::HasDevice(Device::kCuda)) {
@@ -403,6 +492,10 @@ int Main(int argc, char** argv) {
   if (mode == "profile") {
     bench.Profile(width == 0 ? 1.0 : width);
     return 0;
+  }
+  if (mode == "int8") {
+    bench.CompareInt8(width == 0 ? 1.0 : width);
+    return bench.are_equal() ? 0 : 1;
   }
   const std::vector<double> widths = width == 0 ? std::vector<double>{0.5, 1.0} : std::vector<double>{width};
   for (const double of_network : widths) bench.Run(of_network, mode == "layers");

@@ -47,12 +47,16 @@ FLAGS = {
     "kernels/rows/attention/group_attention_avx512.cc": ["-mavx512f", "-mfma", "-mprefer-vector-width=512"],
     "kernels/rows/attention/group_attention_neon.cc": NEON,
     "tests/bench/farthest_point_sample_bench.cc": UNFUSED_CPU,
+    "tests/bench/int8_convolution.cc": UNFUSED_CPU,
     "tests/engine/executor/point_sample_test.cc": UNFUSED_CPU,
     "tests/kernels/boxes/rotated_nms_test.cc": UNFUSED_CPU,
+    "tests/kernels/conv/implicit_gemm/int8_implicit_gemm_cuda_test.cc": UNFUSED_CPU,
     "tests/kernels/int8/int8_conv2d_test.cc": UNFUSED_CPU,
     "tests/kernels/int8/int8_product_test.cc": UNFUSED_CPU,
     "tests/kernels/points/farthest/farthest_point_sample_test.cc": UNFUSED_CPU,
 }
+# Ends of the names of files that only a build with CUDA has.
+CUDA_ALONE = (".cu", "_cuda_test.cc", "tests/bench/int8_convolution.cc")
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +73,7 @@ def arguments():
 @pytest.mark.parametrize("file", sorted(FLAGS))
 def test_a_file_is_compiled_with_its_flags(file, arguments):
     assert (ROOT / file).exists()
-    if file not in arguments and file.endswith(".cu"):
+    if file not in arguments and file.endswith(CUDA_ALONE):
         assert not any(name.endswith(".cu") for name in arguments)
         pytest.skip("the build has no CUDA")
     if file not in arguments:
