@@ -6,13 +6,14 @@ source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 
 usage() {
   cat <<'HELP'
-deploy/release.sh [--cuda] [--draft] [--notes] [FOLDER]
+deploy/release.sh [--cuda] [--aarch64] [--draft] [--notes] [FOLDER]
 
 Makes the artifacts of the version in client/python/VERSION, in FOLDER (default: build/release-VERSION), which must be empty
 or missing:
 
   voxserve-VERSION.tar.gz             the sources, as the last commit has them
-  *.whl                               the wheels of deploy/wheel/build.sh; with --cuda, voxserve-server-cuda too
+  *.whl                               the wheels of deploy/wheel/build.sh; with --cuda, voxserve-server-cuda too; with
+                                      --aarch64, voxserve-server for that machine too
   *.deb                               Debian packages of deploy/deb.sh, if the tree has that script
   NOTES.md                            the version's section of the changelog
   SHA256SUMS                          checksums of all of these: sha256sum --check SHA256SUMS
@@ -25,10 +26,11 @@ It refuses a tree with changes that are not committed, and a version whose secti
 HELP
 }
 
-cuda=false draft=false notes=false folder=''
+cuda=false aarch64=false draft=false notes=false folder=''
 while (($# > 0)); do
   case $1 in
     --cuda) cuda=true ;;
+    --aarch64) aarch64=true ;;
     --draft) draft=true ;;
     --notes) notes=true ;;
     -h | --help) usage && exit ;;
@@ -62,6 +64,7 @@ sed '1d' <<<"$section" | sed '/./,$!d' >"$folder/NOTES.md"
 if ! $notes; then
   "$ROOT/deploy/wheel/build.sh" --output "$folder"
   if $cuda; then "$ROOT/deploy/wheel/build.sh" --cuda --output "$folder"; fi
+  if $aarch64; then "$ROOT/deploy/wheel/build.sh" --aarch64 --output "$folder"; fi
   "$ROOT/deploy/deb.sh" "$folder"
 fi
 

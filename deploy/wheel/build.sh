@@ -6,25 +6,29 @@ source "$(dirname "${BASH_SOURCE[0]}")/../steps.sh"
 
 usage() {
   cat <<'HELP'
-deploy/wheel/build.sh [--cuda] [--output FOLDER]
+deploy/wheel/build.sh [--cuda | --aarch64] [--output FOLDER]
 
 Builds the wheels voxserve (the Python client), voxserve-models (the demo's two models and a scan) and voxserve-server (the
-server, voxserve-client, voxserve-tune, voxserve-calibrate and the engine as a module, with the libraries that they need) into FOLDER (default
-build/dist). `pip install --find-links FOLDER 'voxserve[server]'` then installs all of them.
+server, voxserve-client, voxserve-tune, voxserve-calibrate and the engine as a module, with the libraries that they need)
+into FOLDER (default build/dist). `pip install --find-links FOLDER 'voxserve[server]'` then installs all of them.
 
-  --cuda    builds voxserve-server-cuda instead of voxserve-server: with code for GPUs (CUDAARCHS names them, as CMake
-            does; default: all of the image's), and NVIDIA's package of cuBLAS as a requirement
+  --cuda     builds voxserve-server-cuda instead of voxserve-server: with code for GPUs (CUDAARCHS names them, as CMake
+             does; default: all of the image's), and NVIDIA's package of cuBLAS as a requirement
+  --aarch64  builds voxserve-server for 64-bit Arm on another machine, for the CPU (deploy/cross/README.md). On such a
+             machine leave it out.
 
 A wheel runs where the C library is as new as this machine's or newer, with Python 3.11 or newer; its name says so
-(manylinux). Build it on Debian 12. The system gives the C and C++ libraries, zlib and the driver of a GPU; all other
-libraries are in the wheel.
+(manylinux), and auditwheel refuses files that need a newer one. Build it on Debian 12. The system gives the C and C++
+libraries, zlib and the driver of a GPU; all other libraries are in the wheel.
 HELP
 }
 
-preset=wheel kind=server output=$BUILD/dist
+cuda=false aarch64=false preset=wheel kind=server output=$BUILD/dist sets=(build wheel)
+machine=$(uname -m) sysroot='' strip=strip ldpaths=()
 while (($# > 0)); do
   case $1 in
-    --cuda) preset=wheel-cuda kind=server-cuda ;;
+    --cuda) cuda=true ;;
+    --aarch64) aarch64=true ;;
     --output)
       (($# > 1)) || die "--output needs a folder; see --help"
       output=$2
@@ -35,13 +39,23 @@ while (($# > 0)); do
   esac
   shift
 done
+if $cuda && $aarch64; then die "--cuda and --aarch64: code for a GPU is not cross-built; see --help"; fi
+if $cuda; then
+  preset=wheel-cuda kind=server-cuda
+elif $aarch64; then
+  preset=wheel-aarch64 machine=aarch64 sysroot=$BUILD/sysroot-aarch64 strip=aarch64-linux-gnu-strip
+  sets+=(test cross)
+  ldpaths=(--ldpaths "$sysroot/usr/lib/aarch64-linux-gnu")
+  export _PYTHON_HOST_PLATFORM=linux-aarch64  # setuptools reads it for a wheel's name
+fi
 mkdir -p "$output"
 output=$(cd "$output" && pwd -P)
 venv=$BUILD/venv-wheel python=$BUILD/venv-wheel/bin/python
 stage=$BUILD/wheels
 
 step "1/4 What is missing"
-"$ROOT/deploy/install.sh" build wheel
+"$ROOT/deploy/install.sh" "${sets[@]}"
+[[ -z $sysroot ]] || "$ROOT/deploy/cross/sysroot.sh"
 if [[ ! -x $venv/bin/auditwheel ]]; then
   logged "$BUILD/logs/venv-wheel.log" python3 -m venv --clear "$venv" || die "no virtual environment could be made"
   logged "$BUILD/logs/pip-wheel.log" "$python" -m pip install --disable-pip-version-check --no-input \
@@ -52,7 +66,7 @@ nanobind_ROOT=$("$python" -m nanobind --cmake_dir)
 export nanobind_ROOT PATH=$venv/bin:$PATH
 
 step "2/4 Build the preset '$preset' (minutes the first time)"
-if [[ $preset == wheel-cuda ]]; then
+if $cuda; then
   # As the image: see CUDA_ARCHITECTURES in the Dockerfile.
   export CUDAARCHS=${CUDAARCHS:-$(sed -n 's/^ARG CUDA_ARCHITECTURES="\(.*\)"/\1/p' "$ROOT/Dockerfile")}
 fi
@@ -94,18 +108,23 @@ cp "$BUILD/$preset/client/python/native/voxserve_server/_engine.abi3.so" "$packa
 programs=("$BUILD/$preset/server/voxserve" "$BUILD/$preset/client/cpp/voxserve-client"
   "$BUILD/$preset/deploy/tune/voxserve-tune" "$BUILD/$preset/deploy/calibrate/voxserve-calibrate")
 for program in "${programs[@]}"; do
-  strip -o "$package/bin/$(basename "$program")" "$program"
+  "$strip" -o "$package/bin/$(basename "$program")" "$program"
 done
 cp "$ROOT/proto/NOTICE" "$package/licenses/voxserve-NOTICE"
-# The licences of the libraries that go into the wheel, which auditwheel chooses among these.
-ldd "${programs[@]}" | awk '$3 ~ /^\// { print $3 }' | sort -u | while read -r library; do
-  owner=$({ dpkg-query -S "$library" || dpkg-query -S "/usr$library" || dpkg-query -S "$(realpath "$library")"; } \
-    2>/dev/null | sed -n '1s/:.*//p')
-  if [[ -n $owner && -f /usr/share/doc/$owner/copyright ]]; then
+# The licences of the libraries that go into the wheel, which auditwheel chooses among these. Packages of another machine
+# have the licences of this machine's packages, whose folder of libraries has another name.
+for program in "${programs[@]}"; do
+  "$venv/bin/auditwheel" lddtree "${ldpaths[@]}" "$program" 2>&1
+done | sed -n 's/^ *"path": "\(.*\)",*$/\1/p' | sort -u | while read -r library; do
+  library=${library#"$sysroot"}
+  library=${library/$machine-linux-gnu/$(uname -m)-linux-gnu}
+  owner=$({ dpkg-query -S "$library" || dpkg-query -S "/usr$library" || dpkg-query -S "${library#/usr}"; } \
+    2>/dev/null | sed -n '1s/:.*//p') || continue
+  if [[ -f /usr/share/doc/$owner/copyright ]]; then
     cp -L "/usr/share/doc/$owner/copyright" "$package/licenses/$owner"
   fi
 done
-if [[ $kind == server-cuda ]]; then
+if $cuda; then
   # The programs open cuBLAS at run time, beside the libraries of their own RUNPATH: in NVIDIA's package.
   # shellcheck disable=SC2016  # the loader replaces $ORIGIN
   patchelf --set-rpath '$ORIGIN/../nvidia/cu13/lib' "$package/_engine.abi3.so"
@@ -114,10 +133,17 @@ if [[ $kind == server-cuda ]]; then
 fi
 rm -rf "$stage/raw"
 wheel_of "$folder" "$stage/raw"
-rm -f "$output/voxserve_${kind//-/_}-"*
+rm -f "$output/voxserve_${kind//-/_}-"*"_$machine.whl"
 glibc=$(getconf GNU_LIBC_VERSION | sed 's/.* //; s/\./_/')
-logged "$BUILD/logs/auditwheel-$kind.log" "$venv/bin/auditwheel" repair --plat "manylinux_${glibc}_$(uname -m)" \
-  --exclude libcuda.so.1 --wheel-dir "$output" "$stage/raw/"*.whl || die "auditwheel could not put the libraries into the wheel"
+# auditwheel reads wheels for any machine, but its option --plat knows the tags of the machine that it runs on alone.
+repair='import platform, sys
+from auditwheel.main import main
+machine = sys.argv.pop(1)
+platform.machine = lambda: machine
+sys.exit(main())'
+logged "$BUILD/logs/auditwheel-$kind-$machine.log" "$python" -c "$repair" "$machine" repair "${ldpaths[@]}" \
+  --plat "manylinux_${glibc}_$machine" --exclude libcuda.so.1 --wheel-dir "$output" "$stage/raw/"*.whl ||
+  die "auditwheel could not put the libraries into the wheel"
 
 step "Wheels"
 (cd "$output" && du -h --apparent-size -- *.whl | sed 's/^/    /')

@@ -6,6 +6,7 @@ import importlib.util
 import re
 import subprocess
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ VERSION = (ROOT / "client" / "python" / "VERSION").read_text().strip()
 # Libraries that manylinux takes from the system.
 OF_THE_SYSTEM = {
     *("libstdc++.so.6", "libgcc_s.so.1", "libz.so.1", "libc.so.6", "libm.so.6"),
-    *("libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2"),
+    *("libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"),
 }
 PROGRAMS = ["voxserve", "voxserve-client", "voxserve-tune", "voxserve-calibrate"]
+MACHINES = {"x86_64": "X86-64", "aarch64": "AArch64"}  # as wheels and as readelf call them
 
 
 def project(folder: Path) -> Any:
@@ -61,35 +63,65 @@ def test_the_package_of_models_finds_its_files(tmp_path: Path) -> None:
     assert module.scan().stat().st_size % 16 == 0
 
 
-@pytest.mark.parametrize("words", [["--no-such"], ["--output"]])
+@pytest.mark.parametrize("words", [["--no-such"], ["--output"], ["--cuda", "--aarch64"]])
 def test_wrong_options_of_the_script(words: list[str]) -> None:
     done = subprocess.run([WHEEL / "build.sh", *words], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1
     assert words[0] in done.stderr
 
 
-def built(name: str) -> zipfile.ZipFile:
-    found = sorted(DIST.glob(f"{name}-{VERSION}-*.whl"))
+def built(name: str, machine: str = "") -> zipfile.ZipFile:
+    found = sorted(DIST.glob(f"{name}-{VERSION}-*{machine}.whl"))
     if not found:
-        pytest.skip("deploy/wheel/build.sh has not made it")
+        pytest.skip(f"deploy/wheel/build.sh has not made it ({machine or 'any machine'})")
     return zipfile.ZipFile(found[-1])
 
 
-def test_the_server_wheel_is_for_every_python_from_3_11_on() -> None:
-    with built("voxserve_server") as wheel:
-        assert re.search(r"-cp311-abi3-manylinux_2_\d+_x86_64", str(wheel.filename))
-        names = set(wheel.namelist())
+@pytest.fixture(scope="module", params=MACHINES)
+def server_wheel(request: pytest.FixtureRequest) -> Iterator[zipfile.ZipFile]:
+    with built("voxserve_server", request.param) as wheel:
+        yield wheel
+
+
+@pytest.fixture(scope="module")
+def binaries(server_wheel: zipfile.ZipFile, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Returns the wheel's programs and libraries, extracted."""
+    folder = tmp_path_factory.mktemp("wheel")
+    server_wheel.extractall(folder)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [path for path in files if path.read_bytes()[:4] == b"\x7fELF"]
+
+
+def readelf(option: str, file: Path) -> str:
+    done = subprocess.run(["readelf", "-W", option, file], capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout
+
+
+def test_the_server_wheel_is_for_every_python_from_3_11_on(server_wheel: zipfile.ZipFile) -> None:
+    assert re.search(r"-cp311-abi3-manylinux_2_\d+_\w+", str(server_wheel.filename))
+    names = set(server_wheel.namelist())
     assert {f"voxserve_server/bin/{name}" for name in PROGRAMS} | {"voxserve_server/_engine.abi3.so"} <= names
 
 
-def test_the_server_wheel_needs_no_library_outside(tmp_path: Path) -> None:
-    with built("voxserve_server") as wheel:
-        wheel.extractall(tmp_path)
-    libraries = {path.name for path in (tmp_path / "voxserve_server.libs").iterdir()}
-    for file in [*(tmp_path / "voxserve_server.libs").iterdir(), *(tmp_path / "voxserve_server").rglob("*")]:
-        if not file.is_file() or file.read_bytes()[:4] != b"\x7fELF":
-            continue
-        dynamic = subprocess.run(["readelf", "-d", file], capture_output=True, text=True, check=True, timeout=60).stdout
+def test_the_server_wheel_is_for_one_machine(server_wheel: zipfile.ZipFile, binaries: list[Path]) -> None:
+    machine = next(name for tag, name in MACHINES.items() if f"_{tag}" in str(server_wheel.filename))
+    assert [file.name for file in binaries if not re.search(rf"Machine:.*{machine}\n", readelf("-h", file))] == []
+
+
+def test_the_server_wheel_needs_no_newer_c_library_than_it_says(
+    server_wheel: zipfile.ZipFile, binaries: list[Path]
+) -> None:
+    promised = min(int(minor) for minor in re.findall(r"manylinux_2_(\d+)_", str(server_wheel.filename)))
+    needed = {file.name: re.findall(r"Name: GLIBC_2\.(\d+)", readelf("-V", file)) for file in binaries}
+    assert {name: minors for name, minors in needed.items() if any(int(minor) > promised for minor in minors)} == {}
+    assert any(needed.values())
+
+
+def test_the_server_wheel_needs_no_library_outside(binaries: list[Path]) -> None:
+    libraries = {file.name for file in binaries if file.parent.name == "voxserve_server.libs"}
+    assert libraries
+    for file in binaries:
+        dynamic = readelf("-d", file)
         needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic))
         assert needed - libraries <= OF_THE_SYSTEM, file.name
         paths = re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.+)\]", dynamic)
@@ -97,10 +129,9 @@ def test_the_server_wheel_needs_no_library_outside(tmp_path: Path) -> None:
         assert paths or not needed & libraries, file.name
 
 
-def test_the_server_wheel_has_the_licences_of_its_libraries() -> None:
-    with built("voxserve_server") as wheel:
-        names = [name for name in wheel.namelist() if re.match("voxserve_server/licenses/.", name)]
-        assert all(wheel.getinfo(name).file_size for name in names)
+def test_the_server_wheel_has_the_licences_of_its_libraries(server_wheel: zipfile.ZipFile) -> None:
+    names = [name for name in server_wheel.namelist() if re.match("voxserve_server/licenses/.", name)]
+    assert all(server_wheel.getinfo(name).file_size for name in names)
     for package in ("libgrpc", "libdnnl", "libprotobuf", "libgnutls", "libabsl", "voxserve-NOTICE"):
         assert any(name.split("/")[-1].startswith(package) for name in names), package
 
