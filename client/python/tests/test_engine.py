@@ -39,7 +39,7 @@ def cache_of_links(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[voxserve.Engine]:
-    with voxserve.Engine(MODELS, device="cpu") as made:
+    with voxserve.Engine(MODELS) as made:  # on a GPU where there is one, as a server
         yield made
 
 
@@ -93,7 +93,7 @@ def test_tensors_have_the_bytes_of_a_server(tmp_path: Path, few: Any) -> None:
     with (
         serving(tmp_path / "models", tmp_path / "log") as address,
         voxserve.Client(address, timeout=300) as client,
-        voxserve.load(tmp_path / "models", device="cpu") as model,
+        voxserve.load(tmp_path / "models") as model,
     ):
         answer = model.infer(few)
         assert isinstance(answer, voxserve.Tensors)
