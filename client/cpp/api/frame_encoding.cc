@@ -70,7 +70,7 @@ grpc::Slice EncodeCloud(const PointCloud& cloud, FrameForm form) {
   grpc::Slice slice(envelope_bytes + cloud_bytes);
   uint8_t* bytes = const_cast<uint8_t*>(slice.begin());  // safe: no other owner has the slice yet
   std::copy(envelope, end, bytes);
-  cloud.SerializeWithCachedSizesToArray(bytes + envelope_bytes);
+  [[maybe_unused]] const uint8_t* const written = cloud.SerializeWithCachedSizesToArray(bytes + envelope_bytes);
   return slice;
 }
 
