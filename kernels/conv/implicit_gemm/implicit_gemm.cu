@@ -174,7 +174,7 @@ cudaError_t Int8ImplicitGemm(const Int8ImplicitGemmParams& params, cudaStream_t 
   if (params.shortcut_in.data != nullptr && !ImplicitGemmAddsShortcut(chosen)) return cudaErrorInvalidValue;
   if (params.tiles.out_capacity == 0) return cudaSuccess;
   const int64_t num_products = int64_t{params.tiles.num_offsets} * params.in.channels + params.shortcut_in.channels;
-  if (num_products > kMaxInt8Products || !IsWithinLimits(chosen)) return cudaErrorInvalidValue;
+  if (num_products == 0 || num_products > kMaxInt8Products || !IsWithinLimits(chosen)) return cudaErrorInvalidValue;
   if (chosen.block.rows == 0) chosen.block = DefaultBlock(chosen);
   Int8Epilogue epilogue = params.epilogue;
   if (!IsInt8(params.out.dtype)) epilogue.inverse_scale = nullptr;

@@ -56,7 +56,7 @@ size_t Int8ImplicitGemmWorkspaceBytes(const Int8ImplicitGemmParams& params);
 // - split K without tiles.counters or without a workspace;
 // - types other than those above, or no multiplier;
 // - a shortcut of another type than the input, without tiles, or with rows that are not whole vectors of 16 bytes;
-// - sums of more than kMaxInt8Products products, and sizes above the limits of ImplicitGemm.
+// - sums of no products or of more than kMaxInt8Products, and sizes above the limits of ImplicitGemm.
 cudaError_t Int8ImplicitGemm(const Int8ImplicitGemmParams& params, cudaStream_t stream);
 
 }  // namespace cuda
