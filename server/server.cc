@@ -344,15 +344,14 @@ void Server::StartGuards() {
                               },
                           .threads = [this] { return poller_threads_.UseSinceLastCall(); },
                           .on_flood = [this](const std::string& peer, int64_t bytes) { OnStrayBytes(peer, bytes); }});
-  upload_guard_ = std::make_unique<UploadGuard>(UploadGuard::Options{
-      .max_bytes = max_upload_bytes,
-      .max_client_bytes =
-          std::max(options_.grpc_memory_bytes / kByteShares, options_.max_message_bytes + kMaxReadBytes),
-      .max_call_bytes = max_call_bytes,
-      .traffic = [this] { return LookAtTraffic(); },
-      .client_of = [this](const std::string& peer) { return proxied_peers_.ClientOf(peer); },
-      .num_reading = [this](const std::string& peer) { return services_->Reading(peer).all(); },
-      .on_flood = [this](const std::string& peer) { OnLargeUpload(peer); }});
+  upload_guard_ = std::make_unique<UploadGuard>(
+      UploadGuard::Options{.max_bytes = max_upload_bytes,
+                           .max_client_bytes = std::max(options_.grpc_memory_bytes / kByteShares, max_call_bytes),
+                           .max_call_bytes = max_call_bytes,
+                           .traffic = [this] { return LookAtTraffic(); },
+                           .client_of = [this](const std::string& peer) { return proxied_peers_.ClientOf(peer); },
+                           .num_reading = [this](const std::string& peer) { return services_->Reading(peer).all(); },
+                           .on_flood = [this](const std::string& peer) { OnLargeUpload(peer); }});
 }
 
 std::map<std::string, SocketTraffic> Server::LookAtTraffic() {

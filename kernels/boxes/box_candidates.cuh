@@ -77,13 +77,14 @@ struct CandidateCounters {
 
 // The candidates of one head, in the workspace.
 struct CandidateLists {
-  uint64_t* keys = nullptr;      // [num_samples, num_lists, capacity], in no order
-  int32_t* counts = nullptr;     // [num_samples, num_lists]
-  uint64_t* gathered = nullptr;  // [num_samples, num_lists * capacity] the keys of GatherBestKernel, in no order
-  int32_t* counters = nullptr;   // [num_samples, CandidateCounters::kOfSample]
-  int32_t num_lists = 0;         // lists of one sample
-  int32_t capacity = 0;          // keys that one list has room for
-  float lowest_logit = 0;        // no candidate has a lower logit; NaN: there are no candidates
+  uint64_t* keys = nullptr;   // [num_samples, num_lists, capacity], in no order
+  int32_t* counts = nullptr;  // [num_samples, num_lists]
+  // [num_samples, num_lists * capacity] the keys of GatherBestKernel, in no order. All may be among the best.
+  uint64_t* gathered = nullptr;
+  int32_t* counters = nullptr;  // [num_samples, CandidateCounters::kOfSample]
+  int32_t num_lists = 0;        // lists of one sample
+  int32_t capacity = 0;         // keys that one list has room for
+  float lowest_logit = 0;       // no candidate has a lower logit; NaN: there are no candidates
 
   CandidateLists() = default;
   // counters_of_head: CandidateCounters::OfHead.

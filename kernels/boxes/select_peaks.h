@@ -8,8 +8,7 @@
 // - PeakBorder says which cells are peaks where the window leaves the image. In the classes of classes_without_test
 //   every cell is a peak, wherever it is.
 // - The order is that of box_candidates.h: a larger logit comes first, then a lower class, then a lower cell. Logits
-// are
-//   compared in float32, not their sigmoids. The score of a peak is the sigmoid of its logit.
+//   are compared in float32, not their sigmoids. The score of a peak is the sigmoid of its logit.
 // - A NaN or infinite logit makes no peak, and it hides no other cell.
 // - A sample with fewer than k peaks has all of them, then pairs that are no peaks, with the score 0, in the order of
 //   (class, cell): first those with finite logits, then the others.

@@ -96,10 +96,10 @@ struct RowsOf {
 // has no values. The type of `out` must be that of `in` or float32, else cudaErrorInvalidValue is returned.
 //
 // kCount is the number of in's values in 16 bytes, if the rows of `in` and `out` and everything in `others` are aligned
-// to 16 bytes, and so are in's channels. If these fill 8 bytes instead, kCount is the number of values of 16 bits in
-// 8 bytes, so that layers of 36 or 252 channels are fast too. Else kCount is 1. `others` is the alignment of everything
-// else that a thread reads or writes. If `in` has no data, only its type counts. name: the launcher's name for the
-// profiler, a string literal.
+// to 16 bytes, and the channels fill whole 16 bytes. If they fill 8 bytes instead, kCount is the number of values of 16
+// bits in 8 bytes, so that layers of 36 or 252 channels are fast too. Else kCount is 1. `others` is the alignment of
+// everything else that a thread reads or writes. If `in` has no data, only its type counts. name: the launcher's name
+// for the profiler, a string literal.
 template <typename Launch>
 cudaError_t LaunchRows(const char* name, const ConstRows& in, const Rows& out, CommonAlignment others,
                        const Launch& launch) {

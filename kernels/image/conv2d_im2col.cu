@@ -21,12 +21,11 @@ EncodeIm2col FindEncodeIm2col() {
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
   constexpr unsigned int kSince = 12000;  // the CUDA version of this function
   if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeIm2col", &function, kSince, cudaEnableDefault, &found) !=
-          cudaSuccess ||
-      found != cudaDriverEntryPointSuccess) {
-    cudaGetLastError();
+      cudaSuccess) {
+    cudaGetLastError();  // so that the next launch does not report this error
     return nullptr;
   }
-  return reinterpret_cast<EncodeIm2col>(function);
+  return found == cudaDriverEntryPointSuccess ? reinterpret_cast<EncodeIm2col>(function) : nullptr;
 }
 
 // The box of an axis in which the first cells of all positions lie, as distances from the image's ends.

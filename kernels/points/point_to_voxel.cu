@@ -11,7 +11,8 @@ namespace {
 // A thread reads the rows of so many points, and the numbers of the next points, before it uses the first row, so that
 // it does not wait for the memory once a point. A pillar near the sensor has thousands of points.
 constexpr int kRowsAtOnce = 8;
-// So many threads share a site's points where the order of the points does not matter.
+// So many threads share a site's points where their order does not matter: a maximum is the same, but for the sign of
+// 0.
 constexpr int kPointLanes = 8;
 
 // The points of a site that count.

@@ -41,7 +41,7 @@ class UploadGuard {
   struct Options {
     int64_t max_bytes = int64_t{1536} << 20;           // of all clients; on_flood is not called below it
     int64_t max_client_bytes = int64_t{512} << 20;     // on_flood is not called for a client below it
-    int64_t max_call_bytes = int64_t{64} << 20;        // that gRPC takes of one call before it tells of them
+    int64_t max_call_bytes = int64_t{64} << 20;        // that gRPC may hold of one call
     absl::Duration forget_time = absl::Seconds(60);    // time to forget max_client_bytes of a client
     absl::Duration interval = absl::Milliseconds(50);  // between two looks; slow looks lengthen it
     // Returns, by peer (as in grpc::ServerContext::peer()), the traffic of each connection since it began.

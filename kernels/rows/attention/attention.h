@@ -9,13 +9,13 @@
 //   at a time, so memory is linear in the rows.
 // - A GPU divides the keys of few queries among blocks: where samples have the same number of queries, at most
 //   kMaxSplitQueries, each split is kSplitKeys keys, and the splits' sums are added in their order. For other queries,
-//   and for at most kSplitKeys keys that tensor cores do not multiply, the threads of a query go through all keys of
+//   and for at most kSplitKeys keys that do not suit tensor cores, the threads of a query go through all keys of
 //   its sample.
 // - Tiles and splits begin at a sample's first row, and sums have a fixed order. So a row's bits depend only on its own
 //   sample.
-// - Scores and weighted sums are float32, whatever the type of the features is. Where a GPU could divide keys and a
-// head
-//   has at most 32 channels, of queries as of values, tensor cores multiply 16-bit values by weights of their type.
+// - Scores and weighted sums are float32, whatever the type of the features is. Where a GPU could divide keys, and a
+//   head has at most 32 channels of queries and of values, tensor cores multiply 16-bit values by weights of their
+//   type.
 // - A score (scale * q_i . k_j) of NaN or +infinity makes its row NaN. A score of -infinity has weight 0, but makes the
 //   row NaN if all scores of the row's first tile are -infinity.
 // - A sample without keys gives 0.
