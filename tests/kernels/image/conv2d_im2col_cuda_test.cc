@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/core/device_code.h"
 #include "kernels/image/conv2d.h"
 #include "tests/kernels/image/conv2d_testing.h"
 #include "tests/support/activation_formulas.h"
