@@ -9,6 +9,7 @@
 
 #include "kernels/image/conv2d_im2col.cuh"
 #include "kernels/image/conv2d_im2col_kernel.cuh"
+#include "kernels/image/conv2d_tile_choice.cuh"
 
 namespace voxserve::kernels::cuda {
 namespace {
@@ -117,12 +118,6 @@ cudaError_t LaunchColumns(const Conv2dArguments<T>& arguments, Conv2dTiling tili
   }
 }
 
-struct TileShape {
-  Conv2dTiling tiling;
-  int32_t rows;
-  int32_t columns;  // 0: 64 or 128, as the output channels fill them
-  int32_t blocks_an_sm;
-};
 constexpr TileShape kTileShapes[] = {
     {Conv2dTiling::kTwoIm2col, 128, 0, 1},
     {Conv2dTiling::kThreeIm2col, 192, 0, 1},
@@ -161,26 +156,12 @@ template <typename T>
 Conv2dTiling ChooseIm2col(const Conv2dArguments<T>& arguments, const DeviceTraits& traits) {
   const int64_t cells = int64_t{MaxPhaseCells(arguments.geometry, 0)} * MaxPhaseCells(arguments.geometry, 1);
   const int64_t num_chunks = cells * arguments.group_in_channels / kIm2colChannels;
-  const int32_t channels = arguments.group_out_channels;
-  const int64_t num_launched = int64_t{arguments.geometry.groups} * NumPhases(arguments.geometry);
-  Conv2dTiling best = Conv2dTiling::kTwoIm2col;
-  int64_t least = std::numeric_limits<int64_t>::max();
-  for (const TileShape& shape : kTileShapes) {
-    if (shape.columns == 256 && !Fill(channels, 256)) continue;
-    const int64_t columns = shape.columns > 0 ? shape.columns : Fill(channels, 128) ? 128 : 64;
-    const int64_t num_tiles =
-        ((NumPositions(arguments) - 1) / shape.rows + 1) * ((channels - 1) / columns + 1) * num_launched;
+  return CheapestTiling(kTileShapes, arguments, [&](const TileShape& shape, int64_t columns, int64_t num_tiles) {
     const int64_t chunk = std::max(shape.rows * columns * kIm2colChannels / kProductsACycle,
                                    (shape.rows + columns) * kStageRowBytes / kBytesACycle);
     const int64_t tile = num_chunks * chunk + shape.rows * columns / kSumsACycle / shape.blocks_an_sm;
-    const int64_t tiles_an_sm = (num_tiles - 1) / traits.num_sms + 1;
-    const int64_t cost = tiles_an_sm * tile;
-    if (cost < least) {
-      least = cost;
-      best = shape.tiling;
-    }
-  }
-  return best;
+    return ((num_tiles - 1) / traits.num_sms + 1) * tile;
+  });
 }
 
 template <typename T>

@@ -2,6 +2,7 @@
 #include <array>
 #include <cstdint>
 
+#include "kernels/image/conv2d_tile_choice.cuh"
 #include "kernels/image/conv2d_warp_groups.cuh"
 
 namespace voxserve::kernels::cuda {
@@ -46,12 +47,6 @@ cudaError_t LaunchColumns(const Conv2dArguments<T>& arguments, Conv2dTiling tili
   return LaunchTiles<T, WarpGroupProducts<T, 2, kColumns, 2, kStages == 3 ? 0 : 1>, kStages>(arguments, traits, stream);
 }
 
-struct TileShape {
-  Conv2dTiling tiling;
-  int32_t rows;
-  int32_t columns;  // 0: 64 or 128, as the output channels fill them
-  int32_t blocks_an_sm;
-};
 constexpr TileShape kTileShapes[] = {
     {Conv2dTiling::kTwoWarpGroups, 128, 0, 2},    {Conv2dTiling::kThreeWarpGroups, 192, 0, 1},
     {Conv2dTiling::kFourWarpGroups, 256, 0, 1},   {Conv2dTiling::kFiveWarpGroups, 320, 0, 1},
@@ -75,29 +70,14 @@ Conv2dTiling ChooseWarpGroups(const Conv2dArguments<T>& arguments, const DeviceT
   const int32_t cells = MaxPhaseCells(arguments.geometry, 0) * MaxPhaseCells(arguments.geometry, 1);
   const int64_t num_chunks = (int64_t{cells} * arguments.padded_in_channels - 1) / kChunkValues<T> + 1;
   if (num_chunks < kMinChunksOfWholeSm) return Conv2dTiling::kTwoWarpGroups;
-  const int32_t channels = arguments.group_out_channels;
-  const int64_t num_launched =
-      int64_t{arguments.geometry.groups} * NumPhases(arguments.geometry, 0) * NumPhases(arguments.geometry, 1);
-  Conv2dTiling best = Conv2dTiling::kTwoWarpGroups;
-  int64_t least = std::numeric_limits<int64_t>::max();
-  for (const TileShape& shape : kTileShapes) {
-    if (shape.columns == 256 && !Fill(channels, 256)) continue;
-    const int64_t columns = shape.columns > 0 ? shape.columns : Fill(channels, 128) ? 128 : 64;
-    const int64_t num_tiles =
-        ((NumPositions(arguments) - 1) / shape.rows + 1) * ((channels - 1) / columns + 1) * num_launched;
+  return CheapestTiling(kTileShapes, arguments, [&](const TileShape& shape, int64_t columns, int64_t num_tiles) {
     const auto time = [&](int64_t blocks) {
       return kRowsOfATile / shape.blocks_an_sm + num_chunks * (kRowsOfAChunk + blocks * (shape.rows + columns));
     };
     const int64_t at_once = int64_t{traits.num_sms} * shape.blocks_an_sm;
     const int64_t rest = num_tiles % at_once;
-    const int64_t cost =
-        num_tiles / at_once * time(shape.blocks_an_sm) + (rest > 0 ? time((rest - 1) / traits.num_sms + 1) : 0);
-    if (cost < least) {
-      least = cost;
-      best = shape.tiling;
-    }
-  }
-  return best;
+    return num_tiles / at_once * time(shape.blocks_an_sm) + (rest > 0 ? time((rest - 1) / traits.num_sms + 1) : 0);
+  });
 }
 
 template <typename T>
