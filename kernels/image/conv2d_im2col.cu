@@ -89,7 +89,7 @@ cudaError_t LaunchShape(const Conv2dArguments<T>& conv, const DeviceTraits& trai
   const int64_t num_tiles =
       int64_t{arguments.num_position_tiles} * arguments.conv.num_column_tiles * conv.geometry.groups * num_phases;
   // The kernel counts tiles in 32 bits, beyond the last one too.
-  const int64_t num_blocks = std::min<int64_t>(num_tiles, int64_t{traits.num_sms} * Shape::kBlocksAnSm);
+  const int64_t num_blocks = std::min<int64_t>(num_tiles, traits.num_sms);
   if (num_tiles + num_blocks > std::numeric_limits<int32_t>::max()) return cudaErrorNotSupported;
   arguments.num_tiles = static_cast<int32_t>(num_tiles);
   return LaunchEarly(kernel, dim3(static_cast<unsigned>(num_blocks)), Shape::kThreads, Shape::kSharedBytes, stream,
@@ -98,12 +98,12 @@ cudaError_t LaunchShape(const Conv2dArguments<T>& conv, const DeviceTraits& trai
 
 // The shapes of each tiling, for tiles of 64 and of 128 channels.
 template <int kColumns>
-using TwoGroups = Im2colShape<2, kColumns, 1, kColumns == 64 ? 8 : 6>;
+using TwoGroups = Im2colShape<2, kColumns, kColumns == 64 ? 8 : 6>;
 template <int kColumns>
-using ThreeGroups = Im2colShape<3, kColumns, 1, kColumns == 64 ? 6 : 5>;
+using ThreeGroups = Im2colShape<3, kColumns, kColumns == 64 ? 6 : 5>;
 template <int kColumns>
-using FourGroups = Im2colShape<4, kColumns, 1, kColumns == 64 ? 5 : 4>;
-using WideGroups = Im2colShape<2, 256, 1, 4>;
+using FourGroups = Im2colShape<4, kColumns, kColumns == 64 ? 5 : 4>;
+using WideGroups = Im2colShape<2, 256, 4>;
 
 template <int kColumns, typename T>
 cudaError_t LaunchColumns(const Conv2dArguments<T>& arguments, Conv2dTiling tiling, const DeviceTraits& traits,
@@ -126,8 +126,7 @@ constexpr TileShape kTileShapes[] = {
 };
 
 // A cost model, in cycles of an SM. A chunk takes as long as its products at kProductsACycle, or as its bytes at
-// kBytesACycle, whichever is longer. A tile's sums take a cycle for each kSumsACycle to store; blocks that share an SM
-// hide one half of that behind each other's products.
+// kBytesACycle, whichever is longer. A tile's sums take a cycle for each kSumsACycle to store.
 constexpr int64_t kProductsACycle = 1740;
 constexpr int64_t kBytesACycle = 48;
 constexpr int64_t kSumsACycle = 12;
@@ -159,7 +158,7 @@ Conv2dTiling ChooseIm2col(const Conv2dArguments<T>& arguments, const DeviceTrait
   return CheapestTiling(kTileShapes, arguments, [&](const TileShape& shape, int64_t columns, int64_t num_tiles) {
     const int64_t chunk = std::max(shape.rows * columns * kIm2colChannels / kProductsACycle,
                                    (shape.rows + columns) * kStageRowBytes / kBytesACycle);
-    const int64_t tile = num_chunks * chunk + shape.rows * columns / kSumsACycle / shape.blocks_an_sm;
+    const int64_t tile = num_chunks * chunk + shape.rows * columns / kSumsACycle;
     return ((num_tiles - 1) / traits.num_sms + 1) * tile;
   });
 }

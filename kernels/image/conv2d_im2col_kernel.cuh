@@ -43,19 +43,18 @@ struct Im2colArguments {
   int32_t num_position_tiles;  // of the phase with the most positions
 };
 
-// The sizes of a block. kBlocks: blocks that share an SM.
-template <int kWarpGroups, int kTileColumns, int kBlocks, int kRingStages>
+// The sizes of a block, which has an SM to itself.
+template <int kWarpGroups, int kTileColumns, int kRingStages>
 struct Im2colShape {
   static constexpr int kGroups = kWarpGroups;
   static constexpr int kRows = kWarpGroups * 64;
   static constexpr int kColumns = kTileColumns;
-  static constexpr int kBlocksAnSm = kBlocks;
   static constexpr int kStages = kRingStages;
   static constexpr int kCopyThread = kWarpGroups * 128;
   static constexpr int kThreads = kCopyThread + 128;  // registers move between whole warp groups
   // kRegisters is a thread's share of an SM's registers at launch. The warp group of the copier lowers its number to
   // kCopyRegisters, and the multiplying threads raise theirs to kProductRegisters.
-  static constexpr int kRegisters = 65536 / kBlocks / kThreads / 8 * 8;
+  static constexpr int kRegisters = 65536 / kThreads / 8 * 8;
   static constexpr int kCopyRegisters = kWarpGroups > 3 ? 24 : 40;
   static constexpr int kLeftRegisters = (kRegisters * kThreads - kCopyRegisters * 128) / kCopyThread / 8 * 8;
   static constexpr int kProductRegisters = kLeftRegisters > 240 ? 240 : kLeftRegisters;
@@ -68,7 +67,7 @@ struct Im2colShape {
   // The parts of 32 columns whose residuals a thread loads ahead. Threads of large blocks have few registers.
   static constexpr int kPartsAhead = kWarpGroups > 3 ? 1 : 2;
   static_assert(kStageBytes % kAlignment == 0 && kInputBytes % kAlignment == 0);
-  static_assert((kSharedBytes + kStaticBytes) * kBlocks <= 227 * 1024, "more shared memory than an SM has");
+  static_assert(kSharedBytes + kStaticBytes <= 227 * 1024, "more shared memory than an SM has");
 };
 
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
@@ -313,9 +312,11 @@ class Im2colProducts {
     Pack<float, kCount> bias;
 #pragma unroll
     for (int i = 0; i < kCount; i += 4) {
-      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];\n"
-                   : "=f"(bias.values[i]), "=f"(bias.values[i + 1]), "=f"(bias.values[i + 2]), "=f"(bias.values[i + 3])
-                   : "r"(kept_bias_ + (channel + i) * static_cast<uint32_t>(sizeof(float))));
+      const float4 four = LoadSharedFloats(kept_bias_ + (channel + i) * static_cast<uint32_t>(sizeof(float)));
+      bias.values[i] = four.x;
+      bias.values[i + 1] = four.y;
+      bias.values[i + 2] = four.z;
+      bias.values[i + 3] = four.w;
     }
     return bias;
   }
@@ -393,7 +394,7 @@ class Im2colProducts {
 #endif
 
 template <typename T, typename Shape>
-__global__ void __launch_bounds__(Shape::kThreads, VOXSERVE_HAS_WARP_GROUP_PRODUCTS ? Shape::kBlocksAnSm : 1)
+__global__ void __launch_bounds__(Shape::kThreads, 1)
     Im2colKernel([[maybe_unused]] const __grid_constant__ Im2colArguments<T> arguments) {
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
   extern __shared__ unsigned char shared[];
