@@ -5,9 +5,7 @@
 
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_set.h"
-#include "absl/synchronization/mutex.h"
+#include "client/cpp/api/calls_in_flight.h"
 #include "client/cpp/api/channels.h"
 #include "client/cpp/api/reopening_stream.h"
 #include "client/cpp/api/response.h"
@@ -113,12 +111,7 @@ class Client::Impl {
     health_ = grpc::health::v1::Health::NewStub(shards_.front().channel);
   }
 
-  ~Impl() {
-    absl::MutexLock lock(&mutex_);
-    for (grpc::ClientContext* context : in_flight_) context->TryCancel();
-    mutex_.Await(absl::Condition(
-        +[](Impl* self) ABSL_NO_THREAD_SAFETY_ANALYSIS { return self->in_flight_.empty(); }, this));
-  }
+  ~Impl() { calls_.CancelAll(); }  // and calls_'s destructor waits
 
   const Options& options() const { return channels_->options(); }
   absl::Duration default_timeout() const { return channels_->options().default_timeout; }
@@ -147,30 +140,24 @@ class Client::Impl {
       done(std::move(status));
       return;
     }
-    struct Call {
-      CallContext context;
+    struct Messages {
       v1::InferRequest request;
       v1::InferResponse response;
     };
     const Asked asked = AskedOf(options, cloud);
-    const std::shared_ptr<Call> call(
-        new Call{.context{*channels_, timeout}, .request = MakeRequest(options, std::move(cloud)), .response = {}});
-    {
-      absl::MutexLock lock(&mutex_);
-      in_flight_.insert(&call->context);
-    }
+    const std::shared_ptr<Messages> messages(
+        new Messages{.request = MakeRequest(options, std::move(cloud)), .response = {}});
+    CallContext* const context = calls_.Begin(*channels_, timeout);
     const Shard& shard = NextShard();
     shard.stub->async()->Infer(
-        &call->context, &call->request, &call->response,
-        [this, call, &shard, asked, timeout, start, done = std::move(done)](const grpc::Status& status) {
+        context, &messages->request, &messages->response,
+        [this, messages, context, &shard, asked, timeout, start, done = std::move(done)](const grpc::Status& status) {
           if (status.ok()) {
-            done(FromResponse<Result>(std::move(call->response), asked, start));
+            done(FromResponse<Result>(std::move(messages->response), asked, start));
           } else {
             done(channels_->Explain(status, *shard.channel, timeout));
           }
-          // Must come last: the client may be gone afterwards.
-          absl::MutexLock lock(&mutex_);
-          in_flight_.erase(&call->context);
+          calls_.End(context);
         });
   }
 
@@ -286,8 +273,7 @@ class Client::Impl {
   std::vector<Shard> shards_;                      // constant after construction
   std::unique_ptr<v1::AdminService::Stub> admin_;  // null: the address of the admin service is not known
   std::unique_ptr<grpc::health::v1::Health::Stub> health_;
-  absl::Mutex mutex_;
-  absl::flat_hash_set<grpc::ClientContext*> in_flight_ ABSL_GUARDED_BY(mutex_);
+  CallsInFlight calls_;  // last: it waits for calls that use the others
 };
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Create(Options options) {

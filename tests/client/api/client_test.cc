@@ -278,6 +278,28 @@ TEST_F(ClientTest, ItsEndCancelsWhatIsUnderWay) {
   EXPECT_EQ(outcome.status().code(), absl::StatusCode::kCancelled) << outcome.status();
 }
 
+// gRPC ends the process if one of its own threads destroys a channel.
+TEST_F(ClientTest, WhatACallbackOwnsMayOutliveTheClient) {
+  auto client = Connect();
+  absl::Notification is_gone, was_answered, was_destroyed;
+  const auto destroy = [&](int* owned) {
+    is_gone.WaitForNotification();
+    delete owned;
+    was_destroyed.Notify();
+  };
+  client->InferAsync(
+      {.model = "segmenter"}, Cloud({1}),
+      [&, owned = std::shared_ptr<int>(new int(1), destroy)](const absl::StatusOr<Segmentation>& result) {
+        EXPECT_TRUE(result.ok()) << result.status();
+        was_answered.Notify();
+      });
+  was_answered.WaitForNotification();
+  client.reset();
+  is_gone.Notify();
+  was_destroyed.WaitForNotification();
+  EXPECT_TRUE(Connect()->Infer({.model = "segmenter"}, Cloud({1})).ok());
+}
+
 TEST_F(ClientTest, ChannelsAreConnectionsOfTheirOwn) {
   const auto client = Connect({.num_channels = 3});
   for (int i = 0; i < 9; ++i) ASSERT_TRUE(client->Infer({.model = "segmenter"}, Cloud({1})).ok());

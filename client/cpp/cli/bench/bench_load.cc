@@ -18,66 +18,44 @@ constexpr char kMethod[] = "/voxserve.v1.InferenceService/Infer";
 
 }  // namespace
 
-struct RequestSender::Call {
-  BenchRequest request;
-  std::shared_ptr<grpc::Channel> channel;
-  CallContext context;
-  v1::InferResponse response;
-};
-
 RequestSender::RequestSender(Channels* channels, const std::vector<BenchScan>* scans, absl::Duration timeout,
                              BenchRecorder* recorder)
     : channels_(channels), scans_(scans), timeout_(timeout), recorder_(recorder) {}
 
 void RequestSender::Send(absl::Time due, std::function<void(const absl::Status&)> done) {
-  {
-    absl::MutexLock lock(&mutex_);
-    ++num_under_way_;
-  }
-  Start(due, std::move(done));
+  Start(calls_.Begin(*channels_, absl::InfiniteDuration()), due, std::move(done));
 }
 
 void RequestSender::SendOrSkip(absl::Time due, int64_t max_under_way) {
-  {
-    absl::ReleasableMutexLock lock(&mutex_);
-    if (num_under_way_ >= max_under_way) {
-      lock.Release();
-      Skip(due);
-      return;
-    }
-    ++num_under_way_;
-  }
-  Start(due, [](const absl::Status&) {});
+  CallContext* const context = calls_.Begin(*channels_, absl::InfiniteDuration(), max_under_way);
+  if (context == nullptr) return Skip(due);
+  Start(context, due, [](const absl::Status&) {});
 }
 
-void RequestSender::Start(absl::Time due, std::function<void(const absl::Status&)> done) {
+void RequestSender::Start(CallContext* context, absl::Time due, std::function<void(const absl::Status&)> done) {
   const BenchScan& scan = NextScan();
-  const std::shared_ptr<Call> call(new Call{.request = {due, absl::Now(), scan.num_points, 0},
-                                            .channel = channels_->all()[channels_->NextIndex()],
-                                            .context{*channels_, absl::InfiniteDuration()},
-                                            .response = {}});
-  call->context.set_deadline(absl::ToChronoTime(due + timeout_));
-  grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::InferResponse> stub(call->channel);
-  stub.UnaryCall(&call->context, kMethod, grpc::StubOptions(), &scan.request, &call->response,
-                 [this, call, done = std::move(done)](const grpc::Status& status) {
-                   const absl::Status outcome = Finish(status, call.get());
-                   done(outcome);
-                   // Last: the sender may be destroyed from here on.
-                   absl::MutexLock lock(&mutex_);
-                   --num_under_way_;
+  const BenchRequest request = {due, absl::Now(), scan.num_points, 0};
+  const std::shared_ptr<grpc::Channel>& channel = channels_->all()[channels_->NextIndex()];
+  const auto response = std::make_shared<v1::InferResponse>();
+  context->set_deadline(absl::ToChronoTime(due + timeout_));
+  grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::InferResponse> stub(channel);
+  stub.UnaryCall(context, kMethod, grpc::StubOptions(), &scan.request, response.get(),
+                 [this, context, request, &channel, response, done = std::move(done)](const grpc::Status& status) {
+                   done(Finish(request, status, *channel, *response));
+                   calls_.End(context);
                  });
 }
 
-absl::Status RequestSender::Finish(const grpc::Status& grpc_status, Call* call) {
+absl::Status RequestSender::Finish(const BenchRequest& request, const grpc::Status& grpc_status, grpc::Channel& channel,
+                                   const v1::InferResponse& response) {
   const absl::Time ended = absl::Now();
-  absl::Status status = channels_->Explain(grpc_status, *call->channel, timeout_);
-  const v1::InferResponse& response = call->response;
-  if (status.ok()) status = CheckResponse(response, {.num_points = call->request.num_points});
+  absl::Status status = channels_->Explain(grpc_status, channel, timeout_);
+  if (status.ok()) status = CheckResponse(response, {.num_points = request.num_points});
   if (!status.ok()) {
-    recorder_->AddFailure(call->request, ended, status);
+    recorder_->AddFailure(request, ended, status);
     return status;
   }
-  recorder_->AddAnswer(call->request, ended, NameAnswerer(response.model(), response.version(), response.device()),
+  recorder_->AddAnswer(request, ended, NameAnswerer(response.model(), response.version(), response.device()),
                        StagesOf(response));
   return status;
 }
@@ -85,17 +63,6 @@ absl::Status RequestSender::Finish(const grpc::Status& grpc_status, Call* call) 
 void RequestSender::Skip(absl::Time due) {
   recorder_->AddFailure({due, due, NextScan().num_points, 0}, due,
                         WithReason(absl::ResourceExhaustedError("too many requests are in flight"), kNotSent));
-}
-
-void RequestSender::AwaitAll() {
-  absl::MutexLock lock(&mutex_);
-  mutex_.Await(absl::Condition(
-      +[](int64_t* num_under_way) { return *num_under_way == 0; }, &num_under_way_));
-}
-
-int64_t RequestSender::num_under_way() const {
-  absl::MutexLock lock(&mutex_);
-  return num_under_way_;
 }
 
 void ClosedLoop::Start(const BenchSpan& span) {

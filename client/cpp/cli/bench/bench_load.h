@@ -13,9 +13,11 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "client/cpp/api/calls_in_flight.h"
 #include "client/cpp/api/channels.h"
 #include "client/cpp/cli/bench/bench_recorder.h"
 #include "client/cpp/cli/bench/bench_scans.h"
+#include "voxserve/v1/inference.pb.h"
 
 namespace voxserve::client {
 
@@ -48,22 +50,21 @@ class RequestSender {
   // All arguments must outlive the sender. timeout: counted from the time at which a request is due.
   RequestSender(Channels* channels, const std::vector<BenchScan>* scans, absl::Duration timeout,
                 BenchRecorder* recorder);
-  ~RequestSender() { AwaitAll(); }
 
   // Sends the next scan's request. `done` is called once, on a gRPC thread, after the request's result is recorded.
-  void Send(absl::Time due, std::function<void(const absl::Status&)> done) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Send(absl::Time due, std::function<void(const absl::Status&)> done);
   // Sends the next scan's request if fewer than max_under_way requests are in flight, else records that it was not sent
   // (kNotSent).
-  void SendOrSkip(absl::Time due, int64_t max_under_way) ABSL_LOCKS_EXCLUDED(mutex_);
-  void AwaitAll() ABSL_LOCKS_EXCLUDED(mutex_);
-  int64_t num_under_way() const ABSL_LOCKS_EXCLUDED(mutex_);
+  void SendOrSkip(absl::Time due, int64_t max_under_way);
+  void AwaitAll() { calls_.AwaitNone(); }
+  int64_t num_under_way() const { return calls_.number(); }
 
  private:
-  struct Call;
-  // Sends a request that num_under_way_ counts already.
-  void Start(absl::Time due, std::function<void(const absl::Status&)> done) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Sends a request with a context of calls_.
+  void Start(CallContext* context, absl::Time due, std::function<void(const absl::Status&)> done);
   void Skip(absl::Time due);
-  absl::Status Finish(const grpc::Status& grpc_status, Call* call);
+  absl::Status Finish(const BenchRequest& request, const grpc::Status& grpc_status, grpc::Channel& channel,
+                      const v1::InferResponse& response);
 
   const BenchScan& NextScan() { return (*scans_)[next_scan_.fetch_add(1) % scans_->size()]; }
 
@@ -72,8 +73,7 @@ class RequestSender {
   const absl::Duration timeout_;
   BenchRecorder* const recorder_;
   std::atomic<uint64_t> next_scan_{0};
-  mutable absl::Mutex mutex_;
-  int64_t num_under_way_ ABSL_GUARDED_BY(mutex_) = 0;
+  CallsInFlight calls_;  // last: it waits for calls that use the others
 };
 
 // A closed loop: a fixed number of callers, each of which sends its next request when its last one has ended. After
