@@ -162,12 +162,18 @@ bool Call::was_cut() const {
   return was_cut_;
 }
 
-void Call::CountCancel() const {
-  if (SteadyNow() - began_ < kSoon) environment_->connections->OnCancelledCall(peer_);
+void Call::CountMessage(const grpc::ByteBuffer& message) {
+  const bool is_first = !has_message_.exchange(true);
+  Guard([&] { environment_->connections->OnMessage(peer_, static_cast<int64_t>(message.Length()), is_first); });
 }
 
-void Call::CountUseless() const {
-  if (SteadyNow() - began_ < kSoon) environment_->connections->OnUselessCall(peer_);
+void Call::CountEarlyEnd() {
+  if (SteadyNow() - began_ >= kSoon || ended_early_.exchange(true)) return;
+  if (has_message_) {
+    environment_->connections->OnCancelledCall(peer_);
+  } else {
+    environment_->connections->OnUselessCall(peer_);
+  }
 }
 
 absl::Status Call::WhyCancelled() const {
@@ -210,15 +216,13 @@ bool RequestCall::StopReading() {
 
 // If `ok` is false, the client has half-closed, or it is gone and gRPC also calls OnCancel.
 void RequestCall::OnReadDone(bool ok) {
-  Guard([&] {
-    if (ok) environment().connections->OnMessage(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/true);
-  });
+  if (ok) CountMessage(request_);
   const bool is_wanted = StopReading();
   if (ok && is_wanted && kind() == CallKind::kRequest) BeginUse();
   if (ok && is_wanted && !Guard([this] { OnRequest(request_); })) End(OutOfMemoryError());
   request_.Clear();
   if (ok || !is_wanted) return;
-  CountUseless();
+  CountEarlyEnd();
   End(context()->IsCancelled()
           ? WhyCancelled()
           : WithReason(absl::InvalidArgumentError("the call has no request"), error_reason::kRequestIncomplete));
@@ -234,13 +238,12 @@ void RequestCall::OnIncomplete() {
 
 void RequestCall::OnCancel() {
   const absl::Status why = WhyCancelled();
+  CountEarlyEnd();
   if (StopReading()) {
-    CountUseless();
     End(why);
-    return;
+  } else if (!has_ended()) {
+    OnAbandoned(why);
   }
-  CountCancel();
-  if (!has_ended()) OnAbandoned(why);
 }
 
 void RequestCall::Dismiss(const absl::Status& why) {

@@ -140,12 +140,15 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   void ShortenAnswerTimer() ABSL_LOCKS_EXCLUDED(answer_mutex_);
   bool was_cut() const ABSL_LOCKS_EXCLUDED(answer_mutex_);
 
-  // CountCancel reports a call that the client cancelled or left (ConnectionObserver::OnCancelledCall). CountUseless
-  // reports a call that ended without its request (OnUselessCall). Both do nothing if the call began 25 ms ago or
-  // earlier. Such a call has taken a part of its client's share meanwhile, so OpenCalls already bounds the number of
-  // such calls; and a vehicle whose deadline passes while it still sends its request has done nothing wrong.
-  void CountCancel() const;
-  void CountUseless() const;
+  // Reports a message of the client that has arrived (ConnectionObserver::OnMessage).
+  void CountMessage(const grpc::ByteBuffer& message);
+  // Reports a call that the client cancelled or left: OnCancelledCall, or OnUselessCall if no message had arrived. Only
+  // the first report of a call counts, since gRPC tells of a client that is gone more than once, in any order. Nothing
+  // is reported if the call began 25 ms ago or earlier. Such a call has taken a part of its client's share meanwhile,
+  // so OpenCalls already bounds the number of such calls; and a vehicle whose deadline passes while it still sends its
+  // request has done nothing wrong.
+  void CountEarlyEnd();
+  bool has_message() const { return has_message_; }
   // Returns the status of a call that gRPC reports as cancelled: CANCELLED (ANSWER_UNREAD) if the answer timer cut the
   // call off, DEADLINE_EXCEEDED (DEADLINE_EXPIRED) if the deadline has passed, else CANCELLED (CANCELLED).
   absl::Status WhyCancelled() const;
@@ -170,7 +173,9 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   static constexpr int64_t kInUse = std::numeric_limits<int64_t>::max();
   std::atomic<int64_t> idle_since_ns_{absl::ToUnixNanos(began_)};
   std::atomic<bool> was_used_{false};
-  bool is_dismissed_ = false;  // only LookAtIdentity uses it
+  std::atomic<bool> has_message_{false};  // a message has arrived
+  std::atomic<bool> ended_early_{false};  // CountEarlyEnd has reported it
+  bool is_dismissed_ = false;             // only LookAtIdentity uses it
 
   mutable absl::Mutex answer_mutex_;
   Timers::Id answer_timer_ ABSL_GUARDED_BY(answer_mutex_) = 0;  // 0: no answer is being sent

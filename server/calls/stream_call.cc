@@ -24,11 +24,7 @@ void StreamCall::Start() {
 
 // If `ok` is false, the client has half-closed, or it is gone and gRPC also calls OnCancel.
 void StreamCall::OnReadDone(bool ok) {
-  Guard([&] {
-    if (!ok) return;
-    environment().connections->OnMessage(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/!has_message_);
-  });
-  has_message_ = has_message_ || ok;
+  if (ok) CountMessage(request_);
   {
     absl::MutexLock lock(&mutex_);
     is_handling_ = ok;
@@ -63,7 +59,7 @@ void StreamCall::OnWriteDone(bool ok) {
 }
 
 void StreamCall::OnCancel() {
-  CountCancel();
+  CountEarlyEnd();
   const absl::Status why = WhyCancelled();
   {
     absl::MutexLock lock(&mutex_);
@@ -77,7 +73,7 @@ void StreamCall::OnCancel() {
 
 void StreamCall::OnClosed() {
   Guard([this] {
-    if (!has_message_) CountUseless();
+    if (!has_message()) CountEarlyEnd();
   });
   absl::MutexLock lock(&mutex_);
   environment().timers->Clear(timer_);

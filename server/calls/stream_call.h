@@ -121,9 +121,7 @@ class StreamCall : public Call {
   // Drops unsent answers, since the client is gone.
   void DropAnswers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // These two are used only by the thread that handles the message just read.
-  grpc::ByteBuffer request_;
-  bool has_message_ = false;  // a message has arrived
+  grpc::ByteBuffer request_;  // used only by the thread that handles the message just read
 
   Outgoing sending_;  // the answer that is being sent; owned by the thread that set is_writing_
 

@@ -93,12 +93,8 @@ class ReflectionCall final : public Call {
   }
 
   void OnReadDone(bool ok) override {
-    Guard([&] {
-      if (!ok) return;
-      environment().connections->OnMessage(peer(), static_cast<int64_t>(message_.Length()), /*is_first=*/!has_message_);
-    });
+    if (ok) CountMessage(message_);
     if (!StopReading()) return;
-    has_message_ = has_message_ || ok;
     if (!ok) return End(absl::OkStatus());
     absl::Status status;
     if (!Guard([&] { status = TakeAnswer(); })) status = OutOfMemoryError();
@@ -107,7 +103,7 @@ class ReflectionCall final : public Call {
     StartWrite(&message_);
   }
 
-  void OnCancel() override { CountCancel(); }
+  void OnCancel() override { CountEarlyEnd(); }
 
   void OnWriteDone(bool ok) override {
     StopAnswerTimer();
@@ -119,7 +115,7 @@ class ReflectionCall final : public Call {
  private:
   void OnClosed() override {
     StopReading();
-    if (!has_message_) CountUseless();
+    if (!has_message()) CountEarlyEnd();
   }
 
   // Does nothing while an answer is sent. The call then ends when it reads no further request in time.
@@ -168,7 +164,6 @@ class ReflectionCall final : public Call {
 
   grpc::ByteBuffer message_;  // the request, then its answer
   HeldBytes held_;            // for the answer
-  bool has_message_ = false;  // a request has arrived
   absl::Mutex mutex_;
   Timers::Id timer_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_reading_ ABSL_GUARDED_BY(mutex_) = false;
