@@ -60,12 +60,14 @@ struct Int8ConvertArgs {
 // A vector instruction set. Weights are packed by `inputs_of_word` and panels of up to `max_vectors` vectors of `lanes`
 // output channels. A panel begins with a vector of words that is subtracted from the sums if inputs are signed and the
 // set multiplies unsigned numbers (adds_128): 128 * the sum of the channel's weights. Then follows a word of each
-// output channel for each inputs_of_word input channels: 4 weights of int8, or 2 of int16.
+// output channel for each inputs_of_word input channels: 4 weights of int8, or 2 of int16. Words of zeros make their
+// input channels a multiple of inputs_of_step.
 struct Int8Isa {
   const char* name;
   int32_t lanes;
   int32_t max_vectors;
   int32_t inputs_of_word;
+  int32_t inputs_of_step;
   bool adds_128;
   void (*accumulate)(const Int8AccumulateArgs&);  // sums[out_row] += in[in_row] * weights for each pair
   void (*finish)(const Int8FinishArgs&);
@@ -87,6 +89,9 @@ namespace avx2 {
 extern const Int8Isa kInt8Isa;
 }
 namespace vnni {
+extern const Int8Isa kInt8Isa;
+}
+namespace amx {
 extern const Int8Isa kInt8Isa;
 }
 #endif

@@ -84,7 +84,7 @@ void Int8Conv(const Int8ConvParams& params, ThreadPool& pool, std::pmr::memory_r
 void Int8Linear(const Int8LinearParams& params, ThreadPool& pool, std::pmr::memory_resource* memory);
 void Int8Conv2d(const Int8Conv2dParams& params, ThreadPool& pool, std::pmr::memory_resource* memory);
 
-// Returns the instruction set that the products use: "avx512vnni", "avx2" or "baseline".
+// Returns the instruction set that the products use: "amx", "avx512vnni", "avx2" or "baseline".
 const char* Int8InstructionSet();
 
 }  // namespace cpu

@@ -5,6 +5,12 @@
 #include <numeric>
 #include <utility>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include "kernels/core/rounding.h"
 #include "kernels/core/scratch.h"
 #include "kernels/int8/int8_dispatch.h"
@@ -22,7 +28,7 @@ const Int8Isa& WidestIsa() { return *SupportedInt8Isas().front(); }
 int32_t NumVectors(const Int8Isa& isa, int32_t channels) { return (channels + isa.lanes - 1) / isa.lanes; }
 
 int64_t WordsOf(const Int8Isa& isa, int32_t in_channels) {
-  return (in_channels + isa.inputs_of_word - 1) / isa.inputs_of_word;
+  return (in_channels + isa.inputs_of_step - 1) / isa.inputs_of_step * (isa.inputs_of_step / isa.inputs_of_word);
 }
 
 // Returns the bytes of an offset's panels, with the vectors that are subtracted, in whole lines.
@@ -112,13 +118,28 @@ struct ImagePairs {
   }
 };
 
+#if defined(__x86_64__)
+// Returns true if the processor has tiles for numbers of 8 bits and Linux lets this process use them. Linux must be
+// asked, since a thread's state then takes 8 KiB more (kernel.org, "Using XSTATE features in user space applications").
+bool MayUseAmx() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  constexpr unsigned kAmxTile = 1u << 24, kAmxInt8 = 1u << 25;
+  if ((edx & kAmxTile) == 0 || (edx & kAmxInt8) == 0) return false;
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+#endif
+
 }  // namespace
 
 const std::vector<const Int8Isa*>& SupportedInt8Isas() {
   static const std::vector<const Int8Isa*> kSupported = [] {
     std::vector<const Int8Isa*> isas;
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw")) isas.push_back(&vnni::kInt8Isa);
+    const bool has_vnni = __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw");
+    if (has_vnni && MayUseAmx()) isas.push_back(&amx::kInt8Isa);
+    if (has_vnni) isas.push_back(&vnni::kInt8Isa);
     if (__builtin_cpu_supports("avx2")) isas.push_back(&avx2::kInt8Isa);
 #endif
     isas.push_back(&baseline::kInt8Isa);

@@ -30,6 +30,13 @@ FLAGS = {
     "kernels/conv/fetch_on_demand_avx2.cc": ["-mavx2", "-mfma"],
     "kernels/conv/fetch_on_demand_avx512.cc": ["-mavx512f", "-mfma", "-mprefer-vector-width=512"],
     "kernels/conv/fetch_on_demand_neon.cc": NEON,
+    "kernels/int8/int8_product_amx.cc": [
+        "-mamx-tile",
+        "-mamx-int8",
+        "-mavx512f",
+        "-mavx512bw",
+        "-mprefer-vector-width=512",
+    ],
     "kernels/int8/int8_product_avx2.cc": ["-mavx2", *UNFUSED_CPU],
     "kernels/int8/int8_product_avx512.cc": [
         "-mavx512f",
