@@ -85,7 +85,7 @@ def test_a_file_is_compiled_with_its_flags(file, arguments):
         pytest.skip("the build has no CUDA")
     if file not in arguments:
         # A build has the vectors of its own processors alone.
-        others = "_neon.cc" if "kernels/conv/fetch_on_demand_avx2.cc" in arguments else ("_avx2.cc", "_avx512.cc")
+        others = "_neon.cc" if "kernels/conv/fetch_on_demand_avx2.cc" in arguments else ("_amx.cc", "_avx2.cc", "_avx512.cc")
         assert file.endswith(others)
         pytest.skip("the build is for another processor")
     assert [flag for flag in FLAGS[file] if flag not in arguments[file]] == []

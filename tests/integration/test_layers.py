@@ -178,7 +178,7 @@ def test_a_room_is_no_larger_than_somebody_can_hold_in_mind():
 
 
 # After its header's stem, a source file's name may name the device, the vector instructions or the type that it is for.
-VARIANT = re.compile(r"_(cpu|cuda|baseline|avx2|avx512|neon|half|bfloat16|tf32|int8|uint8)$")
+VARIANT = re.compile(r"_(cpu|cuda|baseline|amx|avx2|avx512|neon|half|bfloat16|tf32|int8|uint8)$")
 # Files of these names share one header in their room, or in the room above.
 FAMILIES = {
     "client/cpp/cli": (re.compile(r"\w+_commands?$"), "commands"),
