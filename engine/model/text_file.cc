@@ -1,12 +1,15 @@
 #include "engine/model/text_file.h"
 
 #include <algorithm>
+#include <optional>
 #include <system_error>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "engine/base/regular_file.h"
+#include "engine/base/utf8.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/stubs/common.h"
 #include "google/protobuf/text_format.h"
@@ -14,30 +17,44 @@
 namespace voxserve {
 namespace {
 
-// Replaces bytes that are not UTF-8. The parser's messages quote bytes of the file, and clients could not read an
-// answer that is not UTF-8.
-std::string WithoutBrokenCharacters(const std::string& text) {
-  std::string copy(text.size(), '\0');
-  const char* const begin = google::protobuf::internal::UTF8CoerceToStructurallyValid(text, copy.data(), '?');
-  return std::string(begin, text.size());
+// Replaces each byte that belongs to no UTF-8 character. The parser's messages quote bytes of the file, and clients
+// could not read an answer that is not UTF-8.
+std::string WithoutBrokenCharacters(absl::string_view text) {
+  std::string whole;
+  while (!text.empty()) {
+    const std::optional<Utf8Character> character = FirstUtf8Character(text);
+    const size_t size = character.has_value() ? character->size : 1;
+    whole.append(character.has_value() ? text.data() : "?", size);
+    text.remove_prefix(size);
+  }
+  return whole;
 }
 
 class ProblemCollector : public google::protobuf::io::ErrorCollector {
  public:
   ProblemCollector(const std::string& file_name, Problems* problems) : file_name_(file_name), problems_(problems) {}
 
+  // A parser that allows unknown fields warns of each unknown field and continues. Otherwise it would stop at the first
+  // one.
+#if GOOGLE_PROTOBUF_VERSION >= 4022000  // protobuf 22 renamed these two methods
+  void RecordError(int line, google::protobuf::io::ColumnNumber column, absl::string_view message) override {
+    Add(line, column, message);
+  }
+  void RecordWarning(int line, google::protobuf::io::ColumnNumber column, absl::string_view message) override {
+    Add(line, column, message);
+  }
+#else
   void AddError(int line, google::protobuf::io::ColumnNumber column, const std::string& message) override {
     Add(line, column, message);
   }
-  // A parser that allows unknown fields warns of each unknown field and continues. Otherwise it would stop at the first
-  // one.
   void AddWarning(int line, google::protobuf::io::ColumnNumber column, const std::string& message) override {
     Add(line, column, message);
   }
+#endif
 
  private:
   // The parser counts lines and columns from 0. Its line -1 means that an error belongs to the whole text.
-  void Add(int line, google::protobuf::io::ColumnNumber column, const std::string& message) {
+  void Add(int line, google::protobuf::io::ColumnNumber column, absl::string_view message) {
     const std::string place = line < 0 ? std::string() : absl::StrCat(":", line + 1, ":", column + 1);
     problems_->Add(absl::StrCat(file_name_, place, ": ", WithoutBrokenCharacters(message)));
   }

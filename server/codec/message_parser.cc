@@ -10,6 +10,7 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
+#include "engine/base/utf8.h"
 
 namespace voxserve {
 namespace {
@@ -43,20 +45,10 @@ grpc::ByteBuffer* ReaderArgument(const grpc::ByteBuffer& bytes) { return const_c
 // Returns true if the text is UTF-8. Protobuf checks this too, but prints each failure to stderr, which a client could
 // flood.
 bool IsUtf8(absl::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[i]);
-    const size_t length = lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
-    if (length == 0 || length > text.size() - i) return false;
-    uint32_t code = length == 1 ? lead : lead & (0x7Fu >> length);
-    for (size_t j = 1; j < length; ++j) {
-      const auto next = static_cast<unsigned char>(text[i + j]);
-      if ((next & 0xC0) != 0x80) return false;
-      code = code << 6 | (next & 0x3Fu);
-    }
-    const bool is_surrogate = code >= 0xD800 && code <= 0xDFFF;
-    const bool is_overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
-    if (is_surrogate || is_overlong || code > 0x10FFFF) return false;
-    i += length;
+  while (!text.empty()) {
+    const std::optional<Utf8Character> character = FirstUtf8Character(text);
+    if (!character.has_value()) return false;
+    text.remove_prefix(character->size);
   }
   return true;
 }

@@ -9,32 +9,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/base/utf8.h"
 
 namespace voxserve::client {
 namespace {
-
-struct Character {
-  uint32_t code_point = 0;
-  size_t size = 0;  // in bytes
-};
-
-// Returns the UTF-8 character with which the text begins (RFC 3629), or nullopt if it begins with none.
-std::optional<Character> FirstCharacter(absl::string_view text) {
-  const auto lead = static_cast<uint8_t>(text[0]);
-  if (lead < 0x80) return Character{lead, 1};
-  const size_t size = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || text.size() < size) return std::nullopt;
-  uint32_t code_point = lead & (0xFF >> (size + 1));
-  for (size_t i = 1; i < size; ++i) {
-    const auto byte = static_cast<uint8_t>(text[i]);
-    if ((byte & 0xC0) != 0x80) return std::nullopt;
-    code_point = code_point << 6 | (byte & 0x3F);
-  }
-  const bool is_short = (size == 3 && code_point < 0x800) || (size == 4 && code_point < 0x10000);
-  const bool is_surrogate = code_point >= 0xD800 && code_point <= 0xDFFF;
-  if (is_short || is_surrogate || code_point > 0x10FFFF) return std::nullopt;
-  return Character{code_point, size};
-}
 
 bool IsPrintable(uint32_t code_point) {
   const auto is_in = [code_point](uint32_t first, uint32_t last) { return code_point >= first && code_point <= last; };
@@ -49,7 +27,7 @@ bool IsPrintable(uint32_t code_point) {
 std::string Printable(absl::string_view text) {
   std::string printable;
   while (!text.empty()) {
-    const std::optional<Character> character = FirstCharacter(text);
+    const std::optional<Utf8Character> character = FirstUtf8Character(text);
     if (!character.has_value()) {
       absl::StrAppendFormat(&printable, "\\x%02x", static_cast<uint8_t>(text[0]));
     } else if (IsPrintable(character->code_point)) {
