@@ -1,7 +1,5 @@
 // Runs the voxserve process: flags, signals, exit status. Only this file looks at the environment and the machine.
 
-#include <google/protobuf/stubs/logging.h>
-#include <grpc/support/log.h>
 #include <malloc.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -16,8 +14,10 @@
 #include <exception>
 #include <iostream>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -30,6 +30,7 @@
 #include "engine/base/steady_time.h"
 #include "engine/runtime/cuda_devices.h"
 #include "engine/serving/engine.h"
+#include "server/grpc/library_log.h"
 #include "server/host_gpu.h"
 #include "server/identity/token_file.h"
 #include "server/options.h"
@@ -104,22 +105,16 @@ class ShutdownWatchdog {
 
 // Writes a library's log line with this process's LogWriter, and limits warnings. The library itself would wait for the
 // reader of stderr, and clients can cause many of its lines.
-void LogFromLibrary(LogLevel level, const char* library, const std::string& text) {
+void LogFromLibrary(LogLevel level, const char* library, std::string_view text) {
   static LogLimiter& limiter = *new LogLimiter;  // never destroyed: threads of libraries log until the process ends
-  if (level < LogLevel::kWarning) return Log(level, library, {{"text", text}});
-  if (const std::optional<int64_t> num_left_out = limiter.Admit(library)) {
-    Log(level, library, {{"text", text}, {"left_out", *num_left_out}});
+  try {
+    if (level < LogLevel::kWarning) return Log(level, library, {{"text", text}});
+    if (const std::optional<int64_t> num_left_out = limiter.Admit(library)) {
+      Log(level, library, {{"text", text}, {"left_out", *num_left_out}});
+    }
+  } catch (const std::bad_alloc&) {
+    LogWriter::Drop();
   }
-}
-
-void LogFromGrpc(gpr_log_func_args* args) {
-  LogFromLibrary(args->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kWarning : LogLevel::kDebug, "grpc",
-                 args->message);
-}
-
-void LogFromProtobuf(google::protobuf::LogLevel level, const char* /*file*/, int /*line*/, const std::string& message) {
-  LogFromLibrary(level >= google::protobuf::LOGLEVEL_ERROR ? LogLevel::kWarning : LogLevel::kDebug, "protobuf",
-                 message);
 }
 
 // Replaces the standard library's terminate handler, which writes to stderr and may wait for the reader of stderr.
@@ -145,8 +140,7 @@ void FlushBeforeAbort(int abort_signal) {
 
 void SendAllLinesToTheWriter() {
   new LogWriter({});  // never destroyed: its destructor might wait for the reader of stderr
-  gpr_set_log_function(LogFromGrpc);
-  google::protobuf::SetLogHandler(LogFromProtobuf);
+  SetLibraryLog(LogFromLibrary);
   std::set_terminate(LogUncaughtException);
   signal(SIGABRT, FlushBeforeAbort);
 }

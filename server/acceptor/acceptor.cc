@@ -581,6 +581,8 @@ void Acceptor::HandOver(Id id, Connection& connection) {
   waiting_.erase(id);
   clients_.at(connection.client).waiting.erase(id);
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+  // Only Stop closes the listening sockets, and after it no connection is handed over.
+  parameters.listener_fd = listeners_.front().get();
   parameters.fd = duplicate.Release();
   grpc_->HandleNewConnection(&parameters);
 }

@@ -39,6 +39,7 @@
 //   a cause.
 // - Before the gRPC server has started, and after its shutdown has begun, HandleNewConnection neither serves nor closes
 //   the descriptor that it gets. So Start comes after BuildAndStart, and Stop before Shutdown.
+// - HandleNewConnection does not use the listening socket that it is told. (1.83 refuses a connection without one.)
 // - gRPC's own listener sets TCP_NODELAY, and TCP_USER_TIMEOUT with keepalive; accepted sockets inherit both options.
 //   gRPC sets neither on external descriptors, so the acceptor sets both on its listening sockets.
 // - A connection that sends the first bytes but no SETTINGS frame is closed after GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS

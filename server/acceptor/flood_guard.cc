@@ -15,6 +15,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "engine/base/steady_time.h"
+#include "server/grpc/grpc_version.h"
 #include "server/sockets/peer.h"
 
 namespace voxserve {
@@ -56,9 +57,9 @@ int64_t NumberAt(const json& object, const char* key) {
 
 // Returns the peer of a socket that channelz describes, or "" if its remote address is not an Internet address.
 std::string PeerOfSocket(const json& socket) {
-  const json address = At(At(socket, "remote", json::object()), "tcpip_address", json::object());
+  const json address = At(At(socket, "remote", json::object()), kChannelzTcpAddress, json::object());
   std::string bytes;
-  const json text = At(address, "ip_address", std::string());
+  const json text = At(address, kChannelzIpAddress, std::string());
   if (!absl::Base64Unescape(text.get_ref<const std::string&>(), &bytes)) return "";
   const in_port_t port = htons(static_cast<uint16_t>(NumberAt(address, "port")));
   sockaddr_storage storage = {};

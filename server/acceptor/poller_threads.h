@@ -20,13 +20,14 @@
 
 #include "absl/time/time.h"
 #include "engine/base/steady_time.h"
+#include "server/grpc/grpc_version.h"
 
 namespace voxserve {
 
 class PollerThreads {
  public:
   // names: of the threads, as Linux has them, up to 15 characters.
-  explicit PollerThreads(std::set<std::string> names = {"nexting_thread", "default-executo"},
+  explicit PollerThreads(std::set<std::string> names = NamesOfReadingThreads(),
                          std::function<absl::Time()> now = SteadyNow)
       : names_(std::move(names)), now_(std::move(now)) {}
 

@@ -2,40 +2,30 @@
 
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
-#include <grpc/support/log.h>
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
+#include "server/grpc/grpc_version.h"
 
 namespace voxserve {
 namespace {
 
 // Credentials that give gRPC the newest certificate at every handshake. gRPC's C++ interface has no such credentials,
-// so this class uses those of the C interface. grpc::ServerCredentials demands only the two methods that are
-// overridden.
-class ReloadingCredentials final : public grpc::ServerCredentials {
+// so this class uses those of the C interface.
+class ReloadingCredentials final : public OwnedServerCredentials {
  public:
-  explicit ReloadingCredentials(const TlsCertificates* certificates) : certificates_(certificates) {
-    const auto request = certificates->asks_clients() ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
-                                                      : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE;
-    credentials_ = grpc_ssl_server_credentials_create_with_options(
-        grpc_ssl_server_credentials_create_options_using_config_fetcher(request, &ReloadingCredentials::Fetch, this));
-  }
-  ~ReloadingCredentials() override { grpc_server_credentials_release(credentials_); }
-
-  // This method is never called: RpcRouter checks the tokens, since it knows which method a call asks for.
-  void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>& /*processor*/) override {
-    GPR_ASSERT(false);
-  }
+  explicit ReloadingCredentials(const TlsCertificates* certificates)
+      : OwnedServerCredentials(grpc_ssl_server_credentials_create_with_options(
+            grpc_ssl_server_credentials_create_options_using_config_fetcher(
+                certificates->asks_clients() ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+                                             : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE,
+                &ReloadingCredentials::Fetch, this))),
+        certificates_(certificates) {}
 
  private:
-  int AddPortToServer(const std::string& address, grpc_server* server) override {
-    return grpc_server_add_http2_port(server, address.c_str(), credentials_);
-  }
-
   // gRPC calls this function at every handshake, while it holds a lock of the port.
   static grpc_ssl_certificate_config_reload_status Fetch(void* self,
                                                          grpc_ssl_server_certificate_config** certificate_config) {
@@ -56,7 +46,6 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
   }
 
   const TlsCertificates* const certificates_;
-  grpc_server_credentials* credentials_ = nullptr;
   std::atomic<uint64_t> given_version_{0};
 };
 

@@ -64,8 +64,9 @@ ROOMS["engine/model"].append("engine/model/checks")
 ROOMS.update(
     {
         "server/sockets": ["engine/base"],
-        "server/identity": ["server/sockets", "engine/base"],
-        "server/acceptor": ["server/sockets", "engine/base"],
+        "server/grpc": ["engine/base"],
+        "server/identity": ["server/grpc", "server/sockets", "engine/base"],
+        "server/acceptor": ["server/grpc", "server/sockets", "engine/base"],
         "server/codec": ["engine", "voxserve/v1", "google/rpc"],
         "server/metrics": ["engine"],
         "server/http": ["server/identity", "server/metrics", "server/sockets", "engine"],

@@ -1,18 +1,19 @@
 #include "server/codec/message_parser.h"
 
 #include <gmock/gmock.h>
-#include <google/protobuf/stubs/logging.h>
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <random>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 #include "engine/runtime/pinned_pool.h"
+#include "server/grpc/library_log.h"
 #include "tests/server/codec/wire_bytes.h"
 #include "tests/support/fake_pinned_memory.h"
 #include "voxserve/v1/admin.pb.h"
@@ -24,6 +25,9 @@ namespace voxserve::message_parser_test {
 namespace {
 
 using testing::HasSubstr;
+
+// Protobuf's parser logs what it refuses.
+void DropLine(LogLevel /*level*/, const char* /*library*/, std::string_view /*text*/) {}
 
 // Parses the whole message, and puts the cloud's data, which the parser keeps apart, back into it.
 absl::Status Parse(const grpc::ByteBuffer& bytes, v1::InferRequest* message) {
@@ -83,7 +87,7 @@ constexpr size_t kMaxRandomBytes = MessageLimits::kMaxTextBytes;
 template <typename Request>
 class EveryRequestTest : public testing::Test {
  protected:
-  google::protobuf::LogSilencer quiet_;
+  EveryRequestTest() { SetLibraryLog(DropLine); }
 };
 using Requests = testing::Types<v1::InferRequest, v1::InferStreamRequest, v1::TunePlanRequest>;
 TYPED_TEST_SUITE(EveryRequestTest, Requests);
@@ -344,7 +348,7 @@ TEST(MessageParserTest, RefusesACallWithoutAMessage) {
 }
 
 TEST(MessageParserTest, TextIsUtf8AsProtobufHasIt) {
-  google::protobuf::LogSilencer quiet;
+  SetLibraryLog(DropLine);
   int num_text = 0;
   // Tests every first byte with every second byte, and the third and fourth bytes at the ends of their ranges.
   for (int lead = 0; lead < 256; ++lead) {
@@ -367,14 +371,13 @@ TEST(MessageParserTest, TextIsUtf8AsProtobufHasIt) {
 int num_log_lines = 0;
 
 TEST(MessageParserTest, NoClientWritesToTheLog) {
-  auto* const handler = google::protobuf::SetLogHandler(
-      [](google::protobuf::LogLevel, const char*, int, const std::string&) { ++num_log_lines; });
+  SetLibraryLog([](LogLevel, const char*, std::string_view) { ++num_log_lines; });
   ExpectRefused<v1::InferRequest>(DelimitedField(kModel, "\xff"), "not UTF-8");
   ExpectRefused<v1::InferRequest>("\x0f", "wire type");
   EXPECT_EQ(num_log_lines, 0);
   v1::InferRequest().ParseFromString(DelimitedField(kModel, "\xff"));
   EXPECT_EQ(num_log_lines, 1) << "protobuf alone does";
-  google::protobuf::SetLogHandler(handler);
+  SetLibraryLog(DropLine);
 }
 
 // Tests a cloud at each limit, and one beyond it.
