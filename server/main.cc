@@ -1,5 +1,6 @@
 // Runs the voxserve process: flags, signals, exit status. Only this file looks at the environment and the machine.
 
+#include <grpcpp/grpcpp.h>
 #include <malloc.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -194,6 +195,7 @@ int Serve(const Options& options) {
   Ending ending;
   Log(LogLevel::kInfo, "voxserve starts",
       {{"version", VOXSERVE_VERSION},
+       {"grpc", grpc::Version()},
        {"pid", getpid()},
        {"model_repository", options.model_repository},
        {"threads", Engine::Options{.num_threads = options.threads}.ResolvedThreads()},

@@ -252,6 +252,8 @@ std::unique_ptr<grpc::Server> Server::BuildGrpc(
   // A client that follows HTTP/2 keeps calls beyond this number back. OpenCalls refuses them if a client does not.
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(options_.max_client_calls));
   builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kMaxReadBytes);
+  // 1.51's own limit. Later versions have a larger one, which this argument, unknown to 1.51, sets.
+  builder.AddChannelArgument("grpc.absolute_max_metadata_size", static_cast<int>(StrayGuard::kCallBytes));
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Milliseconds(options_.max_connection_idle));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(options_.max_connection_age));

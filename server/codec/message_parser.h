@@ -35,8 +35,8 @@ namespace voxserve {
 // 200 bytes and every member of v1::PointField set, is within all limits.
 struct MessageLimits {
   // The most memory that a message takes without the values of its points, during parsing and afterwards. The parser
-  // does not check this limit: it follows from the limits below.
-  static constexpr int64_t kMaxBytesBesideData = int64_t{300} << 10;
+  // does not check this limit: it follows from the limits below. (Protobuf 36 takes 317 KiB, 3.21 less than 300 KiB.)
+  static constexpr int64_t kMaxBytesBesideData = int64_t{320} << 10;
   static constexpr int64_t kMaxSkeletonBytes = int64_t{64} << 10;  // serialized, without the values of points
   // The number of values in the whole message. A value is a tag on the wire with its contents, and becomes at most one
   // object in memory. A v1::PointField counts up to 7: itself and its 6 members.

@@ -155,7 +155,7 @@ def headers_without_body(target: Target, number: int = 700_000, path: str = http
     """
     block = http2.header_block(path)
     chunk = 500
-    begun = connections = closed = 0
+    begun = connections = closed = ended = 0
     is_started = False
     while not target.is_over() and begun < number:
         try:
@@ -171,13 +171,14 @@ def headers_without_body(target: Target, number: int = 700_000, path: str = http
                 while not target.is_over() and not connection.is_closed:
                     time.sleep(0.05)
                 closed += connection.is_closed
+                ended += len(connection.ended)
         except OSError:
             closed += 1
             time.sleep(0.01)
     if not is_started:
         started()
     target.hold()
-    return {"begun": begun, "connections": connections, "closed_by_server": closed}
+    return {"begun": begun, "connections": connections, "closed_by_server": closed, "ended": ended}
 
 
 def rapid_reset(target: Target, number: int = 2, kind: str = "headers") -> Counts:

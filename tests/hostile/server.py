@@ -102,6 +102,14 @@ class Server:
         lines = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
         return {name: float(value) for name, _, value in lines}
 
+    def has_later_grpc(self) -> bool:
+        """Returns whether the server has a later gRPC than 1.51, as its log says. It ends some attacks by itself
+        (server/THREATS.md).
+        """
+        version = re.search(r"voxserve starts .*\bgrpc=(\d+)\.(\d+)", self.log())
+        assert version, self.log()[:1000]
+        return (int(version[1]), int(version[2])) > (1, 51)
+
     # ---- memory
 
     def rss(self) -> int:

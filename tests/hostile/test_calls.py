@@ -47,16 +47,18 @@ def test_02_headers_without_body(serve, attack, figure, path, number):
     assert server.process.poll() is None, f"the server ended: {server.log()[-2000:]}"
     seen = moved(samples, server.metrics())
     seconds, status = server.terminate(40)
+    counts = flood.counts()
     figure(
         grown=mebibytes(grown),
         others=client.figures(),
         seen_by=seen or "no metric",
         end=f"{seconds:.1f} s, exit {status}",
-        **flood.counts(),
+        **counts,
     )
     assert grown < 512 * MEBIBYTE
     assert not client.failures
-    assert seen
+    # A later gRPC refuses calls beyond the limit itself, so that the server does not see them.
+    assert seen or (server.has_later_grpc() and counts["ended"] > 0.9 * number)
     assert seconds < 10
     assert status == 0
 

@@ -65,8 +65,11 @@ def check_flood(server, attack, figure, source, identity=None, most_growth=MOST_
     )
     assert not client.failures, client.failures[:3]
     assert len(client.seconds) > SECONDS
-    assert closed >= 1
     assert growth < most_growth
+    if options["kind"] == "data of no stream" and server.has_later_grpc():
+        assert counts["closed_by_server"] >= 1  # by gRPC, before the guard looks
+        return counts
+    assert closed >= 1
     assert lines
     return counts
 
@@ -76,8 +79,10 @@ def test_bytes_of_no_use(serve_once, attack, figure, kind):
     """A flood ends at once, and its client does not come back while others are served."""
     source = f"127.0.3.{list(FLOODS).index(kind) + 1}"
     counts = check_flood(serve_once, attack, figure, source, kind=kind, **FLOODS[kind])
-    # A client that sends little before it is noticed may come again at once, but not for long.
-    assert counts["connections"] <= 3 * FLOODS[kind].get("number", 3)
+    # A client that sends little before it is noticed may come again at once, but not for long. Nobody keeps it away
+    # whose connections gRPC ends.
+    most = 3 * FLOODS[kind].get("number", 3)
+    assert counts["connections"] <= most or (kind == "data of no stream" and serve_once.has_later_grpc())
 
 
 @pytest.mark.parametrize("kind", ["settings", "headers", "header"])

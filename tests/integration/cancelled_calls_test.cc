@@ -53,6 +53,7 @@ TEST_F(CancelledCallsTest, VehiclesWhoseDeadlinesPassKeepTheirConnection) {
     // The timeout is long enough for a busy machine to take notice of a call before it is cancelled.
     for (int i = 0; i < kBatch; ++i) ASSERT_TRUE(vehicles.Send(RequestOf("fake", 1), absl::Milliseconds(250))) << batch;
     ASSERT_TRUE(AwaitNoCalls());
+    vehicles.CancelAll();
   }
   EXPECT_EQ(MetricOf(kClosed), -1) << "none";
   EXPECT_GT(MetricOf(R"(voxserve_frames_dropped_total{model="fake",reason="cancelled"})"), 0);
@@ -66,6 +67,7 @@ TEST_F(CancelledCallsTest, VehiclesWhoseDeadlinesPassDuringTheUploadKeepTheirCon
     for (int i = 0; i < kBatch / 2; ++i) ASSERT_TRUE(vehicles.Begin(absl::Milliseconds(300))) << batch;
     absl::SleepFor(absl::Milliseconds(300));
     ASSERT_TRUE(AwaitNoCalls());
+    vehicles.CancelAll();
   }
   EXPECT_EQ(MetricOf(kClosed), -1) << "none";
 }
@@ -79,6 +81,7 @@ TEST_F(CancelledCallsTest, VehiclesWhoseDeadlinesPassAtTheNextFrameKeepTheirConn
     for (int i = 0; i < 50; ++i) ASSERT_TRUE(vehicles.Begin(absl::Milliseconds(50))) << batch;
     absl::SleepFor(absl::Milliseconds(50));
     ASSERT_TRUE(AwaitNoCalls());
+    vehicles.CancelAll();
   }
   EXPECT_EQ(MetricOf(kClosed), -1) << "none";
 }

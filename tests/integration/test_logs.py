@@ -58,6 +58,7 @@ def test_json_logs(start: StartServer) -> None:
     lines = lines_of(server)
     starts = line_with(lines, message="voxserve starts", level="INFO")
     assert starts["pid"] == server.process.pid
+    assert starts["grpc"].count(".") == 2
     assert isinstance(starts["memory_limit_bytes"], int)
     serving = line_with(lines, message="serving")
     assert (serving["grpc_port"], serving["devices"]) == (server.port, "cpu")

@@ -48,6 +48,7 @@ class UnreadingClient {
     return Await();
   }
 
+  // Also forgets calls that have ended. A later gRPC than 1.51 counts those that are not forgotten as open.
   void CancelAll() {
     for (const auto& context : contexts_) context->TryCancel();
     calls_.clear();

@@ -312,7 +312,7 @@ TEST(MessageParserTest, APreviousMessageIsGone) {
   message.mutable_cloud()->set_data("old");
   message.set_request_id("old");
   ASSERT_TRUE(Parse(OneSlice(DelimitedField(kModel, "new")), &message).ok());
-  EXPECT_EQ(message.ShortDebugString(), "model: \"new\"");
+  EXPECT_EQ(message.SerializeAsString(), DelimitedField(kModel, "new"));
   message.set_request_id("old");
   EXPECT_FALSE(Parse(OneSlice("\x0a"), &message).ok());
   EXPECT_EQ(message.ByteSizeLong(), 0u) << "a bad message leaves nothing";
