@@ -1,7 +1,7 @@
 #pragma once
 
 // The functions of int8_product.h and int8_rows.h with a vector instruction set that the caller chooses. Those headers'
-// functions choose the widest set; tests use this header to check that all sets give the same bytes.
+// functions choose the fastest set; tests use this header to check that all sets give the same bytes.
 
 #include <cstdint>
 #include <memory_resource>
@@ -13,7 +13,7 @@
 
 namespace voxserve::kernels::cpu {
 
-// Returns the sets that both this machine and this build have, the widest first; never empty.
+// Returns the sets that both this machine and this build have, the fastest first; never empty.
 const std::vector<const Int8Isa*>& SupportedInt8Isas();
 
 // Returns rows from `first_row` on, as functions of a set take them. They are float32, uint8 or int8.

@@ -23,7 +23,7 @@ constexpr int64_t kBlockBytes = 128 << 10;
 constexpr int32_t kMinBlockRows = 64;
 constexpr int32_t kMaxBlockRows = 1024;
 
-const Int8Isa& WidestIsa() { return *SupportedInt8Isas().front(); }
+const Int8Isa& FastestIsa() { return *SupportedInt8Isas().front(); }
 
 int32_t NumVectors(const Int8Isa& isa, int32_t channels) { return (channels + isa.lanes - 1) / isa.lanes; }
 
@@ -138,8 +138,8 @@ const std::vector<const Int8Isa*>& SupportedInt8Isas() {
     std::vector<const Int8Isa*> isas;
 #if defined(__x86_64__)
     const bool has_vnni = __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw");
-    if (has_vnni && MayUseAmx()) isas.push_back(&amx::kInt8Isa);
     if (has_vnni) isas.push_back(&vnni::kInt8Isa);
+    if (has_vnni && MayUseAmx()) isas.push_back(&amx::kInt8Isa);  // second, until it was timed beside VNNI
     if (__builtin_cpu_supports("avx2")) isas.push_back(&avx2::kInt8Isa);
 #endif
     isas.push_back(&baseline::kInt8Isa);
@@ -148,21 +148,21 @@ const std::vector<const Int8Isa*>& SupportedInt8Isas() {
   return kSupported;
 }
 
-const char* Int8InstructionSet() { return WidestIsa().name; }
+const char* Int8InstructionSet() { return FastestIsa().name; }
 
 std::vector<Int8Line> PackInt8Weights(const int8_t* weights, int32_t num_offsets, int32_t in_channels,
                                       int32_t out_channels) {
-  return PackInt8Weights(WidestIsa(), weights, num_offsets, in_channels, out_channels);
+  return PackInt8Weights(FastestIsa(), weights, num_offsets, in_channels, out_channels);
 }
 void Int8Conv(const Int8ConvParams& params, ThreadPool& pool, std::pmr::memory_resource* memory) {
-  Int8Conv(WidestIsa(), params, pool, memory);
+  Int8Conv(FastestIsa(), params, pool, memory);
 }
 void Int8Linear(const Int8LinearParams& params, ThreadPool& pool, std::pmr::memory_resource* memory) {
-  Int8Linear(WidestIsa(), params, pool, memory);
+  Int8Linear(FastestIsa(), params, pool, memory);
 }
 
 void Int8Conv2d(const Int8Conv2dParams& params, ThreadPool& pool, std::pmr::memory_resource* memory) {
-  Int8Conv2d(WidestIsa(), params, pool, memory);
+  Int8Conv2d(FastestIsa(), params, pool, memory);
 }
 
 std::vector<Int8Line> PackInt8Weights(const Int8Isa& isa, const int8_t* weights, int32_t num_offsets,

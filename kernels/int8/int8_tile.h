@@ -353,7 +353,8 @@ void Convert(const Int8ConvertArgs& args) {
 
 }  // namespace
 
-extern const Int8Isa kInt8Isa = {kName, kLanes, kMaxVectors, kInputsOfWord, kInputsOfWord, kAdds128, &Accumulate, &Finish, &Convert};
+extern const Int8Isa kInt8Isa = {kName,    kLanes,      kMaxVectors, kInputsOfWord, kInputsOfWord,
+                                 kAdds128, &Accumulate, &Finish,     &Convert};
 
 }  // namespace voxserve::kernels::cpu::VOXSERVE_ISA
 

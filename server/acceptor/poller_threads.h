@@ -9,6 +9,8 @@
 // the first threads sleep. Linux tells of each thread how long it has run, and how long it has waited for a processor
 // (/proc/self/task/ID/schedstat); the rest it has slept.
 //
+// Later versions read by threads of another name (NamesOfReadingThreads).
+//
 // Threads: one thread uses an object.
 
 #include <cstdint>

@@ -143,10 +143,10 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   // Reports a message of the client that has arrived (ConnectionObserver::OnMessage).
   void CountMessage(const grpc::ByteBuffer& message);
   // Reports a call that the client cancelled or left: OnCancelledCall, or OnUselessCall if no message had arrived. Only
-  // the first report of a call counts, since gRPC tells of a client that is gone more than once, in any order. Nothing
-  // is reported if the call began 25 ms ago or earlier. Such a call has taken a part of its client's share meanwhile,
-  // so OpenCalls already bounds the number of such calls; and a vehicle whose deadline passes while it still sends its
-  // request has done nothing wrong.
+  // the first report of a call counts, since gRPC tells of a client that is gone more than once, in any order. A
+  // message that comes after the first report has not arrived in time. Nothing is reported if the call began 25 ms ago
+  // or earlier. Such a call has taken a part of its client's share meanwhile, so OpenCalls already bounds the number of
+  // such calls; and a vehicle whose deadline passes while it still sends its request has done nothing wrong.
   void CountEarlyEnd();
   bool has_message() const { return has_message_; }
   // Returns the status of a call that gRPC reports as cancelled: CANCELLED (ANSWER_UNREAD) if the answer timer cut the

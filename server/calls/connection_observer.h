@@ -34,11 +34,11 @@ class ConnectionObserver {
   // Called when a call of this peer is refused. has_work: it is refused because the server drains, while the peer still
   // has an open request or stream.
   virtual void OnRefusedCall(const std::string& peer, bool has_work) = 0;
-  // Called when a call of this peer ended without its request soon after it began.
+  // Called when a call of this peer ended without a message soon after it began.
   virtual void OnUselessCall(const std::string& peer) = 0;
   // Called when the certificate with which this peer connected is refused by now: its connection should end.
   virtual void OnRefusedCertificate(const std::string& peer) = 0;
-  // Called when this peer cancelled a stream, or another call whose request had arrived, soon after the call began.
+  // Called when this peer cancelled or left a call, of which a message had arrived, soon after the call began.
   virtual void OnCancelledCall(const std::string& peer) = 0;
 };
 

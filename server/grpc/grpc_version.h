@@ -14,7 +14,7 @@
 #include <set>
 #include <string>
 
-#define VOXSERVE_GRPC_1_51 (GRPC_CPP_VERSION_MAJOR == 1 && GRPC_CPP_VERSION_MINOR <= 51)
+#define VOXSERVE_GRPC_UP_TO_1_51 (GRPC_CPP_VERSION_MAJOR == 1 && GRPC_CPP_VERSION_MINOR <= 51)
 
 namespace voxserve {
 
@@ -22,7 +22,7 @@ namespace voxserve {
 // that to those who derive from it; later ones do it themselves.
 class OwnedServerCredentials : public grpc::ServerCredentials {
  protected:
-#if VOXSERVE_GRPC_1_51
+#if VOXSERVE_GRPC_UP_TO_1_51
   explicit OwnedServerCredentials(grpc_server_credentials* credentials) : credentials_(credentials) {}
   ~OwnedServerCredentials() override { grpc_server_credentials_release(credentials_); }
 
@@ -45,7 +45,7 @@ class OwnedServerCredentials : public grpc::ServerCredentials {
 
 // Returns the names of the threads with which gRPC reads connections, as Linux has them (up to 15 characters).
 inline std::set<std::string> NamesOfReadingThreads() {
-#if VOXSERVE_GRPC_1_51
+#if VOXSERVE_GRPC_UP_TO_1_51
   return {"nexting_thread", "default-executo"};
 #else
   return {"event_engine"};
@@ -53,7 +53,7 @@ inline std::set<std::string> NamesOfReadingThreads() {
 }
 
 // The names that channelz gives the fields of an address in its JSON: 1.51 writes those of the .proto file.
-#if VOXSERVE_GRPC_1_51
+#if VOXSERVE_GRPC_UP_TO_1_51
 inline constexpr char kChannelzTcpAddress[] = "tcpip_address";
 inline constexpr char kChannelzIpAddress[] = "ip_address";
 #else

@@ -4,7 +4,7 @@
 
 #include "server/grpc/grpc_version.h"
 
-#if VOXSERVE_GRPC_1_51
+#if VOXSERVE_GRPC_UP_TO_1_51
 #include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 
@@ -29,7 +29,7 @@ void Tell(bool is_error, const char* library, std::string_view text) {
 }
 
 // gRPC 1.51 and the protobuf of its time each have a hook.
-#if VOXSERVE_GRPC_1_51
+#if VOXSERVE_GRPC_UP_TO_1_51
 void LogFromGrpc(gpr_log_func_args* args) { Tell(args->severity == GPR_LOG_SEVERITY_ERROR, "grpc", args->message); }
 
 void LogFromProtobuf(google::protobuf::LogLevel level, const char* /*file*/, int /*line*/, const std::string& message) {

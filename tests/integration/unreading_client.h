@@ -40,10 +40,10 @@ class UnreadingClient {
   }
 
   // Begins a call without sending its request. Returns false if the connection is gone.
-  bool Begin(absl::Duration timeout = absl::InfiniteDuration()) {
+  bool Begin(absl::Duration timeout = absl::InfiniteDuration(), const std::string& method = "Infer") {
     contexts_.push_back(std::make_unique<grpc::ClientContext>());
     contexts_.back()->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-    calls_.push_back(stub_.PrepareCall(contexts_.back().get(), "/voxserve.v1.InferenceService/Infer", &queue_));
+    calls_.push_back(stub_.PrepareCall(contexts_.back().get(), "/voxserve.v1.InferenceService/" + method, &queue_));
     calls_.back()->StartCall(nullptr);
     return Await();
   }

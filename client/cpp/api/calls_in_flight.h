@@ -28,6 +28,7 @@ class CallsInFlight {
   // Counts a call and returns its context, which lives until End. Returns null if max_calls are in flight.
   CallContext* Begin(const Channels& channels, absl::Duration timeout,
                      int64_t max_calls = std::numeric_limits<int64_t>::max()) ABSL_LOCKS_EXCLUDED(mutex_) {
+    if (number() >= max_calls) return nullptr;  // looked at before the context costs anything
     auto context = std::make_unique<CallContext>(channels, timeout);
     CallContext* const key = context.get();
     absl::MutexLock lock(&mutex_);

@@ -68,7 +68,7 @@ class Client {
   static absl::StatusOr<std::unique_ptr<Client>> Create(Options options);
 
   // Cancels the asynchronous calls in flight and waits until their callbacks have returned. So the destructor must not
-  // run in such a callback, and no callback may own the client.
+  // run in such a callback, and no callback may own the client or one of its streams.
   ~Client();
 
   Client(const Client&) = delete;

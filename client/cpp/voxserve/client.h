@@ -40,7 +40,8 @@ class VOXSERVE_API Client {
   static Result<Client> Create(const ClientOptions& options);
 
   explicit Client(std::unique_ptr<detail::ClientData> data) noexcept;  // private to the library
-  // Cancels asynchronous calls and waits until their callbacks have returned. Not within such a callback.
+  // Cancels asynchronous calls and waits until their callbacks have returned. Not within such a callback, and no
+  // callback may own the client or one of its streams.
   ~Client();
   Client(Client&& other) noexcept;
   Client& operator=(Client&& other) noexcept;

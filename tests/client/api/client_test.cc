@@ -278,7 +278,7 @@ TEST_F(ClientTest, ItsEndCancelsWhatIsUnderWay) {
   EXPECT_EQ(outcome.status().code(), absl::StatusCode::kCancelled) << outcome.status();
 }
 
-// gRPC ends the process if one of its own threads destroys a channel.
+// gRPC ends the process if one of its own threads destroys the last channel.
 TEST_F(ClientTest, WhatACallbackOwnsMayOutliveTheClient) {
   auto client = Connect();
   absl::Notification is_gone, was_answered, was_destroyed;

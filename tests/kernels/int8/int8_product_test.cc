@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Channels, Int8ConvTest,
                                           testing::Values(1, 8, 16, 19, 33, 48, 64, 80, 96, 112),
                                           testing::Values(0, 64)));
 INSTANTIATE_TEST_SUITE_P(Channels, Int8LinearTest,
-                         testing::Combine(testing::Values(0, 1, 65, 210), testing::Values(1, 4, 7, 32, 259),
+                         testing::Combine(testing::Values(0, 1, 65, 210), testing::Values(1, 4, 7, 32, 259, 1100),
                                           testing::Values(1, 8, 16, 19, 33, 48, 64, 80, 96, 112)));
 
 // The largest numbers of all layers that FindInt8Candidates allows. Instructions that add in 16 bits would saturate.
@@ -214,7 +214,7 @@ TEST(QuantiseWeightsTest, TheSquaredErrorIsTheLeastOfTheScalesThatAreTried) {
   EXPECT_FLOAT_EQ(q.scale[1], 1.5f / 127);
 }
 
-TEST(SupportedInt8IsasTest, TheWidestComesFirstAndTheBaselineIsAlwaysThere) {
+TEST(SupportedInt8IsasTest, TheFastestComesFirstAndTheBaselineIsAlwaysThere) {
   const std::vector<const cpu::Int8Isa*>& isas = cpu::SupportedInt8Isas();
   EXPECT_STREQ(isas.front()->name, cpu::Int8InstructionSet());
   EXPECT_STREQ(isas.back()->name, "baseline");
