@@ -57,8 +57,18 @@ void CopyInputs(const Int8AccumulateArgs& args, const int32_t* in_rows, int num_
   }
 }
 
-// Tiles 0 and 1 hold the sums of the first 16 pairs, 2 and 3 those of the last; tile 4 inputs; 5 and 6 weights. A
-// tile's number is a part of its instruction.
+// Adds the products of a tile of inputs and one of weights to a tile of sums. A tile's number is a part of its
+// instruction, so this is no function.
+#define MULTIPLY_ADD(sums, inputs, weights) \
+  do {                                      \
+    if constexpr (kSigned) {                \
+      _tile_dpbssd(sums, inputs, weights);  \
+    } else {                                \
+      _tile_dpbusd(sums, inputs, weights);  \
+    }                                       \
+  } while (false)
+
+// Tiles 0 and 1 hold the sums of the first 16 pairs, 2 and 3 those of the last; tile 4 inputs; 5 and 6 weights.
 template <bool kSigned, int kVectors, bool kHasSecond>
 void MultiplyPanel(const uint8_t* weights, int num_steps, Group* group) {
   __asm__ volatile("" ::: "memory");  // the tiles are read after the inputs are stored
@@ -71,22 +81,12 @@ void MultiplyPanel(const uint8_t* weights, int num_steps, Group* group) {
     _tile_loadd(5, weights, kPitch);
     if constexpr (kVectors > 1) _tile_loadd(6, weights + kRowBytes, kPitch);
     _tile_loadd(4, group->inputs[step][0], kRowBytes);
-    if constexpr (kSigned) {
-      _tile_dpbssd(0, 4, 5);
-      if constexpr (kVectors > 1) _tile_dpbssd(1, 4, 6);
-    } else {
-      _tile_dpbusd(0, 4, 5);
-      if constexpr (kVectors > 1) _tile_dpbusd(1, 4, 6);
-    }
+    MULTIPLY_ADD(0, 4, 5);
+    if constexpr (kVectors > 1) MULTIPLY_ADD(1, 4, 6);
     if constexpr (kHasSecond) {
       _tile_loadd(4, group->inputs[step][kTileRows], kRowBytes);
-      if constexpr (kSigned) {
-        _tile_dpbssd(2, 4, 5);
-        if constexpr (kVectors > 1) _tile_dpbssd(3, 4, 6);
-      } else {
-        _tile_dpbusd(2, 4, 5);
-        if constexpr (kVectors > 1) _tile_dpbusd(3, 4, 6);
-      }
+      MULTIPLY_ADD(2, 4, 5);
+      if constexpr (kVectors > 1) MULTIPLY_ADD(3, 4, 6);
     }
   }
   _tile_stored(0, group->products[0][0], kRowBytes);
@@ -94,6 +94,8 @@ void MultiplyPanel(const uint8_t* weights, int num_steps, Group* group) {
   if constexpr (kHasSecond) _tile_stored(2, group->products[0][kTileRows], kRowBytes);
   if constexpr (kHasSecond && kVectors > 1) _tile_stored(3, group->products[1][kTileRows], kRowBytes);
 }
+
+#undef MULTIPLY_ADD
 
 template <bool kSigned, int kVectors>
 void AddPanel(const Int8AccumulateArgs& args, const uint8_t* weights, int num_steps, const int32_t* out_rows,
