@@ -1,7 +1,6 @@
 #include "server/acceptor/flood_guard.h"
 
 #include <gmock/gmock.h>
-#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -15,9 +14,9 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "tests/server/answering_server.h"
 #include "tests/support/await_true.h"
 
 namespace voxserve::flood_guard_test {
@@ -184,31 +183,9 @@ TEST_F(FloodGuardTest, GrowthThatHasEndedIsTheNewMeasure) {
 }
 
 TEST(StreamsStartedTest, CountsTheCallsOfEachConnectionAsPeersAreNamed) {
-  class Answering : public grpc::CallbackGenericService {
-   public:
-    grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
-      {
-        absl::MutexLock lock(&mutex);
-        peers.push_back(context->peer());
-      }
-      class Reactor : public grpc::ServerGenericBidiReactor {
-       public:
-        Reactor() { Finish(grpc::Status::OK); }
-        void OnDone() override { delete this; }
-      };
-      return new Reactor;
-    }
-    absl::Mutex mutex;
-    std::vector<std::string> peers;
-  };
-  Answering service;
-  grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterCallbackGenericService(&service);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  ASSERT_NE(server, nullptr);
-  grpc::GenericStub stub(grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
+  AnsweringServer server([](const grpc::CallbackServerContext& context) { return context.peer(); });
+  ASSERT_TRUE(server.has_started());
+  grpc::GenericStub stub(server.Connect());
   for (int i = 0; i < 5; ++i) {
     grpc::ClientContext context;
     grpc::CompletionQueue queue;
@@ -222,10 +199,10 @@ TEST(StreamsStartedTest, CountsTheCallsOfEachConnectionAsPeersAreNamed) {
     queue.Next(&tag, &ok);
     EXPECT_TRUE(status.ok()) << status.error_message();
   }
-  ASSERT_EQ(service.peers.size(), 5u);
+  const std::vector<std::string> peers = server.notes();
+  ASSERT_EQ(peers.size(), 5u);
   const std::map<std::string, int64_t> started = StreamsStarted();
-  EXPECT_EQ(started.at(service.peers[0]), 5);
-  server->Shutdown();
+  EXPECT_EQ(started.at(peers[0]), 5);
 }
 
 }  // namespace
