@@ -152,10 +152,14 @@ void SendAllLinesToTheWriter() {
 //   answers are smaller than 8 MiB: they come from the heap, whose pages are in memory already.
 // - Free pages at the heap's end go back from 64 MiB on; the engine returns the others when it is idle.
 // - 8 heaps serve all threads. By default there are 8 for each CPU, and each keeps free memory that others lack.
+// A value that the environment has set for the C library stays (mallopt(3)).
 void SetUpHeap() {
-  mallopt(M_MMAP_THRESHOLD, 8 << 20);
-  mallopt(M_TRIM_THRESHOLD, 64 << 20);
-  mallopt(M_ARENA_MAX, 8);
+  const auto set = [](int option, int value, const char* variable) {
+    if (getenv(variable) == nullptr) mallopt(option, value);
+  };
+  set(M_MMAP_THRESHOLD, 8 << 20, "MALLOC_MMAP_THRESHOLD_");
+  set(M_TRIM_THRESHOLD, 64 << 20, "MALLOC_TRIM_THRESHOLD_");
+  set(M_ARENA_MAX, 8, "MALLOC_ARENA_MAX");
 }
 
 // Ending decides the exit status. The process ends by a stop signal: from outside, or sent by Fail because the engine
