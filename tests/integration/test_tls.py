@@ -75,14 +75,16 @@ def test_clients_say_that_a_port_has_another_protocol(
     server = start()
     ca = authority.certificate
     closes = "it closes the connection; if the server has {}"
-    lacking, needless = closes.format("TLS, name its root certificates with tls_ca"), closes.format("no TLS, leave out tls_ca")
+    lacking = closes.format("TLS, name its root certificates with tls_ca")
+    needless = closes.format("no TLS, leave out tls_ca")
+    http = "it answers HTTP/1 and no gRPC, as voxserve's --http_port does"
     # An HTTP/1 server answers what it cannot read and closes the connection. The end can overtake the answer.
     for address, roots, *hints in (
         (tls_server.address, None, lacking),
         (f"127.0.0.1:{tls_server.http_port}", None, lacking),
         (f"127.0.0.1:{tls_server.http_port}", ca, "it has TLS and no gRPC, as voxserve's --http_port does"),
         (server.address, ca, needless),
-        (f"127.0.0.1:{server.http_port}", None, "it answers HTTP/1 and no gRPC, as voxserve's --http_port does", lacking),
+        (f"127.0.0.1:{server.http_port}", None, http, lacking),
         (f"127.0.0.1:{server.http_port}", ca, "it answers without TLS; leave out tls_ca", needless),
     ):
         for text in asked(address, roots):
