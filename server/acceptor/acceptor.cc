@@ -18,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "engine/base/logging.h"
 #include "engine/base/steady_time.h"
+#include "server/acceptor/first_bytes.h"
 #include "server/sockets/descriptor_limit.h"
 #include "server/sockets/listen.h"
 #include "server/sockets/listen_error.h"
@@ -27,12 +28,6 @@
 
 namespace voxserve {
 namespace {
-
-// RFC 9113, section 3.4: the first bytes of a client without TLS.
-constexpr std::string_view kFirstBytes = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-// RFC 8446, sections 5.1 and 4: a record of type handshake (22) and version 3.x, whose message is a ClientHello (1).
-// Bytes 3 and 4, between the version and the message, are the record's length.
-constexpr size_t kTlsFirstBytes = 6;
 
 constexpr int64_t kMaxDefaultConnections = 10'000;
 constexpr int64_t kDescriptorsPerConnection = 2;
@@ -45,8 +40,6 @@ constexpr int64_t kMaxWithoutProxyHeader = 64;  // proxies' connections beyond t
 constexpr std::chrono::milliseconds kPause(100);  // pause after which accepting is tried again
 // The pause after which on_gone is called again where it found no memory.
 constexpr std::chrono::milliseconds kTellPause(10);
-// A connection that has sent nothing for this time gives way to any other; a handshake needs one round trip before it.
-constexpr absl::Duration kSilent = absl::Seconds(1);
 
 // The number that epoll reports with an event: the index of a listener, kWakeUp, or the id of a connection, from
 // kFirstConnection on.
@@ -88,19 +81,6 @@ Descriptor AcceptOne(int listener, sockaddr_storage* address) {
 }
 
 Descriptor OpenSpare() { return Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
-
-enum class FirstBytes : uint8_t { kIncomplete, kGood, kBad };
-
-FirstBytes CheckHttp2(std::string_view received) {
-  if (!kFirstBytes.starts_with(received)) return FirstBytes::kBad;
-  return received.size() == kFirstBytes.size() ? FirstBytes::kGood : FirstBytes::kIncomplete;
-}
-
-FirstBytes CheckTls(std::string_view received) {
-  if (received[0] != 22 || (received.size() > 1 && received[1] != 3)) return FirstBytes::kBad;
-  if (received.size() < kTlsFirstBytes) return FirstBytes::kIncomplete;
-  return received[kTlsFirstBytes - 1] == 1 ? FirstBytes::kGood : FirstBytes::kBad;
-}
 
 // Runs the function. Returns false if it threw std::bad_alloc.
 template <typename Run>
@@ -277,16 +257,16 @@ void Acceptor::Run() {
 void Acceptor::StopListening() {
   listeners_.clear();
   is_paused_ = false;
-  while (!waiting_.empty()) Remove(*waiting_.begin());
+  while (const std::optional<Id> waiting = places_.OldestWaiting()) Remove(*waiting);
 }
 
 int Acceptor::TimeoutMs() const {
   std::optional<Clock::time_point> wake_up;
   if (is_paused_) wake_up = resume_at_;
   if (!untold_.empty()) wake_up = Clock::now() + kTellPause;
-  if (!waiting_.empty()) {
+  if (const std::optional<Id> oldest = places_.OldestWaiting()) {
     absl::MutexLock lock(&mutex_);
-    const Clock::time_point first_bytes_by = connections_.at(*waiting_.begin()).first_bytes_by;
+    const Clock::time_point first_bytes_by = connections_.at(*oldest).first_bytes_by;
     wake_up = std::min(first_bytes_by, wake_up.value_or(first_bytes_by));
   }
   if (!wake_up.has_value()) return -1;
@@ -359,15 +339,13 @@ bool Acceptor::MakeRoomForClient(const std::string& client, std::string_view pee
     Report(peer, connection_reason::kUnfinishedCalls);
     return false;
   }
-  const auto found = clients_.find(client);
-  const int64_t num_own = found == clients_.end() ? 0 : found->second.num_connections;
-  if (num_own >= options_.max_client_connections) {
-    if (found->second.waiting.empty()) {
-      Report(peer, connection_reason::kClientLimit);
-      return false;
-    }
-    CloseWaiting(*found->second.waiting.begin(), connection_reason::kClientLimit);
+  if (places_.NumOf(client) < options_.max_client_connections) return true;
+  const std::optional<Id> chosen = places_.OldestWaitingOf(client);
+  if (!chosen.has_value()) {
+    Report(peer, connection_reason::kClientLimit);
+    return false;
   }
+  CloseWaiting(*chosen, connection_reason::kClientLimit);
   return true;
 }
 
@@ -375,11 +353,7 @@ bool Acceptor::MakeRoomForClient(const std::string& client, std::string_view pee
 // the refusal, if none does.
 bool Acceptor::MakeRoomInAll(const std::string& client, std::string_view peer, int64_t limit) {
   if (open_connections() < limit) return true;
-  const auto idle_since = [this](Id id) { return IdleSince(id); };
-  std::optional<Id> chosen = places_.WhoGivesWay(client, SteadyNow(), idle_since);
-  if (!chosen.has_value() && !waiting_.empty() && SteadyNow() - IdleSince(*waiting_.begin()) >= kSilent) {
-    chosen = *waiting_.begin();
-  }
+  const std::optional<Id> chosen = places_.WhoGivesWay(client, SteadyNow(), [this](Id id) { return IdleSince(id); });
   if (!chosen.has_value()) {
     Report(peer, connection_reason::kConnectionLimit);
     return false;
@@ -448,33 +422,12 @@ void Acceptor::Add(Descriptor socket, std::string peer, std::string client, bool
       absl::MutexLock lock(&mutex_);
       ids_by_peer_.emplace(connection->peer, id);
     }
-    Count(id, *connection);
+    places_.Add(id, connection->client, SteadyNow());
     if (options_.on_open_connections) options_.on_open_connections(open);
   } catch (const std::bad_alloc&) {
     Remove(id);
     throw;
   }
-}
-
-// Counts a connection that waits for its first bytes for its client. If it throws std::bad_alloc, StopCounting still
-// undoes what it has done.
-void Acceptor::Count(Id id, Connection& connection) {
-  Client& client = clients_[connection.client];
-  ++client.num_connections;
-  connection.is_counted = true;
-  client.waiting.insert(id);
-  waiting_.insert(id);
-  places_.Add(connection.client, id, SteadyNow());
-}
-
-// Allocates nothing.
-void Acceptor::StopCounting(Id id, Connection& connection) {
-  if (!std::exchange(connection.is_counted, false)) return;
-  waiting_.erase(id);
-  places_.Remove(id);
-  const auto client = clients_.find(connection.client);
-  client->second.waiting.erase(id);
-  if (--client->second.num_connections == 0) clients_.erase(client);
 }
 
 // Ends a connection for whose event there was no memory. Its client may connect again; the event will not come again.
@@ -532,14 +485,14 @@ bool Acceptor::CountForSource(Id id, Connection& connection, const std::string& 
   options_.proxied_peers->Set(connection.peer, source);
   std::string client = ClientOf(source.empty() ? connection.peer : source);
   // The connection must not be closed to make room for itself, so it is not counted while room is made for its client.
-  StopCounting(id, connection);
+  places_.Remove(id, connection.client);
   const std::string_view peer = source.empty() ? connection.peer : source;
   const bool has_room = MakeRoomForClient(client, peer) && MakeRoomInAll(client, peer, options_.max_connections + 1);
   {
     absl::MutexLock lock(&mutex_);
     connection.client.swap(client);
   }
-  Count(id, connection);
+  places_.Add(id, connection.client, SteadyNow());
   if (has_room) return true;
   {
     absl::MutexLock lock(&mutex_);
@@ -552,7 +505,7 @@ bool Acceptor::CountForSource(Id id, Connection& connection, const std::string& 
 // Peeks at the first bytes; they stay in the socket for gRPC.
 void Acceptor::ReadFirstBytes(Id id, Connection& connection) {
   if (connection.awaits_proxy_header && !ReadProxyHeader(id, connection)) return;
-  std::array<char, kFirstBytes.size()> bytes;
+  std::array<char, kMostFirstBytes> bytes;
   const ssize_t size = recv(connection.socket.get(), bytes.data(), bytes.size(), MSG_PEEK);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (size <= 0) return RemoveEnded(id, connection);  // the client has closed the connection
@@ -578,8 +531,7 @@ void Acceptor::HandOver(Id id, Connection& connection) {
     connection.is_waiting = false;
     connection.idle_since = SteadyNow();
   }
-  waiting_.erase(id);
-  clients_.at(connection.client).waiting.erase(id);
+  places_.EndWait(id, connection.client);
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
   // Only Stop closes the listening sockets, and after it no connection is handed over.
   parameters.listener_fd = listeners_.front().get();
@@ -589,13 +541,12 @@ void Acceptor::HandOver(Id id, Connection& connection) {
 
 void Acceptor::CloseSilentConnections() {
   const Clock::time_point now = Clock::now();
-  while (!waiting_.empty()) {
-    const Id oldest = *waiting_.begin();
+  while (const std::optional<Id> oldest = places_.OldestWaiting()) {
     {
       absl::MutexLock lock(&mutex_);
-      if (connections_.at(oldest).first_bytes_by > now) return;
+      if (connections_.at(*oldest).first_bytes_by > now) return;
     }
-    CloseWaiting(oldest, connection_reason::kNoFirstBytes);
+    CloseWaiting(*oldest, connection_reason::kNoFirstBytes);
   }
 }
 
@@ -640,7 +591,7 @@ std::string Acceptor::Remove(Id id) {
     if (own != end) ids_by_peer_.erase(own);
     open = static_cast<int64_t>(connections_.size());
   }
-  StopCounting(id, removed);
+  places_.Remove(id, removed.client);
   removed.socket.Reset();  // closed before the hooks are told
   if (!removed.is_waiting) untold_.splice(untold_.end(), removed.gone);
   HasMemoryFor([&] {

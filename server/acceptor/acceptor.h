@@ -19,8 +19,7 @@
 // - Descriptors: the acceptor keeps one spare descriptor. When the process runs out of descriptors, the acceptor closes
 //   the spare to accept and close the next connection, then opens it again. Listening goes on.
 // - Memory: if there is none for a connection's event, the connection ends; if there is none for a new connection,
-// those
-//   that come wait for a moment. The tables stay right, so that no place is lost.
+//   those that come wait for a moment. The tables stay right, so that no place is lost.
 //
 // Order of calls: Listen; grpc::ServerBuilder::experimental().AddExternalConnectionAcceptor(FROM_FD, credentials);
 // BuildAndStart; Start; ...; Stop; grpc::Server::Shutdown; destroy in any order, after EndThread if the hooks' owner
@@ -56,7 +55,6 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -70,6 +68,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "engine/base/log_limiter.h"
+#include "server/acceptor/connection_places.h"
 #include "server/sockets/descriptor.h"
 #include "server/sockets/network.h"
 #include "server/sockets/proxied_peers.h"
@@ -201,7 +200,7 @@ class Acceptor {
 
  private:
   using Clock = std::chrono::steady_clock;
-  using Id = uint64_t;  // id of a connection; grows with every arrival, never used twice
+  using Id = ConnectionPlaces::Id;
 
   struct Connection {
     Descriptor socket;  // the descriptor that the acceptor watches; gRPC has a duplicate
@@ -213,13 +212,8 @@ class Acceptor {
     int64_t taken_bytes = 0;  // the received bytes that TakeReceivedBytes has returned
     bool has_called = false;  // OnCall was called for it
     bool awaits_proxy_header = false;
-    bool is_counted = false;  // for its client, and among the places
     bool is_waiting = true;   // it waits for its first bytes
     bool is_closing = false;  // Close has ended it, but the thread has not seen that yet
-  };
-  struct Client {
-    int64_t num_connections = 0;
-    std::set<Id> waiting;  // connections without first bytes
   };
 
   Acceptor(const Options& options, std::vector<Descriptor> listeners, Descriptor epoll, Descriptor wake_up);
@@ -236,8 +230,6 @@ class Acceptor {
   bool MakeRoomInAll(const std::string& client, std::string_view peer, int64_t limit);
   absl::Time IdleSince(Id id) const;
   void Add(Descriptor socket, std::string peer, std::string client, bool is_of_proxy);
-  void Count(Id id, Connection& connection);
-  void StopCounting(Id id, Connection& connection);
   void DropWithoutMemory(Id id);
   void OnEvent(Id id, uint32_t events);
   bool ReadProxyHeader(Id id, Connection& connection);
@@ -266,9 +258,7 @@ class Acceptor {
   bool is_paused_ = false;
   Clock::time_point resume_at_;
   Id next_id_;
-  std::unordered_map<std::string, Client> clients_;
-  SharedPlaces places_;            // of all connections
-  std::set<Id> waiting_;           // connections without first bytes, oldest first, so the first one's timeout is next
+  ConnectionPlaces places_;        // of all connections but one whose client is about to be known
   std::list<std::string> untold_;  // peers whose end on_gone has not been told yet
 
   // Only the thread adds and removes connections.
