@@ -119,6 +119,7 @@ def test_an_open_upload_excuses_nobody_who_keeps_all_waiting(serve, attack, figu
     check_flood(server, attack, figure, "127.0.4.1", most_growth=(2 << 30) - server.rss(), **options)
 
 
+@pytest.mark.alone  # the server forgives 8 MiB a second, and an attacker on a busy machine is hardly faster
 def test_many_short_connections(serve, attack, figure):
     """Connections that each bring less than the limit, and are replaced at once, count together."""
     server = serve("--grpc_memory_bytes=128MiB")
