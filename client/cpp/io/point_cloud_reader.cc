@@ -56,18 +56,22 @@ absl::StatusOr<PointCloud> Read(Format format, std::string contents, const Field
 // Returns the scale that brings an intensity of this type to 0..1: an unsigned integer says its largest value. Returns
 // 1 for other fields.
 double ScaleByType(const PointField& field) {
-  if (field.name() != "intensity" && field.name() != "reflectivity") return 1;
+  if (!absl::EqualsIgnoreCase(field.name(), "intensity") && !absl::EqualsIgnoreCase(field.name(), "reflectivity")) {
+    return 1;
+  }
   if (field.type() == v1::POINT_FIELD_TYPE_UINT8) return 1.0 / 255;
   return field.type() == v1::POINT_FIELD_TYPE_UINT16 ? 1.0 / 65535 : 1;
 }
 
-// Returns true if the spec says the scale of the field, which has its new name.
+// Returns true if the spec says the scale of the field, which has its new name. The spec finds fields by names in any
+// case.
 bool SaysScale(const FieldSpec& spec, const std::string& name) {
   const auto is_entry = [&](const std::string& wanted) {
-    return std::any_of(spec.fields.begin(), spec.fields.end(), [&](const PointField& f) { return f.name() == wanted; });
+    return std::any_of(spec.fields.begin(), spec.fields.end(),
+                       [&](const PointField& f) { return absl::EqualsIgnoreCase(f.name(), wanted); });
   };
   return is_entry(name) || std::any_of(spec.renames.begin(), spec.renames.end(), [&](const FieldRename& rename) {
-           return rename.name == name && (rename.scale || is_entry(rename.source));
+           return absl::EqualsIgnoreCase(rename.name, name) && (rename.scale || is_entry(rename.source));
          });
 }
 

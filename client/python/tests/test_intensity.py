@@ -40,6 +40,15 @@ def test_unsigned_intensities_of_ros_are_shares_of_their_largest_value(code: str
     assert as_cloud(ros_message(code, name, largest), described).values(name)[-1] == largest / 2
 
 
+def test_an_intensity_is_known_by_its_name_in_any_case() -> None:
+    cloud = as_cloud(ros_message("u1", "Intensity", 255))
+    np.testing.assert_allclose(cloud.values("intensity"), [0, 63 / 255, 127 / 255, 191 / 255, 1], rtol=1e-6)
+    described = as_cloud(ros_message("u1", "Intensity"), "intensity:u8*0.5")
+    assert described.values("intensity").tolist() == [0, 12.5, 25, 37.5, 50]
+    renamed = as_cloud(ros_message("u1", "signal"), "Intensity=signal*0.5")
+    assert renamed.values("intensity").tolist() == [0, 12.5, 25, 37.5, 50]
+
+
 @pytest.mark.parametrize(
     ("code", "name"),
     [("f4", "intensity"), ("f8", "intensity"), ("i1", "intensity"), ("i2", "intensity"), ("i4", "intensity"),

@@ -277,6 +277,8 @@ TEST(PcdReaderTest, IntegerIntensitiesAreSharesOfTheirLargestValue) {
   EXPECT_THAT(values("intensity", "1", "intensity:u8*0.5"), ElementsAre(0, 25.5f, 127.5f));
   EXPECT_THAT(values("intensity", "4", ""), ElementsAre(0, 51, 255));
   EXPECT_THAT(values("ring", "1", ""), ElementsAre(0, 51, 255));
+  EXPECT_THAT(values("Intensity", "1", ""), ElementsAre(0, 0.2f, 1));
+  EXPECT_THAT(values("intensity", "1", "Intensity:u8*0.5"), ElementsAre(0, 25.5f, 127.5f));
 }
 
 }  // namespace

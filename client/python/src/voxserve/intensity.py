@@ -23,9 +23,9 @@ _MOST = 1.5  # a cloud with larger values is probably not scaled to 0..1
 
 def scale_of(name: str, kind: str) -> float:
     """Returns the factor that brings a field of a ROS message or a PCD or PLY file to 0..1, if its name is that of an
-    intensity and its type (a key of field_spec.WIRE_TYPES) gives its largest value; else 1.
+    intensity, in any case, and its type (a key of field_spec.WIRE_TYPES) gives its largest value; else 1.
     """
-    return 1 / _LARGEST[kind] if name in _NAMES and kind in _LARGEST else 1.0
+    return 1 / _LARGEST[kind] if name.lower() in _NAMES and kind in _LARGEST else 1.0
 
 
 def problem(cloud: PointCloud, features: Iterable[FeatureInfo]) -> str:

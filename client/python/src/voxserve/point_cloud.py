@@ -176,10 +176,13 @@ class PointCloud:
         """Returns a cloud of the same bytes, in which integer intensities have the scale that makes them 0..1
         (voxserve.intensity), unless the spec says their scale.
         """
-        named = {entry.name for entry in spec.fields} if spec else set()
+        named: set[str] = set()
         if spec:
-            named |= {each.name for each in spec.renames if each.scale is not None or each.source in named}
-        scales = {f.name: intensity.scale_of(f.name, f.type) for f in self.fields if f.name not in named}
+            # The spec finds fields by names in any case.
+            described = {entry.name.lower() for entry in spec.fields}
+            given = [each for each in spec.renames if each.scale is not None or each.source.lower() in described]
+            named = described | {each.name.lower() for each in given}
+        scales = {f.name: intensity.scale_of(f.name, f.type) for f in self.fields if f.name.lower() not in named}
         return self.scaled({name: scale for name, scale in scales.items() if scale != 1})
 
     def renamed(self, renames: Sequence[Rename]) -> PointCloud:
