@@ -208,6 +208,73 @@ def test_a_survey_file_is_read_as_a_scan(columns: dict[str, Any], tmp_path: Path
     np.testing.assert_array_equal(brighter.values("intensity"), columns["intensity"] / 2)
 
 
+FEET = 'PROJCS["a",GEOGCS["b",UNIT["degree",0.0174532925199433]],UNIT["US survey foot",0.3048006096012192]]'
+DEGREES = 'GEOGCS["WGS 84",DATUM["c"],UNIT["degree",0.0174532925199433]]'
+
+
+@pytest.mark.parametrize("offset", [0, 2_000_000])
+def test_a_scan_in_feet_is_read_in_metres(tmp_path: Path, offset: int) -> None:
+    feet = {axis: np.array([100.0, 200, 350]) + offset for axis in "xyz"}
+    records = [laspy.vlrs.known.WktCoordinateSystemVlr(FEET)]
+    path = map_files.write_las(tmp_path / "a.las", feet, 6, vlrs=records, offsets=np.full(3, float(offset)))
+    expected = feet["x"] * 0.3048006096
+    expected -= np.floor(expected.min()) if offset else 0
+    for axis in "xyz":
+        np.testing.assert_allclose(voxserve.read(path).values(axis), expected, rtol=0, atol=1e-4)
+    as_it_is = voxserve.read(path, "x:f64,y:f64,z:f64")
+    np.testing.assert_array_equal(as_it_is.values("x"), feet["x"].astype(np.float32))
+
+
+def test_a_scan_in_degrees_is_refused(tmp_path: Path) -> None:
+    degrees = {axis: np.array([1.0, 2, 3]) for axis in "xyz"}
+    records = [laspy.vlrs.known.WktCoordinateSystemVlr(DEGREES)]
+    path = map_files.write_las(tmp_path / "a.las", degrees, 6, vlrs=records, offsets=np.zeros(3))
+    with pytest.raises(ValueError, match=r"a\.las: the coordinates are degrees; project the file to metres first"):
+        voxserve.read(path)
+    assert voxserve.read(path, "x:f64*2,y:f64,z:f64").values("x").tolist() == [2, 4, 6]
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".feather"])
+def test_missing_values_of_integers_are_nan(tmp_path: Path, ending: str) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    table = {**{axis: np.arange(3.0) for axis in "xyz"}, "intensity": arrow.array([51, None, 255], arrow.uint8()),
+             "ring": arrow.array([None, 2, 3], arrow.int64()), "is_ground": arrow.array([True, None, False])}  # fmt: skip
+    path = map_files.write_table(tmp_path / f"a{ending}", table)
+    cloud = voxserve.read(path)
+    np.testing.assert_allclose(cloud.values("intensity"), [0.2, np.nan, 1], rtol=1e-6)
+    np.testing.assert_array_equal(cloud.values("ring"), [np.nan, 2, 3])
+    np.testing.assert_array_equal(cloud.values("is_ground"), [1, np.nan, 0])
+    assert copy(path, tmp_path / f"b{ending}", (np.zeros(3, np.int64), np.zeros(3))) == []
+    with pieces.open_reader(tmp_path / f"b{ending}") as copied:
+        assert next(copied.pieces(3)).record.column("intensity").to_pylist() == [51, None, 255]
+
+
+def test_missing_values_are_found_without_statistics(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    import pyarrow as arrow
+
+    table = arrow.table({**{axis: np.arange(2.0) for axis in "xyz"}, "intensity": arrow.array([None, 5], arrow.uint8())})
+    parquet.write_table(table, tmp_path / "a.parquet", write_statistics=False)
+    np.testing.assert_allclose(voxserve.read(tmp_path / "a.parquet").values("intensity"), [np.nan, 5 / 255], rtol=1e-6)
+
+
+def test_numbers_of_a_table_are_read_whatever_their_type(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    from decimal import Decimal
+
+    table = {**{axis: np.arange(2) for axis in "xyz"}, "intensity": np.array([1, 2]),
+             "time": arrow.array([Decimal("0.50"), None])}  # fmt: skip
+    cloud = voxserve.read(map_files.write_table(tmp_path / "a.parquet", table))
+    assert [cloud.values(name).tolist() for name in ("x", "intensity")] == [[0, 1], [1, 2]]
+    np.testing.assert_array_equal(cloud.values("time"), [0.5, np.nan])
+
+
+def test_an_infinite_coordinate_moves_no_other_point(tmp_path: Path) -> None:
+    table = {axis: np.array([-50, np.inf, 50, np.nan]) for axis in "xyz"}
+    cloud = voxserve.read(map_files.write_table(tmp_path / "a.parquet", table))
+    np.testing.assert_array_equal(cloud.values("x"), [-50, np.inf, 50, np.nan])
+
+
 def test_labels_alone(columns: dict[str, Any], answer: Any, tmp_path: Path) -> None:
     source = map_files.write_las(tmp_path / "a.laz", columns)
     for name in ("b.label", "b.npy"):

@@ -69,7 +69,8 @@ def choose(path: str, contents: Contents, model: ModelVersion, spec: FieldSpec |
     the spec names or the model needs.
     """
     columns = {
-        name: _TYPE_OF_CODE.get(dtype.base.str[1:], field_spec.NO_TYPE)
+        # Integers of 8 bytes are sent as float64.
+        name: _TYPE_OF_CODE.get(dtype.base.str[1:], "f64" if dtype.kind in "iu" else field_spec.NO_TYPE)
         for name, dtype in contents.dtypes.items()
         if not dtype.shape
     }

@@ -60,10 +60,29 @@ class TableReader(PieceReader):
                 dtypes[field.name] = np.dtype(_FLOATS.get(str(field.type), str(field.type)))
             elif types.is_boolean(field.type):
                 dtypes[field.name] = np.dtype(np.uint8)
+            elif types.is_decimal(field.type):
+                dtypes[field.name] = np.dtype(np.float64)
         largest = {np.dtype(np.uint8): 255.0, np.dtype(np.uint16): 65535.0}
         ranges = {n: (0.0, largest[d]) for n, d in dtypes.items() if n.lower() in SHARES and d in largest}
+        for name in self._with_missing([n for n, d in dtypes.items() if d.kind != "f"]):
+            dtypes[name] = np.dtype(np.float64)  # which has NaN for a missing value
         legend = legend_of((self.schema.metadata or {}).get(_LEGEND, b""))
         return Contents(number, dtypes, ranges, legend=legend)
+
+    def _with_missing(self, names: list[str]) -> set[str]:
+        """Returns those of these columns that have missing values."""
+        if not self._is_parquet:
+            return {n for batch in self._batches(0) for n in names if batch.column(n).null_count}
+        metadata, found, unknown = self._file.metadata, set(), set()
+        for group in (metadata.row_group(i) for i in range(metadata.num_row_groups)):
+            for chunk in (group.column(i) for i in range(group.num_columns)):
+                if chunk.statistics is None or not chunk.statistics.has_null_count:
+                    unknown.add(chunk.path_in_schema)
+                elif chunk.statistics.null_count:
+                    found.add(chunk.path_in_schema)
+        read = [name for name in names if name in unknown - found]
+        batches = self._file.iter_batches(columns=read) if read else ()
+        return {*found.intersection(names), *(n for batch in batches for n in read if batch.column(n).null_count)}
 
     def _pieces(self, num_points: int) -> Iterator[Piece]:
         for batch in self._batches(num_points):
@@ -82,8 +101,10 @@ class TableReader(PieceReader):
             values = batch.column(name)
             if self._pyarrow.types.is_boolean(values.type):
                 values = values.cast(self._pyarrow.uint8())
-            # An integer column with missing values becomes float64 with NaN.
-            return np.asarray(values.to_numpy(zero_copy_only=False))
+            elif self._pyarrow.types.is_decimal(values.type):
+                values = values.cast(self._pyarrow.float64())
+            found = np.asarray(values.to_numpy(zero_copy_only=False))
+            return found.astype(self.contents.dtypes.get(name, found.dtype), copy=False)
 
         return Piece(np.stack([column(axis).astype(np.float64) for axis in self._axes], axis=1), column, batch)
 

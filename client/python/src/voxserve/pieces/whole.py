@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from voxserve import field_spec, input_file, storage
+from voxserve import input_file, storage
 from voxserve.field_spec import FieldSpec
 from voxserve.pieces import open_reader
 from voxserve.pieces.reader import SHARES, PieceReader
@@ -22,10 +22,11 @@ _LARGEST_METRES = 1e5
 
 
 def read_whole(path: str | os.PathLike[str], spec: FieldSpec | None) -> PointCloud:
-    """Returns the cloud of a file that voxserve.pieces reads. Coordinates are float64. If they are beyond 100 km, each
-    axis gets a shift, so that the network sees them relative to the least whole metre. Intensities and colours get the
-    scale that makes them 0..1, unless the spec says theirs. OSError; ValueError for a file that is damaged, or has more
-    bytes than a message can carry.
+    """Returns the cloud of a file that voxserve.pieces reads. Coordinates are float64, and get the scale that makes them
+    metres where the file says their unit. If they are beyond 100 km, each axis gets a shift, so that the network sees
+    them relative to the least whole metre. Intensities and colours get the scale that makes them 0..1. A spec may say
+    another scale and shift of each. OSError; ValueError for a file that is damaged, has more bytes than a message can
+    carry, or has coordinates in degrees.
     """
     if storage.is_url(path):
         with TemporaryDirectory() as folder:
@@ -38,7 +39,10 @@ def read_whole(path: str | os.PathLike[str], spec: FieldSpec | None) -> PointClo
 
 def _read(reader: PieceReader, spec: FieldSpec | None) -> PointCloud:
     contents = reader.contents
-    names = [n for n, d in contents.dtypes.items() if not d.shape and d.str[1:] in field_spec.NUMPY_CODES.values()]
+    described = {entry.name.lower() for entry in (spec.fields if spec else ())}
+    if contents.is_geographic and not described >= {"x", "y"}:
+        raise ValueError(f"{reader.path}: the coordinates are degrees; project the file to metres first")
+    names = [n for n, d in contents.dtypes.items() if not d.shape and d.kind in "iuf"]
     size = contents.num_points * (24 + sum(contents.dtypes[name].itemsize for name in names))
     if size > input_file.MAX_SCAN_BYTES:
         raise ValueError(f"{reader.path}: {size} bytes of points; python -m voxserve.maps labels larger clouds")
@@ -54,9 +58,9 @@ def _read(reader: PieceReader, spec: FieldSpec | None) -> PointCloud:
     fields = []
     for field in cloud.fields:
         if field.name in ("x", "y", "z"):
-            least = float(np.nanmin(whole[field.name], initial=np.inf))
-            if np.isfinite(least) and np.nanmax(np.abs(whole[field.name])) > _LARGEST_METRES:
-                field = replace(field, shift=-float(np.floor(least)))
+            metres = whole[field.name][np.isfinite(whole[field.name])] * contents.metres
+            is_far = len(metres) and np.abs(metres).max() > _LARGEST_METRES
+            field = replace(field, scale=contents.metres, shift=-float(np.floor(metres.min())) if is_far else 0.0)
         elif field.name.lower() in SHARES and field.name in contents.ranges:
             low, high = contents.ranges[field.name]
             field = replace(field, scale=1 / (high - low), shift=-low / (high - low))
