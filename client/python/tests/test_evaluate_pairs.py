@@ -152,4 +152,34 @@ def test_refusals(columns: dict[str, Any], tmp_path: Path, capsys: pytest.Captur
         with pytest.raises(SystemExit, match="2"):
             main(words)
     assert main([str(whole), str(whole), "--truth_field", "gps_time"]) == 1
-    assert "no column of integers 'gps_time'" in capsys.readouterr().err
+    assert "the column gps_time has the value" in capsys.readouterr().err
+    assert main([str(whole), str(whole), "--truth_field", "nothing"]) == 1
+    assert "no column of numbers 'nothing'" in capsys.readouterr().err
+
+
+def with_codes(path: Path, codes: Codes) -> Path:
+    xyz = {axis: np.arange(len(codes)) + 0.5 for axis in "xyz"}
+    return map_files.write_table(path, {**xyz, "classification": codes})
+
+
+def test_codes_may_be_floats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = with_codes(tmp_path / "a.parquet", np.array([1.0, 2, 2, 1], np.float32))
+    truth = with_codes(tmp_path / "b.parquet", np.array([1, 2, 1, 1], np.uint8))
+    assert report_of(tmp_path, found, truth)["accuracy"] == 0.75
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(("codes", "shown"), [([1, -1, 2], "-1"), ([1, 2.5, 3], "2.5"), ([1, np.nan, 3], "nan"),
+                                              ([1, 2**31, 3], "2147483648")])  # fmt: skip
+@pytest.mark.parametrize("is_truth", [True, False])
+def test_values_that_are_no_codes_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], codes: list[float], shown: str, is_truth: bool
+) -> None:
+    good, bad = (
+        with_codes(tmp_path / "good.parquet", np.arange(3)),
+        with_codes(tmp_path / "bad.parquet", np.array(codes)),
+    )
+    assert main([str(path) for path in ((good, bad) if is_truth else (bad, good))]) == 1
+    error = capsys.readouterr().err
+    assert f"bad.parquet: the column classification has the value {shown}" in error
+    assert "--ignore" in error

@@ -238,7 +238,8 @@ def test_a_scan_in_degrees_is_refused(tmp_path: Path) -> None:
 def test_missing_values_of_integers_are_nan(tmp_path: Path, ending: str) -> None:
     arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     table = {**{axis: np.arange(3.0) for axis in "xyz"}, "intensity": arrow.array([51, None, 255], arrow.uint8()),
-             "ring": arrow.array([None, 2, 3], arrow.int64()), "is_ground": arrow.array([True, None, False])}  # fmt: skip
+             "ring": arrow.array([None, 2, 3], arrow.int64()),
+             "is_ground": arrow.array([True, None, False])}  # fmt: skip
     path = map_files.write_table(tmp_path / f"a{ending}", table)
     cloud = voxserve.read(path)
     np.testing.assert_allclose(cloud.values("intensity"), [0.2, np.nan, 1], rtol=1e-6)
@@ -253,7 +254,9 @@ def test_missing_values_are_found_without_statistics(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     import pyarrow as arrow
 
-    table = arrow.table({**{axis: np.arange(2.0) for axis in "xyz"}, "intensity": arrow.array([None, 5], arrow.uint8())})
+    table = arrow.table(
+        {**{axis: np.arange(2.0) for axis in "xyz"}, "intensity": arrow.array([None, 5], arrow.uint8())}
+    )
     parquet.write_table(table, tmp_path / "a.parquet", write_statistics=False)
     np.testing.assert_allclose(voxserve.read(tmp_path / "a.parquet").values("intensity"), [np.nan, 5 / 255], rtol=1e-6)
 

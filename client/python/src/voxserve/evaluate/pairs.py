@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from voxserve import pieces, readers, storage
 from voxserve.cli.scan_jobs import find_files
@@ -21,6 +22,7 @@ from voxserve.pieces import Piece, PieceReader
 from voxserve.results import ClassInfo
 
 _PIECE = 1 << 20
+_LARGEST_CODE = (1 << 31) - 1
 _TOLERANCE = 0.002  # metres by which the coordinates of a point may differ in the two files, beside their rounding
 
 
@@ -35,8 +37,8 @@ class Pairs:
     num_points: int = 0
 
     def add(self, found: PieceReader, truth: PieceReader, found_field: str, truth_field: str) -> None:
-        """Adds the points of two files. DatasetError if they have not the same points in the same order, or lack the
-        column of codes.
+        """Adds the points of two files. DatasetError if they have not the same points in the same order, lack the
+        column of codes, or have values in it that are no codes.
         """
         if found.contents.num_points != truth.contents.num_points:
             raise DatasetError(
@@ -46,7 +48,7 @@ class Pairs:
         for own, others in _in_step(found, truth):
             if not np.allclose(own.xyz, others.xyz, rtol=1e-9, atol=_TOLERANCE, equal_nan=True):
                 raise DatasetError(f"{found.path} and {truth.path} have other points, or these in another order")
-            codes = [p.column(c).astype(np.int64) for p, c in zip((own, others), columns, strict=True)]
+            codes = _codes(found, own, columns[0]), _codes(truth, others, columns[1])
             keys, numbers = np.unique(codes[1] << 32 | codes[0], return_counts=True)
             for key, number in zip(keys.tolist(), numbers.tolist(), strict=True):
                 self.counts[key >> 32, key & 0xFFFFFFFF] += number
@@ -135,10 +137,22 @@ def _partners(found: str, truth: str) -> list[tuple[str, str]]:
 def _column(reader: PieceReader, name: str) -> str:
     column = name or reader.contents.codes
     dtype = reader.contents.dtypes.get(column)
-    if dtype is None or dtype.kind not in "iu" or dtype.shape:
-        wanted = f"integers '{name}'" if name else "classification"
+    if dtype is None or dtype.kind not in "iuf" or dtype.shape:
+        wanted = f"numbers '{name}'" if name else "classification"
         raise DatasetError(f"{reader.path}: there is no column of {wanted}; it has {', '.join(reader.contents.dtypes)}")
     return column
+
+
+def _codes(reader: PieceReader, piece: Piece, column: str) -> npt.NDArray[np.int64]:
+    """Returns the codes of a piece. DatasetError if a value is missing, negative or no whole number."""
+    values = piece.column(column)
+    wrong = ~((values >= 0) & (values <= _LARGEST_CODE) & (values == np.floor(values)))
+    if wrong.any():
+        raise DatasetError(
+            f"{reader.path}: the column {column} has the value {values[wrong.argmax()]}, and codes are whole numbers "
+            f"from 0 to {_LARGEST_CODE}; give points without a class a code of their own, and name it in --ignore"
+        )
+    return values.astype(np.int64)
 
 
 def _in_step(first: PieceReader, second: PieceReader) -> Iterator[tuple[Piece, Piece]]:

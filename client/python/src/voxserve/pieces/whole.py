@@ -22,11 +22,11 @@ _LARGEST_METRES = 1e5
 
 
 def read_whole(path: str | os.PathLike[str], spec: FieldSpec | None) -> PointCloud:
-    """Returns the cloud of a file that voxserve.pieces reads. Coordinates are float64, and get the scale that makes them
-    metres where the file says their unit. If they are beyond 100 km, each axis gets a shift, so that the network sees
-    them relative to the least whole metre. Intensities and colours get the scale that makes them 0..1. A spec may say
-    another scale and shift of each. OSError; ValueError for a file that is damaged, has more bytes than a message can
-    carry, or has coordinates in degrees.
+    """Returns the cloud of a file that voxserve.pieces reads. Coordinates are float64, and get the scale that makes
+    them metres where the file says their unit. If they are beyond 100 km, each axis gets a shift, so that the network
+    sees them relative to the least whole metre. Intensities and colours get the scale that makes them 0..1. A spec may
+    say another scale and shift of each. OSError; ValueError for a file that is damaged, has more bytes than a message
+    can carry, or has coordinates in degrees.
     """
     if storage.is_url(path):
         with TemporaryDirectory() as folder:
