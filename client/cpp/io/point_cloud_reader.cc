@@ -1,6 +1,7 @@
 #include "client/cpp/io/point_cloud_reader.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -32,6 +33,29 @@ Format FormatOf(const std::string& path) {
   return Format::kUnknown;
 }
 
+// Texts and packed files, whose bytes are no points whatever a field spec says.
+constexpr absl::string_view kNotRaw[] = {".csv",  ".txt",  ".xyz",    ".xyzi", ".pts", ".ptx",  ".asc", ".json",
+                                         ".npz",  ".gz",   ".bz2",    ".xz",   ".zst", ".zip",  ".tar", ".h5",
+                                         ".hdf5", ".pkl",  ".pickle", ".pt",   ".pth", ".mat",  ".obj", ".off",
+                                         ".stl",  ".pcap", ".bag",    ".mcap", ".db3", ".arrow"};
+
+// Formats that the Python client reads with other libraries.
+constexpr absl::string_view kOfPython[] = {".las", ".laz", ".e57", ".feather", ".parquet"};
+
+absl::Status CheckRaw(const std::string& path) {
+  const std::string lower = absl::AsciiStrToLower(path);
+  const auto ends_path = [&](absl::string_view extension) { return absl::EndsWith(lower, extension); };
+  if (std::any_of(std::begin(kNotRaw), std::end(kNotRaw), ends_path)) {
+    return absl::InvalidArgumentError(
+        "text, tables, archives and recordings are not read as a scan; save the points as .npy, .pcd or .ply; python "
+        "-m voxserve.bag labels recordings");
+  }
+  if (std::any_of(std::begin(kOfPython), std::end(kOfPython), ends_path)) {
+    return absl::InvalidArgumentError("python -m voxserve infer reads files of this kind");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<PointCloud> Read(Format format, std::string contents, const FieldSpec* spec) {
   switch (format) {
     case Format::kPcd:
@@ -48,7 +72,7 @@ absl::StatusOr<PointCloud> Read(Format format, std::string contents, const Field
   if (spec != nullptr) return ReadRaw(std::move(contents), *spec);
   if (format == Format::kUnknown) {
     return absl::InvalidArgumentError(
-        "unknown extension; .bin, .pcd.bin, .pcd, .ply and .npy are known, anything else needs --fields");
+        "unknown extension; .bin, .pcd.bin, .pcd, .ply and .npy are known; a file of raw points needs --fields");
   }
   return ReadRaw(std::move(contents), *ParseFieldSpec(format == Format::kKitti ? kKittiSpec : kNuScenesSpec));
 }
@@ -94,6 +118,9 @@ absl::StatusOr<PointCloud> ReadPointCloud(const std::string& path, const ReadOpt
   }
   absl::StatusOr<std::string> contents = ReadFile(path);
   if (!contents.ok()) return contents.status();
+  if (absl::Status status = CheckRaw(path); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+  }
   const Format format = FormatOf(path);
   const bool has_layout = spec && spec->point_step > 0;
   absl::StatusOr<PointCloud> cloud = Read(format, *std::move(contents), has_layout ? &*spec : nullptr);

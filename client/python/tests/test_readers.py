@@ -43,6 +43,14 @@ def test_unknown_extensions_need_fields(write: Write) -> None:
         voxserve.read(path)
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.XYZ", "a.npz", "a.bin.gz", "a.mcap"])
+@pytest.mark.parametrize("fields", ["", "x:f32,y:f32,z:f32,intensity:f32"])
+def test_texts_and_archives_are_no_raw_points(write: Write, name: str, fields: str) -> None:
+    path = write(name, b"1,2,3,.5\n4,5,6,\n")  # 16 bytes, one point of the spec
+    with pytest.raises(ValueError, match=rf"{name}: text, tables, archives .* save the points as \.npy"):
+        voxserve.read(path, fields)
+
+
 def test_a_bin_of_another_size_names_the_option(write: Write) -> None:
     with pytest.raises(ValueError, match=r"a\.bin: 20 bytes are not a whole number of 16-byte points .*--fields"):
         voxserve.read(write("a.bin", bytes(20)))

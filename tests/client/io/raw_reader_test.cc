@@ -65,13 +65,25 @@ TEST(RawReaderTest, FieldsOverrideTheExtension) {
   EXPECT_THAT(*FieldValues(*cloud, "intensity"), ElementsAre(2));
 }
 
-TEST(RawReaderTest, AnyExtensionIsReadByItsFields) {
+TEST(RawReaderTest, AnUnknownExtensionIsReadByItsFields) {
   TemporaryFolder folder;
-  const std::string path = folder.Write("scan.xyz", BytesOf<int16_t>({100, -200, 300}));
+  const std::string path = folder.Write("scan.raw", BytesOf<int16_t>({100, -200, 300}));
   EXPECT_THAT(MessageOf(ReadPointCloud(path)), HasSubstr("unknown extension"));
   const auto cloud = ReadPointCloud(path, {.fields = "x:i16*0.01,y:i16*0.01,z:i16*0.01"});
   ASSERT_TRUE(cloud.ok()) << cloud.status();
   EXPECT_THAT(*FieldValues(*cloud, "y"), ElementsAre(testing::FloatEq(-2)));
+}
+
+TEST(RawReaderTest, TextsAndArchivesAreNoRawPoints) {
+  TemporaryFolder folder;
+  const ReadOptions options = {.fields = "x:f32,y:f32,z:f32,intensity:f32"};
+  for (const char* name : {"a.csv", "a.XYZ", "a.npz", "a.bin.gz", "a.mcap"}) {
+    const std::string path = folder.Write(name, "1,2,3,.5\n4,5,6,\n");  // 16 bytes, one point of the spec
+    EXPECT_THAT(MessageOf(ReadPointCloud(path, options)), AllOf(HasSubstr(path), HasSubstr("save the points as .npy")));
+    EXPECT_THAT(MessageOf(ReadPointCloud(path)), HasSubstr("save the points as .npy"));
+  }
+  const std::string las = folder.Write("a.las", "LASF");
+  EXPECT_THAT(MessageOf(ReadPointCloud(las, options)), HasSubstr("python -m voxserve infer"));
 }
 
 TEST(RawReaderTest, NamesFilesThatCannotBeRead) {

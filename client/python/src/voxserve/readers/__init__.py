@@ -32,6 +32,10 @@ NUSCENES_LAYOUT = "x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098,ring:f32"
 _PACKED = {".pcd.bin": NUSCENES_LAYOUT, ".bin": KITTI_LAYOUT}
 _WITH_HEADER = {".pcd": pcd.read, ".ply": ply.read, ".npy": npy.read}
 _IN_PIECES = (".las", ".laz", ".e57", ".feather", ".parquet")
+# Texts and packed files, whose bytes are no points whatever a field spec says.
+_NOT_RAW = (".csv", ".txt", ".xyz", ".xyzi", ".pts", ".ptx", ".asc", ".json", ".npz", ".gz", ".bz2", ".xz", ".zst",
+            ".zip", ".tar", ".h5", ".hdf5", ".pkl", ".pickle", ".pt", ".pth", ".mat", ".obj", ".off", ".stl", ".pcap",
+            ".bag", ".mcap", ".db3", ".arrow")  # fmt: skip
 
 
 def read(path: str | os.PathLike[str], fields: str = "") -> PointCloud:
@@ -64,11 +68,15 @@ def read_contents(name: str, contents: bytes, layout: FieldSpec | None) -> Point
     for extension, reader in _WITH_HEADER.items():
         if name.endswith(extension):
             return reader(contents, layout)
+    if name.endswith(_NOT_RAW):
+        raise ValueError("text, tables, archives and recordings are not read as a scan; save the points as .npy, e.g. "
+                         "np.save('scan.npy', np.loadtxt('scan.csv', delimiter=',', skiprows=1)); python -m "
+                         "voxserve.bag labels recordings")  # fmt: skip
     if layout is None:
         text = next((text for extension, text in _PACKED.items() if name.endswith(extension)), None)
         if text is None:
-            raise ValueError("unknown extension; .bin, .pcd.bin, .pcd, .ply and .npy are known, anything else needs "
-                             "--fields")  # fmt: skip
+            known = ", ".join((*_PACKED, *_WITH_HEADER, *_IN_PIECES))
+            raise ValueError(f"unknown extension; known are {known}; a file of raw points needs --fields")
         layout = field_spec.parse(text)
     return read_packed(contents, layout)
 
