@@ -71,11 +71,35 @@ def test_structured_arrays_name_their_fields() -> None:
         ("x", "f32", 0),
         ("y", "f32", 4),
         ("z", "f32", 8),
+        ("t", "f64", 12),
         ("rgb", "u8", 20),
         ("ring", "u16", 23),
     ]
-    assert cloud.fields[3].count == 3
+    assert cloud.fields[4].count == 3
     np.testing.assert_array_equal(cloud.values("ring"), points["ring"])
+
+
+def test_fields_of_types_that_cannot_be_sent_become_float64() -> None:
+    kinds = [("x", "i8"), ("y", "g"), ("z", "u8"), ("valid", "?"), ("pair", "i8", (2,)), ("name", "U3")]
+    for order in "<>":
+        points = np.zeros(2, np.dtype(kinds).newbyteorder(order))
+        points["x"], points["y"], points["z"], points["valid"] = [1, -2], [3, 4], [5, 6], [True, False]
+        cloud = as_cloud(points)
+        assert [f.name for f in cloud.fields] == ["x", "y", "z", "valid", "pair"]
+        values = [cloud.values(name).tolist() for name in ("x", "y", "z", "valid")]
+        assert values == [[1, -2], [3, 4], [5, 6], [1, 0]]
+        assert cloud.fields[4].count == 2
+
+
+def test_names_of_columns_are_a_list_of_texts() -> None:
+    points = np.arange(8, dtype=np.float32).reshape(2, 4)
+    assert as_cloud(points, (name for name in "xyzt")).values("t").tolist() == [3, 7]
+    for names in ({"x", "y", "z"}, [0, 1, 2], [], ["x", "y", ""]):
+        with pytest.raises(ValueError, match="a list of the columns' names is needed"):
+            as_cloud(points, names)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="fields name two columns 'z'"):
+        as_cloud(points, ["x", "y", "z", "z"])
+    assert as_cloud(points, ["x", "-", "-", "z"]).values("z").tolist() == [3, 7]
 
 
 def test_big_endian_structured_arrays_are_sent_as_they_are() -> None:
@@ -207,7 +231,7 @@ def test_new_names() -> None:
         (np.zeros((4, 4), bool), None, "points are bool"),
         (np.full((4, 4), "a"), None, "points are <U1"),
         (np.zeros((4, 4), complex), None, "points are complex128"),
-        (np.zeros((4, 4), np.float32), ["x"] * 5, "5 fields for 4 columns"),
+        (np.zeros((4, 4), np.float32), list("xyzit"), "5 fields for 4 columns"),
         (np.zeros((4, 4), np.float32), "x:f64,y:f64", "x:f64, but the array's columns are all f32"),
         (np.zeros((4, 3), np.float32), "x:f32,y:f32,z:f32,-:f32", "16 bytes, but a row of 3 columns has 12"),
         (np.zeros((2, 2), [("x", "f4")]), None, r"structured array has shape \(2, 2\)"),

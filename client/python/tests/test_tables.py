@@ -119,6 +119,9 @@ def test_tables_of_pandas() -> None:
     np.testing.assert_array_equal(values_of(as_cloud(table.reset_index())), POINTS)
     np.testing.assert_array_equal(values_of(as_cloud(table[::2])), POINTS[::2])
     assert as_cloud(table.set_index("intensity")).field("intensity") is None
+    for order in ([1, 2, 3], [3, 0, 1, 2]):
+        with pytest.raises(ValueError, match=f"have the numbers {order[0]}, .* name them, or pass the table's values"):
+            as_cloud(pandas.DataFrame(POINTS)[order])
     with pytest.raises(ValueError, match="two columns named 'x'"):
         as_cloud(pandas.concat([table, table[["x"]]], axis=1))
     with pytest.raises(ValueError, match="each needs a text"):
@@ -201,6 +204,17 @@ def test_masked_values_become_nan() -> None:
     )
     columns = {name: np.ma.masked_array(POINTS[:, i], mask[:, i]) for i, name in enumerate(NAMES)}
     np.testing.assert_array_equal(values_of(as_cloud(columns)), expected)
+
+
+def test_masked_rows_in_a_list_become_nan() -> None:
+    mask = np.zeros(POINTS.shape, bool)
+    mask[2, 0] = True
+    rows = np.ma.masked_array(POINTS, mask)
+    expected = np.where(mask, np.nan, POINTS)
+    np.testing.assert_array_equal(values_of(as_cloud(list(rows))), expected)
+    np.testing.assert_array_equal(values_of(as_cloud((*POINTS[:2], *rows[2:]))), expected)
+    with pytest.raises(ValueError, match="shape"):
+        as_cloud([rows[0], rows[1, :3]])
 
 
 def test_a_mask_of_nothing_changes_nothing() -> None:

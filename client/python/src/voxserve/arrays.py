@@ -5,6 +5,7 @@ No library of tables or tensors is imported; their objects are known by their me
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,8 @@ def plain_array(values: Any) -> npt.NDArray[Any]:
 
     - Tensors are taken off their graph and device; bfloat16 becomes float32.
     - Arrays of other libraries that have DLPack and no __array__ are read where they are, in the host's memory.
-    - Masked values become NaN, so that the server leaves their points out and the labels stay in place. Integers with
-      masked values become float64.
+    - Masked values become NaN, so that the server leaves their points out and the labels stay in place, also those of
+      masked rows in a list. Integers with masked values become float64.
     - int64, uint64, longdouble and Python objects become float64, which holds every value that float32, the networks'
       type, tells apart. Objects that are no numbers stay as they are.
 
@@ -40,6 +41,8 @@ def plain_array(values: Any) -> npt.NDArray[Any]:
         values = _of_tensor(values)
     elif not hasattr(values, "__array__") and hasattr(values, "__dlpack__"):
         values = _of_dlpack(values)
+    if isinstance(values, (list, tuple)) and any(isinstance(each, np.ma.MaskedArray) for each in values):
+        values = np.ma.stack(values)
     if isinstance(values, np.ma.MaskedArray):
         values = _unmasked(values)
     array = np.asarray(values)
@@ -57,8 +60,8 @@ def plain_array(values: Any) -> npt.NDArray[Any]:
 
 def named_columns(points: Any) -> dict[str, Any] | None:
     """Returns the columns of a table by their names: a DataFrame of pandas or polars, or a Table of pyarrow. None for
-    anything else, and for a table whose columns have numbers instead of names. ValueError if the names are not texts,
-    or if two columns have the same.
+    anything else, and for a table whose columns have the numbers 0, 1, ... instead of names. ValueError if the names
+    are other numbers or no texts, or if two columns have the same.
     """
     if isinstance(points, np.ndarray):
         return None
@@ -69,7 +72,12 @@ def named_columns(points: Any) -> dict[str, Any] | None:
         return None
     names = list(names)
     if names and all(isinstance(name, (int, np.integer)) for name in names):
-        return None
+        if names == list(range(len(names))):
+            return None
+        raise ValueError(
+            f"the table's columns have the numbers {', '.join(map(str, names[:8]))}, which say no order; name them, or "
+            "pass the table's values, where the first column is x"
+        )
     if not all(isinstance(name, str) for name in names):
         raise ValueError(f"the table's columns are named {names[:8]}; each needs a text, x, y and z among them")
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -78,6 +86,18 @@ def named_columns(points: Any) -> dict[str, Any] | None:
         return {name: points[name] for name in names}
     except TypeError:  # a table that is not computed yet, such as polars' LazyFrame
         raise ValueError(f"{type(points).__name__} gives no columns by their names; make a table of it first") from None
+
+
+def check_names(names: Any) -> list[str]:
+    """Returns the names of an array's columns as a list. ValueError if they are no texts, have no order, or if two are
+    the same; "-" may appear several times.
+    """
+    listed = [] if isinstance(names, (set, frozenset)) or not isinstance(names, Iterable) else list(names)
+    if not listed or not all(isinstance(name, str) and name for name in listed):
+        raise ValueError(f"fields are {str(names)[:64]}; a list of the columns' names is needed, such as x, y, z, -, t")
+    if twice := next((name for name in listed if name != "-" and listed.count(name) > 1), None):
+        raise ValueError(f"fields name two columns '{twice}'")
+    return [str(name) for name in listed]
 
 
 def check_rows(shape: tuple[int, ...], num_named: int) -> None:

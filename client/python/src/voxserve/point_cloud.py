@@ -82,7 +82,7 @@ class PointCloud:
         else:
             named: Sequence[str] = DEFAULT_COLUMNS[:width]
             if fields is not None and spec is None:
-                named = fields  # type: ignore[assignment]  # _spec_of left the names of columns alone
+                named = arrays.check_names(fields)
             described = _columns_of_names(named, kind, width)
             arrays.check_rows(array.shape, len(named))
         cloud = PointCloud(_bytes_of(array), array.shape[0], width * array.dtype.itemsize, described)
@@ -350,6 +350,7 @@ def _columns_of_spec(spec: FieldSpec, kind: str, width: int) -> tuple[Field, ...
 def _from_structured(array: npt.NDArray[Any]) -> PointCloud:
     if array.ndim != 1:
         raise ValueError(f"the structured array has shape {array.shape}; (N,) is needed")
+    array = _with_types_to_send(array)
     orders = {
         base.byteorder for base in (_base(dtype) for dtype, *_ in _members(array.dtype).values()) if base.itemsize > 1
     }
@@ -362,6 +363,28 @@ def _from_structured(array: npt.NDArray[Any]) -> PointCloud:
         if _base(dtype).str[1:] in _TYPE_OF_CODE and math.prod(dtype.shape) > 0
     )
     return PointCloud(_bytes_of(array), len(array), array.dtype.itemsize, fields, is_bigendian=orders == {">"})
+
+
+def _with_types_to_send(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Returns a structured array in which integers of 8 bytes and longdouble are float64, and bool is uint8; the array
+    itself if it has none of them.
+    """
+    kinds = []
+    for name in array.dtype.names or ():
+        member = array.dtype[name]
+        base = member.base
+        if base.kind == "b":
+            kinds.append((name, np.dtype((np.uint8, member.shape))))
+        elif base.kind in "iuf" and base.itemsize >= 8 and base.str[1:] not in _TYPE_OF_CODE:
+            kinds.append((name, np.dtype((np.dtype(np.float64).newbyteorder(base.byteorder), member.shape))))
+    if not kinds:
+        return array
+    changed = dict(kinds)
+    names = array.dtype.names or ()
+    made = np.empty(array.shape, [(name, changed.get(name, array.dtype[name])) for name in names])
+    for name in names:
+        made[name] = array[name]
+    return made
 
 
 def _members(dtype: np.dtype[Any]) -> Mapping[str, tuple[Any, ...]]:
