@@ -15,6 +15,7 @@ import pytest
 from conftest import REPOSITORY, ServerAddress
 
 import voxserve
+from voxserve import feature_warning
 from voxserve.cli.main import main
 
 pytestmark = pytest.mark.integration
@@ -58,6 +59,12 @@ def test_golden_scores(client: voxserve.Client, scan: Any) -> None:
     np.testing.assert_allclose(result.scores, logits[voxels_of(scan)], rtol=0, atol=5e-4)
     assert (result.counts.used, result.counts.voxels) == (len(scan), len(golden["margin"]))
     assert {"voxelize", "geometry", "features"} <= {stage.name for stage in result.stages}
+
+
+def test_millimetres_are_out_of_range(client: voxserve.Client, scan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feature_warning, "_told", set())
+    with pytest.warns(voxserve.OutOfRangeWarning, match="coordinates are metres from the sensor"):
+        client.segment("minkunet", scan[::10] * np.float32([1000, 1000, 1000, 1]))
 
 
 def test_every_way_to_say_the_same(client: voxserve.Client, scan: Any) -> None:

@@ -15,6 +15,7 @@ import voxserve
 from voxserve import feature_warning, wire
 from voxserve.cli.main import main
 from voxserve.point_cloud import as_cloud
+from voxserve.results import PointCounts
 
 _NUMBERS = {"i1": 1, "u1": 2, "i2": 3, "u2": 4, "i4": 5, "u4": 6, "f4": 7, "f8": 8}
 
@@ -223,3 +224,11 @@ def test_a_bag_shows_the_servers_warning_once(
         "voxserve.bag: warning: intensity is 0 to 200, but the model was trained on 0 to 1 (ranged); scale them, e.g. "
         "with --scale intensity=0.00392 if they are 0 to 255\n"
     )
+
+
+def test_nearly_all_points_out_of_range_are_warned_of_once(untold: None) -> None:
+    for counts in (PointCounts(60, 0, 200, 0, 5), PointCounts(0, 500, 0, 0, 0), PointCounts(0, 0, 99, 0, 0)):
+        feature_warning.tell_of_range("m", counts)
+    with pytest.warns(voxserve.OutOfRangeWarning, match=r"^190 of 200 points lie outside of the range that m accepts"):
+        feature_warning.tell_of_range("m", PointCounts(10, 0, 190, 0, 10))
+    feature_warning.tell_of_range("m", PointCounts(10, 0, 190, 0, 10))  # a second warning would be an error

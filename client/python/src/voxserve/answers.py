@@ -152,17 +152,19 @@ def _read_common(response: wire.InferResponse, asked: Asked) -> dict[str, Any]:
         raise malformed(f"point {sampled.max()} sampled of {asked.num_points}")
     warnings = tuple(_read_warning(warning) for warning in response.warnings)
     feature_warning.tell(response.model, warnings)
+    point_counts = PointCounts(
+        counts.used,
+        counts.invalid,
+        counts.out_of_range,
+        counts.dropped,
+        counts.voxels,
+        counts.unsampled,
+        counts.not_finite,
+    )
+    feature_warning.tell_of_range(response.model, point_counts)
     return {
         "warnings": warnings,
-        "counts": PointCounts(
-            counts.used,
-            counts.invalid,
-            counts.out_of_range,
-            counts.dropped,
-            counts.voxels,
-            counts.unsampled,
-            counts.not_finite,
-        ),
+        "counts": point_counts,
         "stages": tuple(Stage(stage.name, stage.microseconds / 1e6) for stage in response.stages),
         "model": response.model,
         "version": response.version,

@@ -1,4 +1,4 @@
-"""Warnings that a cloud's values are not those that the model was trained on, which is mostly a matter of units."""
+"""Warnings that a cloud's values are not those that the model expects, which is mostly a matter of units."""
 
 from __future__ import annotations
 
@@ -8,17 +8,26 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from voxserve.compacting import CompactWarning
 from voxserve.printable import printable
 
-_told: set[tuple[str, str]] = set()  # models and features
+if TYPE_CHECKING:  # that module imports this one
+    from voxserve.results import PointCounts
+
+_FEWEST_OUTSIDE = 100  # points; fewer are no scan
+_SHARE_OUTSIDE = 0.9
+_told: set[tuple[str, str]] = set()  # models and features; "": the range of the model
 _lock = threading.Lock()
 
 
 class UnitWarning(UserWarning):
     """The values of a cloud's field are likely in another unit than the model reads."""
+
+
+class OutOfRangeWarning(UserWarning):
+    """Nearly all points of a cloud lie outside of the range that the model accepts."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +63,24 @@ def tell(model: str, found: Iterable[FeatureWarning]) -> None:
         warnings.warn(printable(f"{each} ({model}); {advice}"), UnitWarning, stacklevel=2)
 
 
+def tell_of_range(model: str, counts: PointCounts) -> None:
+    """Issues an OutOfRangeWarning, once in this process for a model, if nearly all of a cloud's points are out of
+    range.
+    """
+    points = counts.used + counts.out_of_range + counts.dropped + counts.unsampled
+    if counts.out_of_range < max(_FEWEST_OUTSIDE, _SHARE_OUTSIDE * points):
+        return
+    with _lock:
+        if (model, "") in _told:
+            return
+        _told.add((model, ""))
+    text = f"{counts.out_of_range} of {points} points lie outside of the range that {model} accepts, and are left out; "
+    warnings.warn(printable(f"{text}coordinates are metres from the sensor"), OutOfRangeWarning, stacklevel=2)
+
+
 @contextmanager
 def told_on_stderr(program: str, advice: str) -> Iterator[None]:
-    """Makes a command print UnitWarnings and CompactWarnings as its own lines, in the block. advice: what the command's
+    """Makes a command print the warnings of this package as its own lines, in the block. advice: what the command's
     user can do about units.
     """
 
@@ -64,14 +88,15 @@ def told_on_stderr(program: str, advice: str) -> Iterator[None]:
         if issubclass(category, UnitWarning):
             text = str(message).partition("; the answer")[0]
             print(f"{program}: warning: {text}; {advice}", file=sys.stderr)
-        elif issubclass(category, CompactWarning):
+        elif issubclass(category, (CompactWarning, OutOfRangeWarning)):
             print(f"{program}: warning: {message}", file=sys.stderr)
         else:
             before(message, category, *rest)
 
     before: Any = warnings.showwarning
     with warnings.catch_warnings():
-        warnings.simplefilter("always", UnitWarning)
+        for each in (UnitWarning, OutOfRangeWarning):
+            warnings.simplefilter("always", each)
         warnings.simplefilter("default", CompactWarning)
         warnings.showwarning = show  # type: ignore[assignment]
         yield
