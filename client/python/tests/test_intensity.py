@@ -14,7 +14,7 @@ from conftest import FakeServer, add_warning, answer
 import voxserve
 from voxserve import feature_warning, wire
 from voxserve.cli.main import main
-from voxserve.point_cloud import as_cloud
+from voxserve.point_cloud import PointCloud, as_cloud
 from voxserve.results import PointCounts
 
 _NUMBERS = {"i1": 1, "u1": 2, "i2": 3, "u2": 4, "i4": 5, "u4": 6, "f4": 7, "f8": 8}
@@ -232,3 +232,42 @@ def test_nearly_all_points_out_of_range_are_warned_of_once(untold: None) -> None
     with pytest.warns(voxserve.OutOfRangeWarning, match=r"^190 of 200 points lie outside of the range that m accepts"):
         feature_warning.tell_of_range("m", PointCounts(10, 0, 190, 0, 10))
     feature_warning.tell_of_range("m", PointCounts(10, 0, 190, 0, 10))  # a second warning would be an error
+
+
+def whole(name: str, kind: Any, largest: int, number: int = 200) -> dict[str, Any]:
+    return {**dict.fromkeys("xyz", np.zeros(number, np.float32)), name: np.linspace(0, largest, number).astype(kind)}
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_intensities_of_8_bits_in_uint16_are_warned_of_once(server: FakeServer, untold: None, is_stream: bool) -> None:
+    narrow = PointCloud.from_columns(whole("Intensity", np.uint16, 255)).with_shares()
+
+    def send(client: voxserve.Client, cloud: PointCloud, **more: Any) -> None:
+        if is_stream:
+            with client.stream("minkunet", **more) as stream:
+                stream.send(1, cloud)
+                stream.close_sends()
+                assert [result.error for result in stream] == [None]
+        else:
+            client.segment("minkunet", cloud, **more)
+
+    with voxserve.Client(server.address) as client:
+        send(client, narrow, scales={"intensity": 1 / 255})
+        send(client, PointCloud.from_columns(whole("intensity", np.uint16, 0)).with_shares())
+        with pytest.warns(voxserve.UnitWarning, match=r"Intensity is uint16, .* no value is above 255 \(minkunet\)"):
+            send(client, narrow)
+        send(client, narrow)  # a second warning would be an error
+
+
+@pytest.mark.parametrize(
+    "cloud",
+    [
+        whole("intensity", np.uint16, 256),
+        whole("intensity", np.uint8, 255),
+        whole("intensity", np.uint16, 255, number=99),
+        whole("reflectivity", np.uint16, 255),
+    ],
+)
+def test_other_intensities_are_not_warned_of(server: FakeServer, untold: None, cloud: dict[str, Any]) -> None:
+    with voxserve.Client(server.address) as client:
+        client.segment("minkunet", PointCloud.from_columns(cloud).with_shares())

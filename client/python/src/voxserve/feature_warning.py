@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import warnings
@@ -13,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 from voxserve.compacting import CompactWarning
 from voxserve.printable import printable
 
-if TYPE_CHECKING:  # that module imports this one
+if TYPE_CHECKING:  # results imports this module
+    from voxserve.point_cloud import PointCloud
     from voxserve.results import PointCounts
 
-_FEWEST_OUTSIDE = 100  # points; fewer are no scan
+_FEWEST_POINTS = 100  # fewer are no scan
 _SHARE_OUTSIDE = 0.9
-_told: set[tuple[str, str]] = set()  # models and features; "": the range of the model
+_RANGE, _BITS = "its range", "bits of intensity"
+_told: set[tuple[str, str]] = set()  # models, and features or one of the names above
 _lock = threading.Lock()
 
 
@@ -63,17 +66,40 @@ def tell(model: str, found: Iterable[FeatureWarning]) -> None:
         warnings.warn(printable(f"{each} ({model}); {advice}"), UnitWarning, stacklevel=2)
 
 
+def tell_of_bits(model: str, cloud: PointCloud) -> None:
+    """Issues a UnitWarning if intensities are uint16, whose 65535 counts as 1, but none is above 255, as if they had 8
+    bits. The first cloud that has 100 points and an intensity above 0 decides, for a model and this process.
+    """
+    own, key = cloud.field("intensity"), (model, _BITS)
+    if own is None or own.type != "u16" or not math.isclose(own.scale, 1 / 65535) or key in _told:
+        return
+    try:
+        largest = round(float(cloud.values(own.name).max(initial=0)) * 65535)
+    except ValueError:  # the cloud's sizes are wrong, and the server says so
+        return
+    if cloud.num_points < _FEWEST_POINTS or largest == 0:
+        return
+    with _lock:
+        if key in _told:
+            return
+        _told.add(key)
+    if largest <= 255:
+        text = f"{own.name} is uint16, whose 65535 counts as 1, but no value is above {largest} ({model})"
+        advice = "the answer is likely wrong if they have 8 bits; scale it, e.g. with scales={'intensity': 1 / 255}"
+        warnings.warn(printable(f"{text}; {advice}"), UnitWarning, stacklevel=2)
+
+
 def tell_of_range(model: str, counts: PointCounts) -> None:
     """Issues an OutOfRangeWarning, once in this process for a model, if nearly all of a cloud's points are out of
     range.
     """
     points = counts.used + counts.out_of_range + counts.dropped + counts.unsampled
-    if counts.out_of_range < max(_FEWEST_OUTSIDE, _SHARE_OUTSIDE * points):
+    if counts.out_of_range < max(_FEWEST_POINTS, _SHARE_OUTSIDE * points):
         return
     with _lock:
-        if (model, "") in _told:
+        if (model, _RANGE) in _told:
             return
-        _told.add((model, ""))
+        _told.add((model, _RANGE))
     text = f"{counts.out_of_range} of {points} points lie outside of the range that {model} accepts, and are left out; "
     warnings.warn(printable(f"{text}coordinates are metres from the sensor"), OutOfRangeWarning, stacklevel=2)
 

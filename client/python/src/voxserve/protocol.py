@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import grpc
 
-from voxserve import answers, errors, input_file, wire
+from voxserve import answers, errors, feature_warning, input_file, wire
 from voxserve.answers import Asked
 from voxserve.compacting import compact_or_warn
 from voxserve.encoding import CloudRequest, request_in_parts
@@ -366,6 +366,7 @@ def infer(
     source = Source(points, cloud, fields, scales)
     if scales:
         cloud = cloud.scaled(scales)
+    feature_warning.tell_of_bits(model, cloud)
     if compact:
         cloud = compact_or_warn(cloud)
     head = wire.InferRequest(

@@ -25,7 +25,7 @@ from typing import Literal
 import grpc
 from google.protobuf import duration_pb2
 
-from voxserve import answers, errors, protocol, wire
+from voxserve import answers, errors, feature_warning, protocol, wire
 from voxserve.compacting import compact_or_warn
 from voxserve.encoding import encode_frame
 from voxserve.farthest_points import FarthestPoints
@@ -242,6 +242,7 @@ class StreamState:
         """Returns the cloud with the stream's scales and this stamp, in seconds."""
         if self.config.scales:
             cloud = cloud.scaled(self.config.scales)
+        feature_warning.tell_of_bits(self.config.model, cloud)
         if stamp is None:
             return cloud
         if not 0 <= stamp < _MAX_STAMP:
