@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from conftest import REPOSITORY, SHARED, FakeServer
 
-from voxserve import readers
+from voxserve import feature_warning, readers
 from voxserve.client import Client
 from voxserve.evaluate import command
 from voxserve.evaluate.layouts import dataframe, open_dataset
@@ -81,6 +81,17 @@ def test_semantic_kitti(evaluate: Evaluate, tmp_path: Path) -> None:
     assert evaluate(folder, "--frames", "08/000001", "--concurrency", "3")["frames"] == 1
     (tmp_path / "val.txt").write_text("08/000000\n")
     assert evaluate(folder, "--frames", str(tmp_path / "val.txt"))["frames"] == 1
+
+
+def test_the_servers_warnings_are_lines_of_the_command(
+    evaluate: Evaluate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(feature_warning, "_told", set())
+    evaluate(dataset_files.semantic_kitti(tmp_path / "data", [40, 10]), model="ranged")
+    assert capsys.readouterr().err == (
+        "voxserve.evaluate: warning: intensity is 0 to 200, but the model was trained on 0 to 1 (ranged); scale them "
+        "with --fields, e.g. x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098\n"
+    )
 
 
 def test_a_field_of_another_name(

@@ -264,9 +264,14 @@ def test_labels_without_scans_are_told_and_scans_without_labels_refused(
     find(monkeypatch)
     boxes = dataset_files.kitti(tmp_path / "boxes", LINES)
     shutil.copy(boxes / "training/label_2/000007.txt", boxes / "training/label_2/000009.txt")
-    (note,) = evaluate(boxes, model="detector")["notes"]
+    note, blind = evaluate(boxes, model="detector")["notes"]
     assert "1 label files have no scan, such as 000009.txt" in note
     assert f"note: {note}" in printed(capsys)
+    assert blind.startswith("1 frames have no image, such as image_2/000007.png: it is taken to have 1242 x 375 pixels")
+    (boxes / "training/image_2").mkdir()
+    size = (1920).to_bytes(4, "big") + (1080).to_bytes(4, "big")
+    (boxes / "training/image_2/000007.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + size)
+    assert evaluate(boxes, model="detector")["notes"] == [note]
     points = dataset_files.semantic_kitti(tmp_path / "points", [40, 10], 2)
     velodyne, labels = (points / "sequences/08" / name for name in ("velodyne", "labels"))
     (velodyne / "000001.bin").rename(velodyne / "000002.bin")

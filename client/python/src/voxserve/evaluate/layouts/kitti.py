@@ -71,9 +71,16 @@ def open_dataset(folder: Path, _num_sweeps: int = 1) -> Dataset:
         for stem in scans
     ]
     alone = sorted(labels.keys() - scans)
-    notes = (f"{root / 'label_2'}: {len(alone)} label files have no scan, such as {alone[0]}.txt",) if alone else ()
+    notes = [f"{root / 'label_2'}: {len(alone)} label files have no scan, such as {alone[0]}.txt"] if alone else []
+    blind = [stem for stem in scans if not (root / "image_2" / f"{stem}.png").is_file()]
+    if has_boxes and blind:
+        width, height = _IMAGE_SIZE
+        notes.append(
+            f"{len(blind)} frames have no image, such as image_2/{blind[0]}.png: it is taken to have {width} x "
+            f"{height} pixels, and what lies outside does not count"
+        )
     names = (*NAMES, *_other_names(labels[stem] for stem in scans)) if has_boxes else ()
-    return Dataset("kitti", frames, {}, names, _ALIASES, neighbours=_NEIGHBOURS, notes=notes)
+    return Dataset("kitti", frames, {}, names, _ALIASES, neighbours=_NEIGHBOURS, notes=tuple(notes))
 
 
 def _other_names(paths: Iterable[Path]) -> list[str]:
