@@ -172,6 +172,8 @@ absl::StatusOr<Layout> ReadLayout(const PcdHeader& header) {
 }
 
 absl::StatusOr<std::string> Decompress(absl::string_view body, const Layout& layout) {
+  // pypcd4 writes nothing after the header of a cloud without points.
+  if (layout.num_points == 0 && body.empty()) return std::string();
   uint32_t sizes[2];  // compressed, uncompressed; little endian
   if (body.size() < sizeof(sizes)) return BadPcd("the file ends before the compressed data");
   std::memcpy(sizes, body.data(), sizeof(sizes));

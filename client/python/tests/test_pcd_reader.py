@@ -30,6 +30,14 @@ def test_pcd_binary_compressed(write: Write) -> None:
     np.testing.assert_array_equal(table(voxserve.read(write("a.pcd", contents))), POINTS)
 
 
+@pytest.mark.parametrize("body", [b"", bytes(8)])
+def test_pcd_of_no_points_binary_compressed(write: Write, body: bytes) -> None:
+    cloud = voxserve.read(write("a.pcd", pcd_header("binary_compressed", 0).encode() + body))
+    assert (cloud.num_points, len(cloud.fields)) == (0, 4)
+    with pytest.raises(ValueError, match="ends before the compressed data"):
+        voxserve.read(write("a.pcd", pcd_header("binary_compressed", 1).encode()))
+
+
 @pytest.mark.parametrize("kind", ["ascii", "binary", "binary_compressed"])
 def test_pcd_types_padding_counts_and_wide_integers(write: Write, kind: str) -> None:
     dtype = np.dtype(

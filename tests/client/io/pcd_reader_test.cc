@@ -52,6 +52,16 @@ std::string MessageOf(const std::string& contents) {
 
 TEST(PcdReaderTest, ReadsAscii) { ExpectTwoPoints(ReadPcd(Header(2, "ascii") + kRows, nullptr)); }
 
+TEST(PcdReaderTest, ReadsNoPointsBinaryCompressed) {
+  for (const std::string& body : {std::string(), std::string(8, '\0')}) {
+    const auto cloud = ReadPcd(Header(0, "binary_compressed") + body, nullptr);
+    ASSERT_TRUE(cloud.ok()) << cloud.status();
+    EXPECT_EQ(cloud->num_points(), 0u);
+    EXPECT_EQ(cloud->fields_size(), 4);
+  }
+  EXPECT_THAT(MessageOf(Header(1, "binary_compressed")), HasSubstr("ends before the compressed data"));
+}
+
 TEST(PcdReaderTest, ReadsAsciiWithWindowsLineEndsAndBlankLines) {
   std::string text = Header(2, "ascii") + "1.5  2\t3 7\n\n  -4 5 6.25 255";
   std::string windows;

@@ -183,6 +183,8 @@ def _compressed(body: memoryview, columns: list[_Column], num_points: int) -> by
     """Returns the bytes of the points, point after point, from compressed data. Those hold the points field after
     field: all x, then all y, ...
     """
+    if num_points == 0 and not body:  # as pypcd4 writes no points
+        return b""
     if len(body) < 8:
         raise ValueError("the file ends before the compressed data")
     compressed, size = (int.from_bytes(body[start : start + 4], "little") for start in (0, 4))
