@@ -69,6 +69,24 @@ def test_mcap_of_every_form_beside_topics_of_other_encodings(
     assert "/boxes" not in messages
 
 
+@pytest.mark.parametrize("name", ["a.MCAP", "a.DB3", "a.Bag", "folder"])
+def test_endings_in_capitals(
+    scans: Scans, call: Callable[..., int], tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ending = ".mcap" if name == "folder" else Path(name).suffix.lower()
+    written = bag_files.write(tmp_path / f"written{ending}", scans[:2])
+    target = tmp_path / name
+    if name == "folder":
+        target.mkdir()
+    shutil.move(written, target / "A.MCAP" if name == "folder" else target)
+    if ending == ".bag":
+        assert call(target) == 1
+        assert "a.Bag: the library rosbags knows this kind by .bag in small letters only" in capsys.readouterr().err
+        return
+    assert call(target) == 0
+    assert lengths(tmp_path / "out.mcap") == [len(scans[0]), len(scans[1])]
+
+
 def test_a_topic_in_another_encoding_is_refused_by_name(
     scans: Scans, call: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:  # fmt: skip

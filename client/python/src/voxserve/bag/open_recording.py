@@ -22,8 +22,8 @@ _METADATA = "metadata.yaml"
 def is_bag(path: Path) -> bool:
     """Returns whether the path is that of a bag's file, or of a folder that open_recording() takes for a bag."""
     if path.is_dir():
-        return (path / _METADATA).is_file() or any(file.suffix in _FILES for file in path.iterdir())
-    return path.suffix in _MAGIC
+        return (path / _METADATA).is_file() or any(f.suffix.lower() in _FILES for f in path.iterdir())
+    return path.suffix.lower() in _MAGIC
 
 
 def open_recording(path: Path) -> Recording:
@@ -34,7 +34,11 @@ def open_recording(path: Path) -> Recording:
         raise BagError(f"{path}: no such file or folder")
     if not path.is_dir():
         _check_magic(path)
-        return RosbagsReader(path) if path.suffix == ".bag" else _FileSet([path])
+        if path.suffix.lower() != ".bag":
+            return _FileSet([path])
+        if path.suffix != ".bag":
+            raise BagError(f"{path}: the library rosbags knows this kind by .bag in small letters only; rename it")
+        return RosbagsReader(path)
     metadata = _read_metadata(path / _METADATA)
     if str(metadata.get("compression_mode")).lower() in ("file", "message"):
         for entry in path.iterdir():  # rosbags would wait for a pipe, and read a device for ever
@@ -43,7 +47,7 @@ def open_recording(path: Path) -> Recording:
         return RosbagsReader(path)
     files = _listed_files(path, metadata) or _found_files(path)
     for file in files:
-        if file.suffix not in _FILES:
+        if file.suffix.lower() not in _FILES:
             raise BagError(f"{path}: {_METADATA} lists {file.name}; a bag's files are .mcap or .db3")
         _check_magic(file)
     return _FileSet(files)
@@ -53,7 +57,7 @@ class _FileSet:
     """The files of one bag, read as if they were one file."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        files = [_FILES[path.suffix](path) for path in paths]
+        files = [_FILES[path.suffix.lower()](path) for path in paths]
         self._files = sorted(files, key=lambda file: (file.start_ns, file.path.name))
 
     @property
@@ -119,13 +123,13 @@ def _listed_files(folder: Path, metadata: dict[str, Any]) -> list[Path]:
 def _found_files(folder: Path) -> list[Path]:
     """Returns the folder's files of the first of the known kinds that it has."""
     for suffix in _FILES:
-        if files := sorted(folder.glob(f"*{suffix}")):
+        if files := sorted(file for file in folder.iterdir() if file.suffix.lower() == suffix):
             return files
     raise BagError(f"{folder}: the folder is no rosbag2: it has no {_METADATA}, and no .mcap or .db3 files")
 
 
 def _check_magic(path: Path) -> None:
-    magic = _MAGIC.get(path.suffix)
+    magic = _MAGIC.get(path.suffix.lower())
     with input_file.open_regular(path) as file:
         beginning = file.read(max(map(len, _MAGIC.values())))
     if not beginning:
