@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from types import SimpleNamespace
 from typing import Any
 
@@ -161,6 +162,28 @@ def test_ros1_stamps_and_byte_lists() -> None:
     cloud = as_cloud(message)
     assert cloud.stamp_ns == 1_000_000_002
     assert cloud.values("x").tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_message_as_a_dictionary() -> None:
+    """As roslibpy and other clients of rosbridge have it."""
+    message = ros_message()
+    as_json = {
+        **vars(message),
+        "header": {"stamp": {"secs": 5, "nsecs": 6}, "frame_id": "os_lidar"},
+        "fields": [vars(field) for field in message.fields],
+        "data": base64.b64encode(message.data).decode(),
+    }
+    for cloud in (as_cloud(as_json), PointCloud.from_ros(as_json)):
+        assert (cloud.num_points, cloud.stamp_ns, cloud.frame_id) == (6, 5_000_000_006, "os_lidar")
+        assert cloud.values("x").tolist() == [1, 2, 3, 4, 5, 6]
+    with pytest.raises(ValueError, match="base64"):
+        as_cloud({**as_json, "data": "???"})
+
+
+@pytest.mark.parametrize("message", [None, {}, {"x": [1.0]}, np.zeros((2, 4))])
+def test_what_is_no_message_is_refused(message: Any) -> None:
+    with pytest.raises(ValueError, match=r"is no PointCloud2: it has no .*point_step"):
+        PointCloud.from_ros(message)
 
 
 def test_a_stamp_that_nobody_set_is_none() -> None:

@@ -6,10 +6,12 @@ others. So a NumPy array, a structured array and a ROS PointCloud2 differ only i
 
 from __future__ import annotations
 
+import base64
 import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +31,8 @@ _TYPE_OF_CODE = {code: name for name, code in field_spec.NUMPY_CODES.items()}
 # The types by the datatypes of sensor_msgs/PointField. PCL and newer ROS also have 9 (int64), 10 (uint64) and 11 (bool,
 # a byte that is 0 or 1). The server's own 9 is float16.
 _TYPE_OF_DATATYPE = {number: name for name, number in field_spec.WIRE_TYPES.items() if number <= 8} | {11: "u8"}
+
+_OF_MESSAGES = {"fields", "point_step", "row_step", "data"}  # what a PointCloud2 is known by
 
 # Describes the fields of a cloud: a field spec, as text or parsed; new names of its fields ({"intensity":
 # "reflectivity"}); or the names of an array's columns.
@@ -125,13 +129,13 @@ class PointCloud:
 
     @staticmethod
     def from_ros(message: Any) -> PointCloud:
-        """Returns the cloud of a sensor_msgs/PointCloud2 of ROS 1 or 2, or of an object with the same attributes. The
-        values are not converted. An intensity or reflectivity of type uint8 or uint16 gets the scale that makes it 0..1
-        (voxserve.intensity); scaled() sets another. The server cannot read fields of int64 and uint64 (datatypes 9 and
-        10) and of datatypes that PointField does not define: it skips them, and refuses them by name if its model reads
-        them.
+        """Returns the cloud of a sensor_msgs/PointCloud2 of ROS 1 or 2, of an object with the same attributes, or of a
+        dictionary with them, whose data may be base64 as rosbridge sends it. The values are not converted. An intensity
+        or reflectivity of type uint8 or uint16 gets the scale that makes it 0..1 (voxserve.intensity); scaled() sets
+        another. The server cannot read fields of int64 and uint64 (datatypes 9 and 10) and of datatypes that PointField
+        does not define: it skips them, and refuses them by name if its model reads them.
 
-        ValueError if the message has data, but a width or height of 0.
+        ValueError if the message lacks an attribute, or has data, but a width or height of 0.
         """
         return _of_message(message).with_shares()
 
@@ -270,9 +274,11 @@ def as_cloud(points: PointsLike, fields: Fields = None) -> PointCloud:
         given = given.cloud()
     if isinstance(given, PointCloud):
         return _with_spec(given, fields)
+    if isinstance(given, Mapping) and given.keys() >= _OF_MESSAGES:
+        given = _namespace(given)
     if isinstance(given, Mapping):
         return _with_spec(PointCloud.from_columns(given), fields)
-    if all(hasattr(given, name) for name in ("fields", "point_step", "row_step", "data")):
+    if all(hasattr(given, name) for name in _OF_MESSAGES):
         return _with_spec(_of_message(given), fields).with_shares(_spec_of(fields))
     if isinstance(given, (str, os.PathLike)):
         raise ValueError(f"points are the path {os.fspath(given)}; voxserve.read(path) reads a scan")
@@ -284,14 +290,27 @@ def as_cloud(points: PointsLike, fields: Fields = None) -> PointCloud:
     return PointCloud.from_array(given, fields)
 
 
+def _namespace(value: Any) -> Any:
+    """Returns an object with the entries of a dictionary as attributes, also those of dictionaries in it."""
+    if isinstance(value, Mapping):
+        return SimpleNamespace(**{str(name): _namespace(entry) for name, entry in value.items()})
+    if isinstance(value, (list, tuple)) and any(isinstance(entry, Mapping) for entry in value):
+        return [_namespace(entry) for entry in value]
+    return value
+
+
 def _of_message(message: Any) -> PointCloud:
     """Returns the cloud of a PointCloud2 message, whose integer intensities are not scaled."""
+    message = _namespace(message)
+    lacking = sorted(name for name in (*_OF_MESSAGES, "width", "height") if not hasattr(message, name))
+    if lacking:
+        raise ValueError(f"a {type(message).__name__} is no PointCloud2: it has no {', '.join(lacking)}")
     fields = []
     for field in message.fields:
         kind = _TYPE_OF_DATATYPE.get(field.datatype, field_spec.NO_TYPE)
         fields.append(Field(field.name, kind, int(field.offset), max(1, int(field.count))))
     header = getattr(message, "header", None)
-    data = message.data
+    data = base64.b64decode(message.data, validate=True) if isinstance(message.data, str) else message.data
     if len(data) and not (message.width and message.height):
         raise ValueError(
             f"width {message.width} x height {message.height} are no points, but the message has {len(data)} bytes "
@@ -304,7 +323,7 @@ def _of_message(message: Any) -> PointCloud:
         fields=tuple(fields),
         height=int(message.height),
         row_step=int(message.row_step),
-        is_bigendian=bool(message.is_bigendian),
+        is_bigendian=bool(getattr(message, "is_bigendian", False)),
         stamp_ns=_stamp_ns(getattr(header, "stamp", None)),
         frame_id=str(getattr(header, "frame_id", "")),
     )
