@@ -278,6 +278,19 @@ def test_an_infinite_coordinate_moves_no_other_point(tmp_path: Path) -> None:
     np.testing.assert_array_equal(cloud.values("x"), [-50, np.inf, 50, np.nan])
 
 
+def test_a_scan_of_an_e57_file_without_intensities(tmp_path: Path) -> None:
+    pye57 = pytest.importorskip("pye57", reason="pye57 is not installed")
+    bare = {f"cartesian{axis}": np.arange(3.0) for axis in "XYZ"}
+    bright = {**bare, "intensity": np.array([0.0, 51, 255])}
+    file = pye57.E57(str(tmp_path / "a.e57"), mode="w")
+    for scan in (bare, bright):
+        file.write_scan_raw(scan)
+    file.close()
+    cloud = voxserve.read(tmp_path / "a.e57")
+    np.testing.assert_allclose(cloud.values("intensity"), [np.nan, np.nan, np.nan, 0, 0.2, 1], rtol=1e-6)
+    assert cloud.values("scan_index").tolist() == [0, 0, 0, 1, 1, 1]
+
+
 def test_labels_alone(columns: dict[str, Any], answer: Any, tmp_path: Path) -> None:
     source = map_files.write_las(tmp_path / "a.laz", columns)
     for name in ("b.label", "b.npy"):

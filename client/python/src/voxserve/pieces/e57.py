@@ -2,7 +2,8 @@
 
 The scans of a file follow each other. Their points are moved by the scans' poses into the file's common coordinates;
 spherical coordinates become Cartesian. A point that the file marks as invalid gets NaN coordinates. A file of several
-scans gets the column scan_index.
+scans gets the column scan_index. Where a scan lacks the intensity or colours that another one has, they are NaN; other
+columns are 0.
 
 The fields colorRed, colorGreen, colorBlue, returnIndex and returnCount get the names that LAS has for them, and returns
 count from 1, as in LAS. Fields of the namespace EXTENSION, such as classification, have no prefix.
@@ -157,6 +158,9 @@ class E57Reader(PieceReader):
             for name, (low, high) in scan.limits().items():
                 before = ranges.get(name, (low, high))
                 ranges[name] = (min(low, before[0]), max(high, before[1]))
+        for name in dtypes.keys() & _LIMITS.keys():
+            if any(name not in scan.columns for scan in self._scans if scan.num_points):
+                dtypes[name] = np.promote_types(dtypes[name], np.float32)
         if len(self._scans) > 1:
             dtypes[SCAN] = np.dtype(np.uint16)
         number = sum(scan.num_points for scan in self._scans)
@@ -187,7 +191,7 @@ class E57Reader(PieceReader):
         values = {name: scan.value(name, array) for name, array in raw.items()}
         xyz = _xyz(scan, values)
         columns = {
-            name: np.zeros(number, dtype) if name != SCAN else np.full(number, index, dtype)
+            name: np.full(number, index if name == SCAN else np.nan if dtype.kind == "f" else 0, dtype)
             for name, dtype in self.contents.dtypes.items()
         }
         for name in scan.fields:
