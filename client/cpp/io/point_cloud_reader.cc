@@ -42,7 +42,22 @@ constexpr absl::string_view kNotRaw[] = {".csv",  ".txt",  ".xyz",    ".xyzi", "
 // Formats that the Python client reads with other libraries.
 constexpr absl::string_view kOfPython[] = {".las", ".laz", ".e57", ".feather", ".parquet"};
 
-absl::Status CheckRaw(const std::string& path) {
+// How files of other formats begin, and their usual extension.
+constexpr std::pair<absl::string_view, absl::string_view> kBeginnings[] = {
+    {"\x93NUMPY", ".npy"}, {"# .PCD", ".pcd"},   {"ply\n", ".ply"},      {"ply\r", ".ply"},      {"LASF", ".las"},
+    {"ASTM-E57", ".e57"},  {"PAR1", ".parquet"}, {"PK\x03\x04", ".npz"}, {"\x1f\x8b\x08", ".gz"}};
+
+absl::Status CheckContents(absl::string_view contents) {
+  for (const auto& [beginning, extension] : kBeginnings) {
+    if (!absl::StartsWith(contents, beginning)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("the file begins as ", extension,
+                                                   " files do, and is read as one only by the extension ", extension));
+  }
+  return absl::OkStatus();
+}
+
+// Refuses files by their extension, whatever their contents.
+absl::Status CheckExtension(const std::string& path) {
   const std::string lower = absl::AsciiStrToLower(path);
   const auto ends_path = [&](absl::string_view extension) { return absl::EndsWith(lower, extension); };
   if (std::any_of(std::begin(kNotRaw), std::end(kNotRaw), ends_path)) {
@@ -69,11 +84,12 @@ absl::StatusOr<PointCloud> Read(Format format, std::string contents, const Field
     case Format::kUnknown:
       break;
   }
-  if (spec != nullptr) return ReadRaw(std::move(contents), *spec);
-  if (format == Format::kUnknown) {
+  if (spec == nullptr && format == Format::kUnknown) {
     return absl::InvalidArgumentError(
         "unknown extension; .bin, .pcd.bin, .pcd, .ply and .npy are known; a file of raw points needs --fields");
   }
+  if (absl::Status status = CheckContents(contents); !status.ok()) return status;
+  if (spec != nullptr) return ReadRaw(std::move(contents), *spec);
   return ReadRaw(std::move(contents), *ParseFieldSpec(format == Format::kKitti ? kKittiSpec : kNuScenesSpec));
 }
 
@@ -118,7 +134,7 @@ absl::StatusOr<PointCloud> ReadPointCloud(const std::string& path, const ReadOpt
   }
   absl::StatusOr<std::string> contents = ReadFile(path);
   if (!contents.ok()) return contents.status();
-  if (absl::Status status = CheckRaw(path); !status.ok()) {
+  if (absl::Status status = CheckExtension(path); !status.ok()) {
     return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
   }
   const Format format = FormatOf(path);

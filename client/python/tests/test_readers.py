@@ -51,6 +51,18 @@ def test_texts_and_archives_are_no_raw_points(write: Write, name: str, fields: s
         voxserve.read(path, fields)
 
 
+@pytest.mark.parametrize(
+    ("beginning", "ending"),
+    [(b"\x93NUMPY\1\0", "npy"), (b"# .PCD v0.7\n", "pcd"), (b"ply\r\nformat", "ply"), (b"LASF", "las"),
+     (b"PK\3\4", "npz"), (b"\x1f\x8b\x08", "gz")],
+)  # fmt: skip
+def test_other_formats_are_no_raw_points(write: Write, beginning: bytes, ending: str) -> None:
+    path = write("a.bin", beginning.ljust(32, b"\0"))  # two points of four floats
+    for fields in ("", "x:f32,y:f32,z:f32,intensity:f32"):
+        with pytest.raises(ValueError, match=rf"a\.bin: the file begins as \.{ending} files do"):
+            voxserve.read(path, fields)
+
+
 def test_a_bin_of_another_size_names_the_option(write: Write) -> None:
     with pytest.raises(ValueError, match=r"a\.bin: 20 bytes are not a whole number of 16-byte points .*--fields"):
         voxserve.read(write("a.bin", bytes(20)))

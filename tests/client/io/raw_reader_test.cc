@@ -86,6 +86,19 @@ TEST(RawReaderTest, TextsAndArchivesAreNoRawPoints) {
   EXPECT_THAT(MessageOf(ReadPointCloud(las, options)), HasSubstr("python -m voxserve infer"));
 }
 
+TEST(RawReaderTest, OtherFormatsAreNoRawPoints) {
+  TemporaryFolder folder;
+  for (std::string contents :
+       {"\x93NUMPY\x01", "# .PCD v0.7\n", "ply\r\nformat", "LASF", "PK\x03\x04", "\x1f\x8b\x08"}) {
+    contents.resize(32);  // two points of four floats
+    const std::string path = folder.Write("a.bin", contents);
+    for (const char* fields : {"", "x:f32,y:f32,z:f32,intensity:f32"}) {
+      EXPECT_THAT(MessageOf(ReadPointCloud(path, {.fields = fields})),
+                  AllOf(HasSubstr(path), HasSubstr("the file begins as .")));
+    }
+  }
+}
+
 TEST(RawReaderTest, NamesFilesThatCannotBeRead) {
   TemporaryFolder folder;
   EXPECT_EQ(ReadPointCloud("/no/such/scan.bin").status().code(), absl::StatusCode::kNotFound);
