@@ -92,6 +92,16 @@ def test_fields_of_types_that_cannot_be_sent_become_float64() -> None:
         assert cloud.fields[4].count == 2
 
 
+def test_objects_in_a_structured_array() -> None:
+    """As pandas' to_records() makes them of texts and of missing values."""
+    kinds = [("x", "f4"), ("y", "O"), ("z", "f4"), ("name", "O"), ("pair", "O", (2,))]
+    points = np.array([(1, 2.5, 3, "a", (1, 2)), (4, None, 6, "b", (3, 4))], kinds)
+    cloud = as_cloud(points)
+    assert [f.name for f in cloud.fields] == ["x", "y", "z"]
+    np.testing.assert_array_equal([cloud.values(name) for name in "xyz"], np.float32([[1, 4], [2.5, np.nan], [3, 6]]))
+    assert as_cloud(points[["name"]]).fields == ()
+
+
 def test_names_of_columns_are_a_list_of_texts() -> None:
     points = np.arange(8, dtype=np.float32).reshape(2, 4)
     assert as_cloud(points, (name for name in "xyzt")).values("t").tolist() == [3, 7]

@@ -385,24 +385,27 @@ def _from_structured(array: npt.NDArray[Any]) -> PointCloud:
 
 
 def _with_types_to_send(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Returns a structured array in which integers of 8 bytes and longdouble are float64, and bool is uint8; the array
-    itself if it has none of them.
+    """Returns a structured array in which integers of 8 bytes, longdouble and objects that are numbers are float64,
+    bool is uint8, and other objects are left out; the array itself if it has none of them.
     """
-    kinds = []
+    kinds: list[tuple[str, np.dtype[Any] | None]] = []
     for name in array.dtype.names or ():
         member = array.dtype[name]
         base = member.base
-        if base.kind == "b":
+        if base.hasobject:
+            is_number = not member.shape and arrays.plain_array(array[name]).dtype.kind == "f"
+            kinds.append((name, np.dtype(np.float64) if is_number else None))
+        elif base.kind == "b":
             kinds.append((name, np.dtype((np.uint8, member.shape))))
         elif base.kind in "iuf" and base.itemsize >= 8 and base.str[1:] not in _TYPE_OF_CODE:
             kinds.append((name, np.dtype((np.dtype(np.float64).newbyteorder(base.byteorder), member.shape))))
     if not kinds:
         return array
-    changed = dict(kinds)
-    names = array.dtype.names or ()
-    made = np.empty(array.shape, [(name, changed.get(name, array.dtype[name])) for name in names])
-    for name in names:
-        made[name] = array[name]
+    changed = {name: array.dtype[name] for name in array.dtype.names or ()} | dict(kinds)
+    kept = [(name, dtype) for name, dtype in changed.items() if dtype is not None]
+    made = np.empty(array.shape, kept)
+    for name, _ in kept:
+        made[name] = arrays.plain_array(array[name]) if array.dtype[name].hasobject else array[name]
     return made
 
 
