@@ -276,6 +276,14 @@ def test_nan(server: MapServer, run: Run, columns: dict[str, Any], tmp_path: Pat
         np.testing.assert_array_equal(piece.column("intensity"), broken["intensity"])
 
 
+def test_integers_of_8_bytes_are_sent(
+    server: MapServer, run: Run, columns: dict[str, Any], tmp_path: Path
+) -> None:  # fmt: skip
+    table = {axis: columns[axis][:2000] for axis in "xyz"} | {"intensity": np.arange(2000, dtype=np.int64) % 200}
+    assert run(map_files.write_table(tmp_path / "a.parquet", table), "--save", tmp_path / "b.parquet")[0] == 0
+    assert {value for cloud in server.clouds for value in cloud["intensity"].tolist()} == set(range(200))
+
+
 def test_damaged_surveys(run: Run, survey: Path, tmp_path: Path) -> None:
     contents = survey.read_bytes()
     cases = {}
@@ -478,6 +486,11 @@ def test_refusals(server: MapServer, run: Run, survey: Path, tmp_path: Path) -> 
     status, _, err = run(survey, "--save", tmp_path / "out", "--format", "xyz")
     assert status == 2
     assert "--format xyz: .copc.laz, .las, .laz, .feather, .parquet, .e57, .ply, .pcd, .label and .npy" in err
+    status, _, err = run(survey, "--save", tmp_path / "o.csv")
+    assert status == 2
+    assert "o.csv: .copc.laz, .las, .laz, .feather, .parquet, .e57, .ply, .pcd, .label and .npy can be written" in err
+    (tmp_path / "folder.1").mkdir()
+    assert run(survey, "--save", tmp_path / "folder.1")[0] == 0
     status, _, err = run(survey, "--save", tmp_path / "o.laz", "--codes", "tree=5")
     assert status == 1
     assert "--codes names 'tree'; the model has road, car" in err

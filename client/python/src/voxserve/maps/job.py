@@ -36,7 +36,9 @@ class MapJob:
 
 
 def plan(options: argparse.Namespace) -> list[MapJob]:
-    """Returns the jobs of a command line. UsageError if two copies had the same name, or one replaced an input."""
+    """Returns the jobs of a command line. UsageError if two copies had the same name, or one replaced an input, and for
+    a --save of a format that cannot be written.
+    """
     ending = f".{options.format.lstrip('.')}" if options.format else ""
     files = find_files(options.clouds, readers.is_point_cloud_file, options.save)
     if pieces.is_writable(options.save):
@@ -44,6 +46,11 @@ def plan(options: argparse.Namespace) -> list[MapJob]:
             raise UsageError(f"--save {options.save} is one file, but there are {len(files)} clouds; name a folder")
         jobs = [MapJob(files[0].path, options.save)]
     else:
+        if Path(options.save).suffix and not storage.is_url(options.save) and not storage.is_folder(options.save):
+            raise UsageError(
+                f"--save {options.save}: {', '.join(pieces.WRITABLE)}, .label and .npy can be written, and folders; "
+                "make a folder first if its name has a dot"
+            )
         if ending and not pieces.is_writable(f"a{ending}"):
             raise UsageError(f"--format {options.format}: {', '.join(pieces.WRITABLE)}, .label and .npy can be written")
         jobs = [
