@@ -259,6 +259,23 @@ def test_intensities_of_8_bits_in_uint16_are_warned_of_once(server: FakeServer, 
         send(client, narrow)  # a second warning would be an error
 
 
+def test_shares_in_scans_like_those_of_nuscenes_are_warned_of(
+    server: FakeServer, untold: None, tmp_path: Path
+) -> None:  # fmt: skip
+    def scan(largest: float) -> PointCloud:
+        rows = np.zeros((200, 5), np.float32)
+        rows[:, 3] = np.linspace(0, largest, 200)
+        rows[0, 3] = np.nan
+        rows.tofile(tmp_path / "a.pcd.bin")
+        return voxserve.read(tmp_path / "a.pcd.bin")
+
+    with voxserve.Client(server.address) as client:
+        client.segment("minkunet", scan(1), scales={"intensity": 1})
+        client.segment("other", scan(255))
+        with pytest.warns(voxserve.UnitWarning, match="intensity is float32, whose 255 counts as 1, .* above 1 "):
+            client.segment("minkunet", scan(1))
+
+
 @pytest.mark.parametrize(
     "cloud",
     [

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from voxserve.compacting import CompactWarning
 from voxserve.printable import printable
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:  # results imports this module
 
 _FEWEST_POINTS = 100  # fewer are no scan
 _SHARE_OUTSIDE = 0.9
+# By a field's type: the raw intensity that counts as 1, the largest one of a smaller unit, and the type's name.
+_ONES = {"u16": (65535, 255, "uint16"), "f32": (255, 1, "float32")}
 _RANGE, _BITS = "its range", "bits of intensity"
 _told: set[tuple[str, str]] = set()  # models, and features or one of the names above
 _lock = threading.Lock()
@@ -68,24 +72,27 @@ def tell(model: str, found: Iterable[FeatureWarning]) -> None:
 
 def tell_of_bits(model: str, cloud: PointCloud) -> None:
     """Issues a UnitWarning if intensities are uint16, whose 65535 counts as 1, but none is above 255, as if they had 8
-    bits. The first cloud that has 100 points and an intensity above 0 decides, for a model and this process.
+    bits; or float32, whose 255 counts as 1, as in nuScenes' scans, but none is above 1. The first cloud that has 100
+    points and an intensity above 0 decides, for a model and this process.
     """
     own, key = cloud.field("intensity"), (model, _BITS)
-    if own is None or own.type != "u16" or not math.isclose(own.scale, 1 / 65535) or key in _told:
+    one, low, name = _ONES.get("" if own is None else own.type, (0, 0, ""))
+    if own is None or not one or not math.isclose(own.scale, 1 / one) or own.shift or key in _told:
         return
     try:
-        largest = round(float(cloud.values(own.name).max(initial=0)) * 65535)
+        values = cloud.values(own.name)
     except ValueError:  # the cloud's sizes are wrong, and the server says so
         return
+    largest = round(float(values[np.isfinite(values)].max(initial=0)) * one, 3)
     if cloud.num_points < _FEWEST_POINTS or largest == 0:
         return
     with _lock:
         if key in _told:
             return
         _told.add(key)
-    if largest <= 255:
-        text = f"{own.name} is uint16, whose 65535 counts as 1, but no value is above {largest} ({model})"
-        advice = "the answer is likely wrong if they have 8 bits; scale it, e.g. with scales={'intensity': 1 / 255}"
+    if largest <= low:
+        text = f"{own.name} is {name}, whose {one} counts as 1, but no value is above {largest:g} ({model})"
+        advice = f"the answer is likely wrong if {low} is the largest; scale it with scales={{'intensity': 1 / {low}}}"
         warnings.warn(printable(f"{text}; {advice}"), UnitWarning, stacklevel=2)
 
 
