@@ -198,10 +198,13 @@ def test_a_labelled_cloud_has_the_servers_labels_and_the_classes_colours(bench: 
     assert len(set(expected.tolist())) > 2
 
 
-def test_an_intensity_of_bytes_is_scaled_by_its_type(bench: Bench, client: voxserve.Client) -> None:
+@pytest.mark.parametrize("name", ["intensity", "Intensity"])
+def test_an_intensity_of_bytes_is_scaled_by_its_type(bench: Bench, client: voxserve.Client, name: str) -> None:
     points = scan()
     points[:, 3] = np.round(points[:, 3] * 255)
-    (message,) = bench.run(bench.cloud(xyzi(points, "u1")), parameters=["--labels_model=minkunet"]).labels
+    sent = xyzi(points, "u1")
+    sent.dtype.names = ("x", "y", "z", name)
+    (message,) = bench.run(bench.cloud(sent), parameters=["--labels_model=minkunet"]).labels
     points[:, 3] /= 255
     labels = client.segment("minkunet", points)
     agreeing = np.mean(points_of(message)["label"] == labels)

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string_view>
 
 namespace voxserve_ros {
 namespace {
@@ -24,6 +26,13 @@ const std::string& NameOf(const PointField& field, const CloudOptions& options) 
     if (field.name == from) return to;
   }
   return field.name;
+}
+
+// The server finds the model's intensity by its name in any case.
+bool IsIntensity(const std::string& name) {
+  constexpr std::string_view kIntensity = "intensity";
+  return std::equal(name.begin(), name.end(), kIntensity.begin(), kIntensity.end(),
+                    [](unsigned char a, unsigned char b) { return std::tolower(a) == b; });
 }
 
 std::optional<double> IntensityScale(const PointField& field, const CloudOptions& options) {
@@ -89,7 +98,7 @@ voxserve::Result<voxserve::PointCloud> ToPointCloud(const PointCloud2& message, 
     }
     names.push_back(name);
     cloud.AddField(name, voxserve::FieldTypeOfRos(field.datatype), field.offset, field.count);
-    if (name != "intensity") continue;
+    if (!IsIntensity(name)) continue;
     if (const std::optional<double> scale = IntensityScale(field, options)) {
       if (const Status status = cloud.SetScale(name, *scale); !status.ok()) return status;
     }
