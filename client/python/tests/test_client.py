@@ -225,7 +225,7 @@ def test_deadline_is_sent_and_kept(call: Call, server: FakeServer, points: Point
         call(server.address, "segment", "slow", points, timeout=1)
     assert caught.value.reason == "CLIENT_TIMEOUT"
     assert server.time_remaining is not None
-    assert server.time_remaining <= 1
+    assert server.time_remaining <= 1.02, "newer gRPC rounds a timeout up, to two digits"
 
 
 def test_default_timeout_is_sent(call: Call, server: FakeServer, points: Points) -> None:
