@@ -75,13 +75,13 @@ def test_the_server_gets_the_scale(server: FakeServer) -> None:
     assert [field.scale if field.HasField("scale") else 1 for field in scales] == [1 / 255, 0.5, 1]
 
 
-def bag_of(path: Path, code: str, largest: float, num_clouds: int = 3) -> Path:
+def bag_of(path: Path, code: str, largest: float, num_clouds: int = 3, name: str = "intensity") -> Path:
     """Writes a bag whose clouds have intensities of this type, from 0 to `largest`; the first cloud is empty."""
     bag_files = pytest.importorskip("bag_files")
     maker = bag_files.Maker(2)
     clouds = []
     for index in range(num_clouds):
-        message = ros_message(code, "intensity", largest)
+        message = ros_message(code, name, largest)
         number = 0 if index == 0 else 5
         fields = [maker.types["sensor_msgs/msg/PointField"](**vars(field)) for field in message.fields]
         clouds.append(maker.cloud(
@@ -98,11 +98,12 @@ def label(server: FakeServer, bag: Path, *more: str) -> int:
     return command.main([str(bag), "--model", "minkunet", "--save", save, "--address", server.address, *more])
 
 
+@pytest.mark.parametrize("name", ["intensity", "Intensity"])
 def test_a_bag_of_integers_is_scaled_and_says_so_once(
-    server: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    assert label(server, bag_of(tmp_path / "drive.mcap", "u1", 255)) == 0
-    told = "voxserve.bag: intensity is u8, whose 255 counts as 1; --scale intensity=FACTOR says otherwise\n"
+    assert label(server, bag_of(tmp_path / "drive.mcap", "u1", 255, name=name)) == 0
+    told = f"voxserve.bag: {name} is u8, whose 255 counts as 1; --scale {name}=FACTOR says otherwise\n"
     assert capsys.readouterr().err == told
     assert [request.frame.cloud.fields[3].scale for request in server.requests[2:]] == [1 / 255] * 2
 

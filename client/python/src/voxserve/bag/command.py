@@ -191,11 +191,12 @@ class UnitReport:
         if not sweep.cloud.num_points:  # it may have no fields
             return
         scales = self._request.scales or {}
+        given = {name.lower() for name in scales}
         if not self._has_told:
             self._has_told = True
-            features = {feature.name for feature in self._request.model.features}
+            features = {feature.name.lower() for feature in self._request.model.features} - given
             for field in sweep.cloud.fields:
-                if field.scale != 1 and field.name in features and field.name not in scales:
+                if field.scale != 1 and field.name.lower() in features:
                     print(
                         f"{self._program}: {field.name} is {field.type}, whose {1 / field.scale:.0f} counts as 1; "
                         f"--scale {field.name}=FACTOR says otherwise",
