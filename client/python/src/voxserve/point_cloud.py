@@ -32,7 +32,8 @@ _TYPE_OF_CODE = {code: name for name, code in field_spec.NUMPY_CODES.items()}
 # a byte that is 0 or 1). The server's own 9 is float16.
 _TYPE_OF_DATATYPE = {number: name for name, number in field_spec.WIRE_TYPES.items() if number <= 8} | {11: "u8"}
 
-_OF_MESSAGES = {"fields", "point_step", "row_step", "data"}  # what a PointCloud2 is known by
+# What a PointCloud2 is known by, in this order: an array has data, which NumPy cannot give for each type.
+_OF_MESSAGES = ("fields", "point_step", "row_step", "data")
 
 # Describes the fields of a cloud: a field spec, as text or parsed; new names of its fields ({"intensity":
 # "reflectivity"}); or the names of an array's columns.
@@ -274,7 +275,7 @@ def as_cloud(points: PointsLike, fields: Fields = None) -> PointCloud:
         given = given.cloud()
     if isinstance(given, PointCloud):
         return _with_spec(given, fields)
-    if isinstance(given, Mapping) and given.keys() >= _OF_MESSAGES:
+    if isinstance(given, Mapping) and given.keys() >= set(_OF_MESSAGES):
         given = _namespace(given)
     if isinstance(given, Mapping):
         return _with_spec(PointCloud.from_columns(given), fields)
