@@ -29,8 +29,8 @@ _SPREAD = np.array([sum((i >> bit & 1) << 3 * bit for bit in range(GRID_BITS)) f
 
 Codes = npt.NDArray[np.uint64]
 # A table belongs to a grid of 128 cells a side. Entry i is the number of points in the cells before cell i, in Morton
-# order; the last entry is the number of all points. The grid of the first table divides the whole cube, that of the next
-# one divides one cell of the first, and so on.
+# order; the last entry is the number of all points. The grid of the first table divides the whole cube, that of the
+# next one divides one cell of the first, and so on.
 Tables = tuple[npt.NDArray[np.int64], ...]
 Key = tuple[int, int, int, int]  # level, x, y, z
 
