@@ -17,6 +17,7 @@ from small_networks import FAMILIES, SMALL_CENTER_POINT, SMALL_SECOND
 from voxserve import wire
 from voxserve.export import ExportError, detector_configs, safetensors_file
 from voxserve.export.__main__ import main
+from voxserve.export.arguments import point_features
 from voxserve.export.networks import center_point, second
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
@@ -461,6 +462,16 @@ def test_columns_of_another_name(tmp_path: Path) -> None:
     columns = "x:m,y:m,z:m,reflectivity:1=0.5"
     assert main(["second", "--config", path, "--features", columns, "--output", str(tmp_path / "model")]) == 0
     assert 'name: "reflectivity" unit: "1" default_value: 0.5' in (tmp_path / "model/1/model.textproto").read_text()
+
+
+def test_columns_of_known_names_have_the_scale_of_the_data_set(tmp_path: Path) -> None:
+    path = str(write_yaml(tmp_path / "c.yaml", openpcdet("centerpoint nuscenes-0.1")))
+    for column, scale in (("intensity:1", 255), ("intensity:1@0..1", 255), ("intensity:1@0..255", 1), ("gain:1", 1)):
+        made = detector_configs.read(path, point_features(f"x:m,y:m,z:m,{column},time:s=0"))
+        assert [feature.scale for feature in made.config.voxels.features] == [1, 1, 1, scale, 1], column
+    path = str(write_yaml(tmp_path / "c.yaml", openpcdet("centerpoint waymo")))
+    (tanh,) = detector_configs.read(path, point_features("x:m,y:m,z:m,intensity:1,elongation:1")).notes
+    assert "took tanh of the intensity" in tanh
 
 
 def test_what_clouds_must_be_like_is_noted(tmp_path: Path) -> None:

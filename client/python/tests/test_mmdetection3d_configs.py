@@ -11,6 +11,7 @@ import pytest
 from detector_config_files import mmdetection3d, put
 
 from voxserve.export import ExportError, detector_configs
+from voxserve.export.arguments import point_features
 from voxserve.export.detector_configs import files
 from voxserve.export.detector_configs.settings import Unreadable
 from voxserve.export.networks import center_point, second
@@ -325,6 +326,14 @@ def test_what_is_not_served_is_refused_by_name(tmp_path: Path, name: str, path: 
     with pytest.raises(ExportError) as caught:
         read(tmp_path, values)
     assert message in str(caught.value)
+
+
+def test_columns_that_the_command_names_keep_the_scale_of_intensity(tmp_path: Path) -> None:
+    values = mmdetection3d("voxel")
+    columns = point_features("x:m,y:m,z:m,intensity:1,time:s=0")
+    for steps in (values["test_pipeline"], []):
+        path = str(write_python(tmp_path / "c.py", {**values, "test_pipeline": steps}))
+        assert [f.scale for f in detector_configs.read(path, columns).config.voxels.features] == [1, 1, 1, 255, 1]
 
 
 def test_columns_are_named_by_the_pipeline(tmp_path: Path) -> None:

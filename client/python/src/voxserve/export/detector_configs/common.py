@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from voxserve.export.detector_configs.settings import Settings
@@ -60,6 +60,19 @@ class Head:
     width: int
     has_velocity: bool
     stride: int
+
+
+def scaled_as(known: Iterable[PointFeature], given: Sequence[PointFeature]) -> tuple[PointFeature, ...]:
+    """Returns the columns that --features gives, with the scales that a configuration has for columns of these names.
+    A column whose stated range goes beyond that of the known one is in units of its own, and keeps its scale.
+    """
+    by_name = {feature.name: feature for feature in known}
+    made = []
+    for feature in given:
+        like = by_name.get(feature.name, feature)
+        is_other = feature.range and like.range and feature.range[1] > like.range[1]
+        made.append(feature if is_other else replace(feature, scale=like.scale))
+    return tuple(made)
 
 
 def class_entries(names: Sequence[str], settings: Settings, key: str) -> tuple[ClassEntry, ...]:

@@ -145,16 +145,16 @@ def read_columns(
         for i, step in enumerate(pipeline if isinstance(pipeline, list) else [])
     ]
     _check_steps(steps, bounds)
+    # T4Dataset: AWML's, whose sensors' intensity is 0 to 255.
+    scale = common.INTENSITY_255 if data_set in ("NuScenesDataset", "T4Dataset") else common.INTENSITY
     load = next((step for step in steps if step.type() == "LoadPointsFromFile"), None)
     if load is None:
         if not given:
             file.problem(
                 "test_pipeline", "has no LoadPointsFromFile, which says the columns: name them with --features"
             )
-        return given or (*common.XYZ, common.INTENSITY)
+        return common.scaled_as([scale], given) or (*common.XYZ, scale)
     columns = _dimensions(load)
-    # T4Dataset: AWML's, whose sensors' intensity is 0 to 255.
-    scale = common.INTENSITY_255 if data_set in ("NuScenesDataset", "T4Dataset") else common.INTENSITY
     fifth = common.ELONGATION if data_set == "WaymoDataset" else None
     names: dict[int, PointFeature | None] = {**dict(enumerate(common.XYZ)), 3: scale, 4: fifth}
     load.refuse("shift_height", "a height above the ground is not served")
@@ -185,7 +185,7 @@ def read_columns(
     if given:
         if len(given) != len(columns):
             file.problem("test_pipeline", f"has {len(columns)} columns, but --features names {len(given)}")
-        return given
+        return common.scaled_as([scale], given)
     found = [names.get(i) for i in columns]
     if None in found or columns[:3] != (0, 1, 2):
         file.problem(

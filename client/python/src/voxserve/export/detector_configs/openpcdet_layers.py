@@ -146,10 +146,6 @@ def _features(
             f"the training had up to {data.count('MAX_SWEEPS')} sweeps in one cloud: send as many, with their age"
         )
     data.skip("MAX_SWEEPS")
-    if given:
-        if len(given) != len(names):
-            encoding.problem("used_feature_list", f"has {len(names)} columns, but --features names {len(given)}")
-        return given
     if data_set == "WaymoDataset" and 4 in tanh_columns and "elongation" in names:
         notes.append(common.TANH_ELONGATION_NOTE)
     if data_set == "WaymoDataset" and 3 in tanh_columns and "intensity" in names:
@@ -159,6 +155,10 @@ def _features(
     known = {f.name: f for f in (*common.XYZ, common.INTENSITY, common.ELONGATION)} | {"timestamp": common.AGE}
     if data_set == "NuScenesDataset":
         known["intensity"] = common.INTENSITY_255
+    if given:
+        if len(given) != len(names):
+            encoding.problem("used_feature_list", f"has {len(names)} columns, but --features names {len(given)}")
+        return common.scaled_as(known.values(), given)
     return tuple(known.get(name, PointFeature(name, "1")) for name in names)
 
 
