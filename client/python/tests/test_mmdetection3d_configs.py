@@ -155,6 +155,13 @@ def test_python_is_computed_from_its_syntax(tmp_path: Path) -> None:
     assert (values["a"], values["b"], values["chosen"]) == (3, {"x": [7, 2, 9]}, "large")
 
 
+def test_a_list_with_two_names_is_extended_under_both(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text("a = [1]\nb = a\na += [2]\nc = [a]\nc[0] += (3,)\nd = 'x'\nd += 'y'\ne = (4,)\nf = e\ne += (5,)\n")
+    values = files.read(str(own))
+    assert values == {"a": [1, 2, 3], "b": [1, 2, 3], "c": [[1, 2, 3]], "d": "xy", "e": (4, 5), "f": (4,)}
+
+
 def test_a_list_of_a_base_file_is_changed_by_numbers(tmp_path: Path) -> None:
     (tmp_path / "base.py").write_text("steps = [dict(a=1, b=2), 5]\n")
     (tmp_path / "own.py").write_text("_base_ = 'base.py'\nsteps = {'0': dict(b=3)}\n")

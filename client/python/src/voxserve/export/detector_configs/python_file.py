@@ -117,8 +117,9 @@ class _File:
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
             self._assign(statement.target, self._value(statement.value))
         elif isinstance(statement, ast.AugAssign):
-            both = ast.BinOp(_loaded(statement.target), statement.op, statement.value)
-            self._assign(statement.target, self._value(ast.copy_location(both, statement)))
+            if not self._extended(statement):
+                both = ast.BinOp(_loaded(statement.target), statement.op, statement.value)
+                self._assign(statement.target, self._value(ast.copy_location(both, statement)))
         elif isinstance(statement, ast.With) and _is_read_base(statement):
             for inner in statement.body:
                 self._read_base(inner)
@@ -134,6 +135,16 @@ class _File:
                 self._run(inner)
         elif not isinstance(statement, ast.Pass):
             self._spoil(statement, self._code(statement))
+
+    def _extended(self, statement: ast.AugAssign) -> bool:
+        """Runs `list += values`, which changes the list under all of its names. Returns whether it is one."""
+        owner, added = self._value(statement.target), self._value(statement.value)
+        if not isinstance(statement.op, ast.Add) or not isinstance(owner, list) or not isinstance(added, (list, tuple)):
+            return False
+        if len(owner) + len(added) > _MOST_ITEMS:
+            return False
+        owner.extend(added)
+        return True
 
     def _assign(self, target: ast.expr, value: Any) -> None:
         if isinstance(target, ast.Name):
