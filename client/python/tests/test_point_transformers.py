@@ -157,6 +157,17 @@ def test_scaled_coordinates_and_colors(tmp_path: Path, capsys: pytest.CaptureFix
     warnings = capsys.readouterr().err
     assert "PointClip moves points outside of -35.2, -35.2, -4, 35.2, 35.2, 2 (metres) onto the border" in warnings
     assert "CenterShift: clients subtract the middle of x and y and the lowest z" in warnings
+    assert "for weights that they trained, clients send 2 * c - 255 in its place" in warnings
+
+
+def test_columns_that_the_command_names_are_scaled_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    golden = Golden.read("ptv3-m3")
+    steps = 'dict(type="RandomScale", scale=[0.2, 0.2]), dict(type="NormalizeColor"),'
+    columns = "x:m,y:m,z:m,red:1=0,green:1=0,b:1@0..1,nx:1=0,ny:1=0,nz:1=0"
+    model = export(golden, tmp_path, "--features", columns, steps=steps)
+    scales = [feature.scale for feature in model.network.nodes[0].voxelize.features]
+    assert scales == pytest.approx([0.2] * 3 + [1 / 255] * 2 + [0] * 4)  # 0: the format's default, 1
+    assert "clients send 2 * c - 255" in capsys.readouterr().err
 
 
 def refused(golden: Golden, folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str, **changes: Any) -> str:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from voxserve.export.detector_configs.common import TANH_NOTE
+from voxserve.export.detector_configs.common import TANH_NOTE, scaled_as
 from voxserve.export.detector_configs.settings import Settings
 from voxserve.export.model_folder import PointFeature
 from voxserve.export.transformer_configs.common import columns_of
 
 _COLOR_SCALE = 1 / 255  # of NormalizeColor
+_COLOR_NOTE = (
+    "NormalizeColor divides colours by 255, as Pointcept does since 1.6. Older versions made c / 127.5 - 1 of a colour "
+    "c: for weights that they trained, clients send 2 * c - 255 in its place"
+)
+_ALL_KEYS = ("coord", "color")  # whose columns have scales
 # Steps that change neither the points nor their features.
 _NOTHING = ("ToTensor", "Copy", "Update", "ShufflePoint")
 
@@ -79,8 +84,13 @@ def _of_steps(
         grid = 1.0
     if not features and not keys:
         section.problem("transform", "has no Collect with feat_keys; --features names the columns")
-    made = features or _columns(section, keys, scale, color_scale, 0.0 if may_lack_colors else None)
-    return Points((_size(grid / scale),) * 3, tuple(made), scale)
+    if features:
+        made = scaled_as(columns_of(_ALL_KEYS, scale, color_scale, None), features)
+    else:
+        made = tuple(_columns(section, keys, scale, color_scale, 0.0 if may_lack_colors else None))
+    if color_scale != 1 and any(feature.scale == color_scale for feature in made):
+        notes.append(_COLOR_NOTE)
+    return Points((_size(grid / scale),) * 3, made, scale)
 
 
 def _size(value: float) -> float:
@@ -114,8 +124,7 @@ def _of_pretraining(section: Settings, values: Any, features: tuple[PointFeature
     if not isinstance(grid, (int, float)) or grid <= 0:
         section.problem("transform", "has no GridSample with a grid_size above 0")
         grid = 1.0
-    columns = features or tuple(columns_of(("coord", "color", "normal"), 1.0, _COLOR_SCALE, 0.0))
-    return Points((float(grid),) * 3, columns)
+    return Points((float(grid),) * 3, _published_columns(1.0, features))
 
 
 def _first(value: Any, kind: str, key: str) -> Any:
@@ -134,5 +143,9 @@ def _first(value: Any, kind: str, key: str) -> Any:
 
 def published(scale: float, grid: float, features: tuple[PointFeature, ...], notes: tuple[str, ...] = ()) -> Points:
     """Returns the input of the pre-trained encoders, as their packages' transform.default() makes it."""
-    columns = features or tuple(columns_of(("coord", "color", "normal"), scale, _COLOR_SCALE, 0.0))
-    return Points((_size(grid / scale),) * 3, columns, scale, notes)
+    return Points((_size(grid / scale),) * 3, _published_columns(scale, features), scale, notes)
+
+
+def _published_columns(scale: float, features: tuple[PointFeature, ...]) -> tuple[PointFeature, ...]:
+    columns = columns_of(("coord", "color", "normal"), scale, _COLOR_SCALE, 0.0)
+    return scaled_as(columns, features) or tuple(columns)
