@@ -228,6 +228,14 @@ def test_a_checkpoint_of_another_network_says_what_it_has(export: FromTorch) -> 
     assert "no name fits: the checkpoint has state_dict (2), x" in error
 
 
+def test_tensors_of_another_form_are_named_beside_those_that_are_missing(export: FromTorch) -> None:
+    pruned = {("inp.weight_orig" if name == "inp.weight" else name): tensor for name, tensor in state().items()}
+    status, error = export.run({**pruned, "inp.weight_mask": torch.ones(6, 3, 3, 3, 3)})
+    assert status == 1
+    assert "tensor 'inp.weight' [6, 3, 3, 3, 3] is missing" in error
+    assert "2 tensors are used by no part of the module: inp.weight_orig, inp.weight_mask" in error
+
+
 # Tensors that several parts of a module share
 
 
@@ -282,7 +290,7 @@ def test_values_that_cannot_be_served(export: FromTorch, change: State, problem:
 def test_a_module_of_its_own_values_that_are_not_finite(export: FromTorch) -> None:
     assert export.run(None)[0] == 0
     status, error = export.run(None, "--prefix", "ema")
-    assert (status, error) == (1, "export: --prefix and --spconv-order are of a checkpoint, and none is given\n")
+    assert (status, error) == (1, "export: --prefix and --spconv_order are of a checkpoint, and none is given\n")
     assert export.run(None, factory="masked")[0] == 0
     status, error = export.run(None, factory="broken")
     assert status == 1
@@ -352,7 +360,7 @@ def test_a_checkpoint_whose_order_no_shape_shows() -> None:
     tensor = np.random.default_rng(1).normal(size=(3, 3, 3, 3, 3)).astype(np.float32)
     loaded, (warning,) = load(tensor)
     np.testing.assert_array_equal(loaded, tensor)
-    assert "fit several orders, and no other weight decides: weight. They are taken as KRSC; --spconv-order" in warning
+    assert "fit several orders, and no other weight decides: weight. They are taken as KRSC; --spconv_order" in warning
     loaded, (warning,) = load(tensor, "RSCK")
     np.testing.assert_array_equal(loaded, tensor.transpose(4, 0, 1, 2, 3))
     assert "1 weights of spconv are stored as RSCK" in warning

@@ -90,15 +90,16 @@ class _Loader:
                 doubles.append(name)
         if not self._wanted.keys() & stored.keys():
             problems.append(f"no name fits: the checkpoint has {weights.summary(state)}")
-        if problems:
-            raise ExportError(problems)
-        self._module.load_state_dict(loaded, strict=False)
         unused = [f"{found.prefix}{name}" for name in found.weights if own + name not in self._names]
         counters = [name for name in unused if name.endswith(_COUNTER)]
+        others = [name for name in unused if name not in counters]
+        if problems:
+            raise ExportError([*problems, *([described("used by no part of the module", others)] if others else [])])
+        self._module.load_state_dict(loaded, strict=False)
         kinds = (
             ("float64, stored as float32", doubles),
             ("counters of training, left out", counters),
-            ("used by no part of the module, left out", [name for name in unused if name not in counters]),
+            ("used by no part of the module, left out", others),
         )
         return [
             *found.warnings,
