@@ -81,23 +81,33 @@ def patched(graph: Graph, module: Any, cut: str) -> Iterator[None]:
 def _traced_call(graph: Graph, paths: dict[int, str], cut: str, original: Callable[..., Any]) -> Any:
     counts: dict[str, int] = {}
 
+    def run(module: Any, *args: Any, **kwargs: Any) -> Any:
+        layer = layers.layer_of(module)
+        if layer is None:
+            return original(module, *args, **kwargs)
+        if "forward" in vars(module):
+            raise RefusalError(
+                f"the object's own forward was replaced, so that it is no {type(module).__name__} of the library: "
+                "write a class of your own with this forward"
+            )
+        forward = module.forward
+        # The layer is computed where its forward is called, so that hooks of the module work on traced features.
+        module.__dict__["forward"] = lambda *a, **k: layer(graph, module, forward, a, k)
+        try:
+            return original(module, *args, **kwargs)
+        finally:
+            del module.__dict__["forward"]
+
     def call(module: Any, *args: Any, **kwargs: Any) -> Any:
         path = paths.get(id(module), "")
         if not path:  # the whole module, or one made in a forward, such as MinkowskiUnion(): each may be a layer too
-            layer = layers.layer_of(module)
-            if layer is None:
-                return original(module, *args, **kwargs)
-            return layer(graph, module, lambda *a, **k: original(module, *a, **k), args, kwargs)
+            return run(module, *args, **kwargs)
         counts[path] = counts.get(path, 0) + 1
         name = path if counts[path] == 1 else f"{path}#{counts[path]}"
         was_leaf, graph.is_leaf = graph.is_leaf, layers.is_library_layer(module)
         graph.path.append(path)
         try:
-            layer = layers.layer_of(module)
-            if layer is None:
-                result = original(module, *args, **kwargs)
-            else:
-                result = layer(graph, module, lambda *a, **k: original(module, *a, **k), args, kwargs)
+            result = run(module, *args, **kwargs)
         finally:
             graph.path.pop()
             graph.is_leaf = was_leaf

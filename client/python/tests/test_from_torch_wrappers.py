@@ -1,0 +1,89 @@
+"""Traces layers that something wraps or replaces: hooks, an own forward, TorchScript, quantization, casts, indices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+import traced_networks as networks  # noqa: E402
+from traced_networks import TOLERANCE, load, made, round_trip  # noqa: E402
+
+from voxserve.export import ExportError, from_torch  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("stand_in_libraries")
+
+
+class Scored(torch.nn.Module):
+    """A network, and what a function makes of its scores."""
+
+    def __init__(self, inner: Any, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.inner, self.function = inner, function
+
+    def forward(self, x: Any) -> Any:
+        return self.function(self.inner(x))
+
+
+def scored(function: Callable[[Any], Any]) -> tuple[Any, Any, dict[str, str]]:
+    inner, example, options = made("spconv-zyx")
+    return Scored(inner, function).eval(), example, options
+
+
+# Hooks and an own forward
+
+
+def doubled(x: Any) -> Any:
+    return x.replace_feature(x.features * 2)
+
+
+@pytest.mark.parametrize("kind", ["before", "after"])
+def test_hooks_of_a_layer_are_traced(tmp_path: Path, kind: str) -> None:
+    spconv = load("spconv.pytorch")
+    module = networks.randomize(spconv.SparseSequential(spconv.SubMConv3d(4, 5, 3), torch.nn.Linear(5, 3)))
+    if kind == "before":
+        module[0].register_forward_pre_hook(lambda _, arguments: (doubled(arguments[0]),))
+    else:
+        module[0].register_forward_hook(lambda *given: doubled(given[2]))
+    _, comparison = round_trip(tmp_path, module, networks.spconv_example(spconv), axes="zyx")
+    assert comparison.outputs()["output"].magnitude > 0.1
+
+
+def test_hooks_of_layers_of_other_libraries_are_traced(tmp_path: Path) -> None:
+    engine, spnn = load("MinkowskiEngine"), load("torchsparse.nn")
+    for layer, example in (
+        (engine.MinkowskiConvolution(4, 5, kernel_size=3, dimension=3), networks.minkowski_example(engine)),
+        (spnn.Conv3d(4, 5, 3), networks.torchsparse_example(load("torchsparse"))),
+    ):
+        layer.register_forward_hook(lambda *given: given[2] + given[2])
+        _, comparison = round_trip(tmp_path, networks.randomize(torch.nn.Sequential(layer)), example)
+        assert comparison.outputs()["output"].magnitude > 0.1
+
+
+def test_a_weight_that_a_hook_computes(tmp_path: Path) -> None:
+    spconv = load("spconv.pytorch")
+    with pytest.warns(FutureWarning, match="weight_norm"):
+        layer = torch.nn.utils.weight_norm(spconv.SubMConv3d(4, 5, 3))
+    module = networks.randomize(spconv.SparseSequential(layer))
+    _, comparison = round_trip(tmp_path, module, networks.spconv_example(spconv), axes="zyx")
+    assert comparison.outputs()["output"].magnitude > 0.1
+
+
+def test_a_layer_whose_own_forward_was_replaced_is_refused() -> None:
+    spconv = load("spconv.pytorch")
+    module = networks.randomize(spconv.SparseSequential(spconv.SubMConv3d(4, 5, 3)))
+    library = module[0].forward
+    module[0].forward = lambda x: doubled(library(x))
+    with pytest.raises(ExportError, match="own forward was replaced, so that it is no SubMConv3d of the library"):
+        from_torch(module, networks.spconv_example(spconv), axes="zyx")
+    assert "forward" in vars(module[0])
+
+
+def test_a_trace_leaves_the_layers_as_they_were() -> None:
+    module, example, options = made("spconv-zyx")
+    before = [dict(vars(part)) for part in module.modules()]
+    from_torch(module, example, **options)
+    assert [dict(vars(part)) for part in module.modules()] == before
