@@ -87,3 +87,58 @@ def test_a_trace_leaves_the_layers_as_they_were() -> None:
     before = [dict(vars(part)) for part in module.modules()]
     from_torch(module, example, **options)
     assert [dict(vars(part)) for part in module.modules()] == before
+
+
+# Casts
+
+
+@pytest.mark.parametrize(
+    "cast",
+    [
+        lambda y: y.to(torch.int32),
+        lambda y: y.to(dtype=torch.int64),
+        lambda y: y.to("cpu", torch.int16),
+        lambda y: y.type(torch.int64),
+        lambda y: y.type("torch.IntTensor"),
+        lambda y: y.type(torch.IntTensor),
+        lambda y: y.type_as(torch.zeros(1, dtype=torch.int64)),
+        lambda y: y.to(torch.zeros(1, dtype=torch.bool)),
+    ],
+)
+def test_a_cast_to_integers_is_refused(cast: Callable[[Any], Any]) -> None:
+    module, example, options = scored(lambda y: cast(y).float())
+    with pytest.raises(ExportError, match="of sites to integers is in the model format for the one channel"):
+        from_torch(module, example, **options)
+
+
+@pytest.mark.parametrize(
+    "cast",
+    [
+        lambda y: (2 * y).type(y.type()),
+        lambda y: (2 * y).to(y),
+        lambda y: (2 * y).to("cpu"),
+        lambda y: torch.nn.functional.linear(y.double(), torch.ones(4, 5, dtype=torch.float64)).float(),
+        lambda y: y.argmax(1).to(torch.int32),
+        lambda y: y.argmax(1).int(),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:a tensor .* is no parameter")
+def test_casts_that_change_no_value(tmp_path: Path, cast: Callable[[Any], Any]) -> None:
+    module, example, options = scored(cast)
+    round_trip(tmp_path, module, example, **options)
+
+
+@pytest.mark.parametrize(
+    "cast",
+    [
+        lambda y: y.to(dtype=torch.float16),
+        lambda y: y.type(torch.bfloat16),
+        lambda y: y.type_as(torch.zeros(1, dtype=torch.float16)),
+        lambda y: torch.nn.functional.linear(y.bfloat16(), torch.ones(4, 5, dtype=torch.bfloat16)),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:a tensor .* is no parameter")
+def test_a_cast_to_half_precision_is_named(cast: Callable[[Any], Any]) -> None:
+    module, example, options = scored(lambda y: cast(y).float())
+    with pytest.warns(UserWarning, match="features are cast to half precision in the module"):
+        from_torch(module, example, **options)

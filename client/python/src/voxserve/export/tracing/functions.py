@@ -144,7 +144,10 @@ def _per_channel(call: Call, value: Any, tensor: Any) -> Values:
     if values.size == 1:
         return np.full(channels, values.reshape(()), np.float32)
     if shape != expected:
-        raise RefusalError(f"'{call.name}' of features and a tensor {list(values.shape)}, not a value a channel")
+        followed = ". What TorchScript and extensions compute is not followed" if shape == tuple(tensor.shape) else ""
+        raise RefusalError(
+            f"'{call.name}' of features and a tensor {list(values.shape)}, not a value a channel{followed}"
+        )
     flat: Values = values.reshape(channels).astype(np.float32)
     return flat
 
@@ -361,11 +364,20 @@ def warn_of_half(graph: Graph) -> None:
 
 
 def _cast(call: Call) -> Any:
-    if call.name in ("half", "bfloat16") or any(
-        isinstance(a, torch.dtype) and a in (torch.float16, torch.bfloat16) for a in call.args[1:]
-    ):
+    """Handles casts to a floating-point type, which the server does not follow, and to integers, which rounds."""
+    tensor, others = call.args[0], tuple(map(_plain, call.args[1:]))
+    named = {key: _plain(value) for key, value in call.kwargs.items()}
+    empty = tensor.as_subclass(torch.Tensor).new_empty(0)
+    made = getattr(empty, call.name)(*others, **named).dtype
+    if not made.is_floating_point and made != tensor.dtype:
+        return row_functions.whole(call)
+    if made in (torch.float16, torch.bfloat16):
         warn_of_half(call.graph)
-    return call.args[0]
+    return tensor
+
+
+def _plain(value: Any) -> Any:
+    return value.as_subclass(torch.Tensor) if isinstance(value, torch.Tensor) else value
 
 
 _BY_HANDLER: dict[Handler, str] = {

@@ -233,12 +233,15 @@ def _prelu(call: Call) -> Place:
     return replace(x, node=name)
 
 
-def _whole(call: Call) -> Any:
+def whole(call: Call) -> Any:
+    """Handles a cast to integers: of labels, and of a channel that has whole numbers."""
     values = call.get(0, "input").as_subclass(torch.Tensor)
     x = call.source()
+    if x.kind == "labels":
+        return x
     if x.kind != "column" and not x.is_flat:
         raise RefusalError(
-            f"'{call.name}' of {x.kind} is in the model format for the one channel of an embedding alone"
+            f"'{call.name}' of {x.kind} to integers is in the model format for the one channel of an embedding alone"
         )
     if not bool((values == values.round()).all()):
         raise RefusalError(f"'{call.name}' of features that are no whole numbers in this example")
@@ -277,7 +280,7 @@ _BY_HANDLER: dict[Callable[[Call], Any], str] = {
     _normalize: "normalize",
     _prelu: "prelu",
     _embedding: "embedding",
-    _whole: "long int",
+    whole: "long int",
 }
 HANDLERS: dict[str, Callable[[Call], Any]] = {
     **{name: handler for handler, names in _BY_HANDLER.items() for name in names.split()},

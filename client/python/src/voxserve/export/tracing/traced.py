@@ -34,7 +34,7 @@ class Traced(torch.Tensor):
         cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        name = func.__name__
+        name = getattr(func, "__name__", type(func).__name__)  # TorchScript's ScriptMethod has no name
         if name == "__set__":
             raise RefusalError("an assignment to a property of traced features is not in the model format")
         plain_args, plain_kwargs = unwrapped(args), unwrapped(kwargs)
@@ -47,7 +47,8 @@ class Traced(torch.Tensor):
             if owner not in ("T", "mT"):
                 raise RefusalError(f"Tensor.{owner} of traced features is not in the model format")
             name = owner
-        if name in _ABOUT or (name in _AS_ANOTHER and not isinstance(args[0], Traced)):
+        is_question = name == "type" and len(args) == 1 and not kwargs  # the type's name
+        if is_question or name in _ABOUT or (name in _AS_ANOTHER and not isinstance(args[0], Traced)):
             return func(*plain_args, **plain_kwargs)
         graph = next(t.graph for t in _leaves((args, kwargs)) if isinstance(t, Traced))
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
@@ -63,7 +64,7 @@ class Traced(torch.Tensor):
         # The values are computed after the place, so that an error about the function is a RefusalError that names it.
         result = func(*plain_args, **plain_kwargs)
         if isinstance(place, Traced):  # the function leaves the values as they are, or copies them
-            return place if _address(result) == _address(unwrapped(place)) else _copied(place)
+            return place if _address(result) == _address(unwrapped(place)) else wrap(result, place.place, graph)
         if isinstance(place, list):
             pairs = zip(result, place, strict=True)
             wrapped = tuple(wrap(r, p, graph) if isinstance(r, torch.Tensor) else r for r, p in pairs)
@@ -109,10 +110,6 @@ def wrap(values: Any, place: Place, graph: Graph) -> Traced:
     made.place, made.graph = place, graph
     graph.note_memory(made, _address(values))
     return made
-
-
-def _copied(tensor: Traced) -> Traced:
-    return wrap(unwrapped(tensor).clone(), tensor.place, tensor.graph)
 
 
 def _address(values: Any) -> int:
