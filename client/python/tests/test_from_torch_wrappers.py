@@ -142,3 +142,42 @@ def test_a_cast_to_half_precision_is_named(cast: Callable[[Any], Any]) -> None:
     module, example, options = scored(lambda y: cast(y).float())
     with pytest.warns(UserWarning, match="features are cast to half precision in the module"):
         from_torch(module, example, **options)
+
+
+# Indices
+
+
+def turned(y: Any) -> Any:
+    return y[torch.arange(len(y)).flip(0)]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda y: y[torch.arange(len(y)).roll(1)] + turned(y),
+        lambda y: torch.cat([y.index_select(0, torch.arange(len(y)).roll(1)), turned(y)], 1),
+        lambda y: y[torch.arange(len(y)).roll(1)] * turned(y),
+    ],
+)
+def test_rows_by_two_indices_are_not_combined(function: Callable[[Any], Any]) -> None:
+    module, example, options = scored(function)
+    with pytest.raises(ExportError, match="of rows of voxels that two indices choose"):
+        from_torch(module, example, **options)
+
+
+def test_rows_by_one_index_are_combined() -> None:
+    module, example, options = scored(lambda y: turned(y) + 2 * turned(y))
+    exported = from_torch(module, example, **options)
+    assert (exported.num_classes, exported.warnings) == (5, ())
+
+
+def test_a_sparse_result_has_its_own_rows() -> None:
+    spconv = load("spconv.pytorch")
+
+    class Turned(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.replace_feature(turned(x.features))
+
+    module = torch.nn.Sequential(spconv.SubMConv3d(4, 5, 3), Turned()).eval()
+    with pytest.raises(ExportError, match="a sparse tensor whose features are not sites"):
+        from_torch(module, networks.spconv_example(spconv), axes="zyx")

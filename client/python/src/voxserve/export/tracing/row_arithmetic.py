@@ -60,6 +60,11 @@ def check_same_rows(call: Call, places: Sequence[Place]) -> None:
             raise RefusalError(f"'{call.name}' of {first.kind} and {place.kind} is not in the model format")
         if first.kind == "sites" and not first.on_level().has_rows_of(place.on_level()):
             raise RefusalError(f"'{call.name}' of tensors on different sites")
+        if first.kind == "points" and not np.array_equal(first.index, place.index):
+            raise RefusalError(
+                f"'{call.name}' of rows of voxels that two indices choose, such as a voxel's neighbours: a row reads "
+                "other rows through convolutions, pools, norms and attention alone"
+            )
 
 
 def difference(call: Call, a: Place, b: Place) -> Place:

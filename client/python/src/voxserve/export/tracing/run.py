@@ -136,7 +136,7 @@ def _results(graph: Graph, returned: Any) -> Trace:
         place = place_of(tensor)
         if place is not None and place.node != INPUT:
             place = length_of(graph, place)
-            if kind_of(value) and place.kind == "sites":
+            if kind_of(value) and place.kind in ("sites", "points"):
                 sparse_place(value)
             results[name] = Result(place, _channels(tuple(tensor.shape), place))
         elif hasattr(tensor, "detach"):
