@@ -89,6 +89,65 @@ def test_a_trace_leaves_the_layers_as_they_were() -> None:
     assert [dict(vars(part)) for part in module.modules()] == before
 
 
+# torch.compile, TorchScript, quantization and other state
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_compiled_modules_run_as_they_are(tmp_path: Path, whole: bool) -> None:
+    module, example, options = made("spconv-zyx")
+    if whole:
+        module = torch.compile(module, backend="eager")
+    else:
+        module.stem.compile(backend="eager")
+    exported, comparison = round_trip(tmp_path, module, example, **options)
+    assert list(exported.outputs) == ["output"]
+    assert len(comparison.modules()) > 4
+
+
+def test_weights_in_half_precision_that_a_layer_lacks() -> None:
+    module, example, options = made("spconv-zyx")
+    with pytest.raises(ExportError, match=r"has weights in float16, which not every .* say module\.float\(\) before"):
+        from_torch(module.half(), example, **options)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torchscript_is_refused() -> None:
+    class Twice(torch.nn.Module):
+        def forward(self, y: Any) -> Any:
+            return 2 * y
+
+    advice = "it is of TorchScript, of which nothing can be followed"
+    traced = torch.jit.trace(Twice(), torch.zeros(3, 5))
+    function = torch.jit.trace(lambda y: 2 * y, torch.zeros(3, 5))
+    for wrapped, message in (
+        (traced, advice),
+        (function, "Results of TorchScript, NumPy and extensions are not followed"),
+        (lambda y: y + function(y), "What TorchScript and extensions compute is not followed"),
+    ):
+        module, example, options = scored(wrapped)
+        with pytest.raises(ExportError, match=message):
+            from_torch(module, example, **options)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_quantized_weights_are_refused() -> None:
+    linear = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(torch.nn.Linear(5, 4)), {torch.nn.Linear})
+    module, example, options = scored(linear)
+    with pytest.raises(ExportError, match=r"'linear_dynamic' is not .* trace the module before it is quantized"):
+        from_torch(module, example, **options)
+
+
+def test_a_module_with_other_state_than_tensors(tmp_path: Path) -> None:
+    class Counted(torch.nn.Linear):
+        def get_extra_state(self) -> Any:
+            return {"runs": 3}
+
+        def set_extra_state(self, _state: Any) -> None: ...
+
+    module, example, options = scored(networks.randomize(Counted(5, 4)))
+    round_trip(tmp_path, module, example, **options)
+
+
 # Casts
 
 
@@ -181,3 +240,25 @@ def test_a_sparse_result_has_its_own_rows() -> None:
     module = torch.nn.Sequential(spconv.SubMConv3d(4, 5, 3), Turned()).eval()
     with pytest.raises(ExportError, match="a sparse tensor whose features are not sites"):
         from_torch(module, networks.spconv_example(spconv), axes="zyx")
+
+
+# Padding
+
+
+def test_padding_of_an_image_by_six_numbers(tmp_path: Path) -> None:
+    module, example, options = made("spconv-detector")
+
+    class Padded(torch.nn.Module):
+        def __init__(self, channels: int) -> None:
+            super().__init__()
+            self.channels = channels
+
+        def forward(self, image: Any) -> Any:
+            return torch.nn.functional.pad(image, (1, 1, 1, 1, self.channels, 0))
+
+    module.blocks[0] = Padded(0).eval()
+    _, comparison = round_trip(tmp_path, module, example, **options)
+    assert comparison.outputs()["image"].is_within(TOLERANCE)
+    module.blocks[0], module.blocks[1].weight = Padded(1).eval(), torch.nn.Parameter(torch.ones(8, 31, 3, 3))
+    with pytest.raises(ExportError, match="of the channels is not in the model format"):
+        from_torch(module, example, **options)

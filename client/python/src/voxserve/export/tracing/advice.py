@@ -23,6 +23,9 @@ _BY_ADVICE = {
     "scale an image by a transposed convolution, or end the network before it": "interpolate upsample",
     "the format has max_pool2d and strided conv2d of images": "avg_pool2d adaptive_avg_pool2d adaptive_max_pool2d "
     "lp_pool2d",
+    "it is of TorchScript, of which nothing can be followed: trace the torch.nn.Module that was scripted": "forward "
+    "ScriptMethod",
+    "its weights are quantized: trace the module before it is quantized": "linear_dynamic",
     "write it as linear, matmul or einsum of two tensors": "tensordot baddbmm addmm outer kron",
 }
 _ADVICE = {name: advice for advice, names in _BY_ADVICE.items() for name in names.split()}

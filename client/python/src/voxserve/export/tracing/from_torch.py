@@ -194,7 +194,13 @@ def _served(made: Trace, output: str) -> dict[str, Result]:
             raise ExportError([f"output is '{output}', the module returns {', '.join(results) or 'nothing traced'}"])
         results = {output: results[output]}
     if not results:
-        raise ExportError(["the module returns nothing that was computed from the example's features"])
+        raise ExportError(
+            [
+                "the module returns nothing that was computed from the example's features by torch's functions. "
+                "Results of TorchScript, NumPy and extensions are not followed, and only sparse tensors, tensors, and "
+                "dicts, lists and tuples of them are results"
+            ]
+        )
     if made.others and not output:
         made.graph.warn(
             f"not served, since they are not computed from the features: the results {', '.join(made.others)}"

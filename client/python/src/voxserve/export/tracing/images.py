@@ -86,8 +86,10 @@ def _pad(call: Call) -> Place:
     x, pad = _image(call), tuple(call.get(1, "pad"))
     if call.get(2, "mode", "constant") != "constant" or call.get(3, "value") not in (None, 0):
         raise RefusalError("padding by anything but zeros is not in the model format")
-    left, right, top, bottom = (*pad, 0, 0) if len(pad) == 2 else pad
-    if left != right or top != bottom or min(pad) < 0:
+    left, right, top, bottom, *others = (*pad, 0, 0) if len(pad) == 2 else pad
+    if any(others):
+        raise RefusalError(f"padding {pad} of the channels is not in the model format")
+    if left != right or top != bottom or min(left, top) < 0:
         raise RefusalError(f"padding {pad}, which is not the same on both sides, is not in the model format")
     return replace(x, padding=(x.padding[0] + top, x.padding[1] + left))
 

@@ -43,7 +43,8 @@ def trace(module: Any, example: Any, axes: tuple[int, ...], cut: str, features: 
     from voxserve.export.tracing import coordinates, patches
 
     graph = Graph(axes=axes)
-    graph.stored = {tensor.data_ptr() for tensor in module.state_dict(keep_vars=True).values()}
+    stored = module.state_dict(keep_vars=True).values()
+    graph.stored = {tensor.data_ptr() for tensor in stored if hasattr(tensor, "data_ptr")}  # others: get_extra_state()
     with (
         torch.no_grad(),
         machine.prepared(module) as texts,
@@ -60,6 +61,17 @@ def trace(module: Any, example: Any, axes: tuple[int, ...], cut: str, features: 
             raise
         except RefusalError as refusal:
             raise refusal.offering(graph.last_module) from None
+        except RuntimeError as error:
+            short = {p.dtype for p in module.parameters() if p.dtype in (torch.float16, torch.bfloat16)}
+            if not short:
+                raise
+            kinds = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in short))
+            raise ExportError(
+                [
+                    f"{error}: the module has weights in {kinds}, which not every layer computes with here: say "
+                    "module.float() before"
+                ]
+            ) from error
     for text in texts:
         graph.warn(text)
     return _results(graph, returned)
