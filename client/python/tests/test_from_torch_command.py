@@ -147,7 +147,10 @@ def test_classes_are_those_of_the_labels(tmp_path: Path, factory: str, capsys: p
         ((1, 2, 3), None, ("--result", "logits"), "class ids [1, 2, 3], the classifier has 3 outputs"),
         ((0, 1, 1), None, ("--result", "logits"), "class ids [0, 1, 1], the classifier has 3 outputs"),
         ((0, 1, 2), 2, ("--result", "logits"), "has the ignore label 2, which is one of the 3 classes"),
+        ((0, 1, 2), -1, ("--result", "logits"), "has the ignore label -1, but labels are 0 to 65535, such as 255"),
+        ((0, 1, 2), 65536, ("--result", "logits"), "has the ignore label 65536, but labels are 0 to 65535"),
         ((0, 1, 2), None, ("--result", "deep"), "class ids [0, 1, 2], the network labels no points"),
+        ((), 255, ("--result", "deep"), "has the ignore label 255, but the network labels no points: leave"),
         ((2, 0, 1), 255, ("--result", "logits"), ""),
     ):
         entries = [{"id": i, "name": f"c{i}", "color": [1, 2, 3]} for i in ids]

@@ -57,6 +57,9 @@ CLASS_LISTS = {
 }
 
 
+_MOST_LABEL = 65535  # kMaxLabel of engine/model/model_config.cc
+
+
 def check_classes(classes: Sequence[ClassEntry], ignore_label: int | None, num_classes: int, source: str) -> None:
     """Raises ExportError if a list of classes does not name each of a network's classes once, or if the ignore label is
     a class. num_classes: 0 for a network without labels. source: the list's name in the error.
@@ -65,5 +68,8 @@ def check_classes(classes: Sequence[ClassEntry], ignore_label: int | None, num_c
     if ids and sorted(ids) != list(range(num_classes)):
         outputs = f"the classifier has {num_classes} outputs" if num_classes else "the network labels no points"
         raise ExportError([f"{source} has the class ids {ids}, {outputs}"])
-    if ignore_label is not None and ignore_label < num_classes:
+    if ignore_label is not None and 0 <= ignore_label < num_classes:
         raise ExportError([f"{source} has the ignore label {ignore_label}, which is one of the {num_classes} classes"])
+    if ignore_label is not None and not (num_classes and 0 <= ignore_label <= _MOST_LABEL):
+        wanted = f"labels are 0 to {_MOST_LABEL}, such as 255" if num_classes else "the network labels no points"
+        raise ExportError([f"{source} has the ignore label {ignore_label}, but {wanted}: leave ignore_label out"])
