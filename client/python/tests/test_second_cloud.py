@@ -56,6 +56,11 @@ def refusal(function: Callable[[Any, Any], Any]) -> str:
 @pytest.mark.parametrize(
     "function",
     [
+        lambda y, x: y.features / int(x.indices[:, 1].max()),
+        lambda y, x: y.features / x.indices[:, 3].float().max(),
+        lambda y, x: y.features * (1.0 / float(x.indices.numpy()[:, 2].max())),
+        lambda y, x: y.features + x.indices[:, 1:].amin(),
+        lambda y, x: y.features[:, :3] + x.indices[:, 1:] / float(x.indices.numpy().max()),
         lambda y, x: y.features / y.features.shape[0],
         lambda y, x: y.features * (1.0 / len(y.features)) ** 0.5,
         lambda y, x: y.features * (100.0 / x.indices.shape[0]),
@@ -156,6 +161,21 @@ def test_the_rows_of_an_image_and_of_samples_are_no_sizes_of_the_cloud(tmp_path:
 
     module = networks.randomize(Squeeze())
     networks.round_trip(tmp_path, module, networks.minkowski_example(engine))
+
+
+@pytest.mark.parametrize("shape", [(40, 1, 40), (2, 2, 30), (2, 2, 2)])
+def test_clouds_that_are_flat_or_have_no_inside(shape: tuple[int, ...]) -> None:
+    spconv = load("spconv.pytorch")
+    cells = np.stack(np.meshgrid(*map(np.arange, (2, *shape)), indexing="ij"), -1).reshape(-1, 4)
+    coordinates = torch.from_numpy(cells.astype(np.int32))
+    example = spconv.SparseConvTensor(networks.features(coordinates), coordinates, list(shape), 2)
+    module, _ = made(lambda y, _: y.features)
+    assert from_torch(module, example, axes="zyx").warnings == ()
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    module, example = made(lambda y, x: y.features * np.float32(0.5) / np.prod(x.spatial_shape) - np.int64(2))
+    networks.round_trip(tmp_path, module, example, axes="zyx")
 
 
 def test_a_cloud_too_small_to_compare_is_told() -> None:

@@ -16,9 +16,9 @@ from voxserve.export.tracing.refusal import RefusalError
 from voxserve.export.tracing.run import Trace
 
 _ADVICE = (
-    "the server's clouds have other numbers of voxels and samples than the example. Write it without them, or with a "
-    "layer that the format has for each cloud, such as a global pool. If it is the number of samples, take an example "
-    "of one sample"
+    "the server's clouds have other numbers of voxels and samples, and another extent, than the example. Write it "
+    "without them, or with a layer that the format has for each cloud, such as a global pool. If it is the number of "
+    "samples, take an example of one sample"
 )
 
 

@@ -18,21 +18,26 @@ from voxserve.verify.sparse_tensors import coordinates_of, features_of, kind_of
 
 _MOST_ROWS = 509
 _LEAST_ROWS = 2
+_LEAST_INSIDE = 0.25  # of the rows, for a cloud of those alone that lie inside of the extent
 
 
 def smaller(example: Any, features: str = "") -> Iterator[Callable[[], Any]]:
     """Yields functions that make smaller examples, with other numbers of rows; nothing for an example of two rows or
-    less. The numbers are primes, which channels rarely are: code that reshapes is followed by its sizes.
+    less. The numbers are primes, which channels rarely are: code that reshapes is followed by its sizes. The rows have
+    another extent than the example if enough of them lie inside of it, so that what is computed of it differs.
 
     features: the key of the features, if the example is a dict of several tensors.
     """
     found = list(_features(example, features))
     if len(found) != 1:
         return
-    samples = _samples(example, found[0])
+    samples, coordinates = _sites(example, found[0])
     candidates = np.flatnonzero(samples == samples.min(initial=0))
     if len(candidates) <= _LEAST_ROWS:
         candidates = np.arange(len(samples))
+    inside = candidates[_inside(coordinates[candidates])]
+    if len(inside) > max(_LEAST_ROWS + 1, _LEAST_INSIDE * len(candidates)):
+        candidates = inside
     count = min(len(candidates) // 2 + 1, _MOST_ROWS)
     for number in range(2):
         while count > _LEAST_ROWS and any(count % d == 0 for d in range(2, count)):
@@ -99,17 +104,33 @@ def _integers(value: Any) -> Iterator[Values]:
     return (array_of(t) for t in _tensors(value) if not t.is_floating_point() and not t.is_complex())
 
 
-def _samples(example: Any, table: Any) -> Values:
-    """Returns the sample of each row of features: [N]."""
+def _sites(example: Any, table: Any) -> tuple[Values, Values]:
+    """Returns the sample [N] and the coordinates [N, D] of each row of features; none, [N, 0], if no tensor of the
+    example has them.
+    """
     if kind_of(table):
-        return coordinates_of(table)[:, 0]
+        sites = coordinates_of(table)
+        return sites[:, 0], sites[:, 1:]
     length = len(table)
+    samples, coordinates = np.zeros(length, np.int64), np.zeros((length, 0), np.int64)
     for values in _integers(example):
         if values.ndim == 1 and _are_ends(values, length):
-            return np.searchsorted(values, np.arange(length), side="right")
+            return np.searchsorted(values, np.arange(length), side="right"), coordinates
         if values.ndim == 2 and len(values) == length and values.shape[1] > 3:
-            return values[:, 0].astype(np.int64)
-    return np.zeros(length, np.int64)
+            return values[:, 0].astype(np.int64), values[:, 1:].astype(np.int64)
+        if values.ndim == 2 and len(values) == length and values.shape[1] == 3:
+            coordinates = values.astype(np.int64)
+    return samples, coordinates
+
+
+def _inside(coordinates: Values) -> Values:
+    """Returns which rows have neither the least nor the largest coordinate of an axis on which there are others."""
+    if not len(coordinates):
+        return np.zeros(0, np.bool_)
+    low, high = coordinates.min(axis=0), coordinates.max(axis=0)
+    is_flat = high - low < 2
+    inside: Values = (is_flat | ((coordinates > low) & (coordinates < high))).all(axis=1)
+    return inside
 
 
 def _are_ends(values: Values, length: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 from voxserve.export.tracing import advice, attention, functions, scatter
@@ -33,7 +34,7 @@ class Traced(torch.Tensor):
     def __torch_function__(
         cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
+        args, kwargs = _without_scalars(args), _without_scalars(kwargs or {})
         name = getattr(func, "__name__", type(func).__name__)  # TorchScript's ScriptMethod has no name
         if name == "__set__":
             raise RefusalError("an assignment to a property of traced features is not in the model format")
@@ -132,6 +133,15 @@ def unwrapped(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: unwrapped(v) for key, v in value.items()}
     return value
+
+
+def _without_scalars(value: Any) -> Any:
+    """Returns a call's arguments with Python's numbers instead of NumPy's."""
+    if type(value) is tuple:
+        return tuple(map(_without_scalars, value))
+    if isinstance(value, dict):
+        return {key: _without_scalars(v) for key, v in value.items()}
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _leaves(value: Any) -> list[Any]:
