@@ -176,6 +176,7 @@ def test_a_cast_to_integers_is_refused(cast: Callable[[Any], Any]) -> None:
         lambda y: (2 * y).type(y.type()),
         lambda y: (2 * y).to(y),
         lambda y: (2 * y).to("cpu"),
+        lambda y: (2 * y).detach().requires_grad_() + 1,
         lambda y: torch.nn.functional.linear(y.double(), torch.ones(4, 5, dtype=torch.float64)).float(),
         lambda y: y.argmax(1).to(torch.int32),
         lambda y: y.argmax(1).int(),

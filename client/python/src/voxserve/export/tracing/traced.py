@@ -20,7 +20,7 @@ _TRAITS = ("is_contiguous", "is_floating_point", "is_complex", "is_same_size", "
 _AS_ANOTHER = ("expand_as", "view_as", "reshape_as", "type_as", "to")
 _TEXTS = ("__repr__", "__format__", "__str__")
 _CONSTANTS = ("zeros_like", "ones_like", "empty_like", "new_zeros", "new_ones", "new_empty", "new_tensor", "new_full")
-_ABOUT = frozenset((*_SHAPES, *_TRAITS, *_TEXTS, *_CONSTANTS, "requires_grad_"))
+_ABOUT = frozenset((*_SHAPES, *_TRAITS, *_TEXTS, *_CONSTANTS))
 _PROPERTIES_OF_VALUES = frozenset(("T", "mT", "H", "mH", "real", "imag", "data"))
 
 
@@ -48,6 +48,8 @@ class Traced(torch.Tensor):
             if owner not in ("T", "mT"):
                 raise RefusalError(f"Tensor.{owner} of traced features is not in the model format")
             name = owner
+        if name == "requires_grad_":  # a trace computes no gradients
+            return args[0]
         is_question = name == "type" and len(args) == 1 and not kwargs  # the type's name
         if is_question or name in _ABOUT or (name in _AS_ANOTHER and not isinstance(args[0], Traced)):
             return func(*plain_args, **plain_kwargs)
