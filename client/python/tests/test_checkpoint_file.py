@@ -116,6 +116,8 @@ def test_other_kinds_of_files_are_refused_with_what_to_do(tmp_path: Path) -> Non
     refuse("page.pth", b"<!DOCTYPE html><html>Sign in</html>", "web page", "fetch the file again")
     refuse("w.pth.gz", gzip.compress(b"anything"), "compressed (gzip): unpack it")
     refuse("w.h5", b"\x89HDF\r\n\x1a\n" + bytes(64), "HDF5")
+    refuse("w.onnx", b"\x08\x08\x12\x07pytorch" + bytes(64), "a network of ONNX: name the checkpoint of the training")
+    refuse("w.engine", b"ftrt" + bytes(64), "a network of TensorRT: name the checkpoint of the training")
     refuse("w.npy", b"\x93NUMPY\x01\x00" + bytes(64), "one array of NumPy")
     refuse(
         "model.safetensors.index.json", b'{"weight_map": {"a": "b.safetensors"}}', "merge those of an index into one"

@@ -36,6 +36,9 @@ _OTHER_KINDS = (
     (b"\x93NUMPY", "it is one array of NumPy: save the tensors by name as .safetensors or by torch.save"),
 )
 
+# Files of compiled networks, which have no names that say whose weights are which. They are known by their endings.
+_COMPILED = {".onnx": "ONNX", ".engine": "TensorRT", ".plan": "TensorRT", ".trt": "TensorRT"}
+
 
 def read(path: str) -> dict[str, npt.NDArray[Any]]:
     """Returns all tensors of a file by name.
@@ -126,6 +129,9 @@ def _check_kind(path: str, head: bytes) -> None:
     for beginning, text in _OTHER_KINDS:
         if head.startswith(beginning):
             raise ValueError(f"{path} is not a file of tensors: {text}")
+    kind = _COMPILED.get(place.suffix.lower())
+    if kind:
+        raise ValueError(f"{path} is a network of {kind}: name the checkpoint of the training that it was made of")
     if path.endswith(".json"):
         raise ValueError(f"{path} is a JSON file: name the file of the weights; merge those of an index into one")
     if head.startswith(_ZIP):
