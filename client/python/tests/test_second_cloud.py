@@ -250,8 +250,11 @@ def test_a_dict_of_voxels_and_points_is_thinned() -> None:
     offset = torch.bincount(coordinates[:, 0].long()).cumsum(0)
     batch = {"feat": features, "coords": coordinates, "inverse": inverse, "offset": offset, "batch_size": 2}
     assert from_torch(Batched().eval(), {**batch, "segment": inverse % 7}, axes="zyx").warnings == ()
-    small, large = seen
+    from_torch(Batched().eval(), dict(reversed(batch.items())), axes="zyx")
+    assert all(torch.equal(seen[0][key], seen[2][key]) for key in ("feat", "coords", "offset"))
+    small, large = seen[:2]
     assert len(large["feat"]) == length
+    assert (small["coords"].amax(0)[1:] < coordinates.amax(0)[1:]).all()
     assert 2 < len(small["feat"]) < length / 2
     assert small["offset"].tolist() == [len(small["feat"])]
     assert small["batch_size"] == 1

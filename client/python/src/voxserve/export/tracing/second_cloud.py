@@ -112,15 +112,18 @@ def _sites(example: Any, table: Any) -> tuple[Values, Values]:
         sites = coordinates_of(table)
         return sites[:, 0], sites[:, 1:]
     length = len(table)
-    samples, coordinates = np.zeros(length, np.int64), np.zeros((length, 0), np.int64)
+    samples: Values | None = None
+    coordinates = np.zeros((length, 0), np.int64)
     for values in _integers(example):
-        if values.ndim == 1 and _are_ends(values, length):
-            return np.searchsorted(values, np.arange(length), side="right"), coordinates
-        if values.ndim == 2 and len(values) == length and values.shape[1] > 3:
-            return values[:, 0].astype(np.int64), values[:, 1:].astype(np.int64)
-        if values.ndim == 2 and len(values) == length and values.shape[1] == 3:
+        is_table = values.ndim == 2 and len(values) == length
+        if samples is None and values.ndim == 1 and _are_ends(values, length):
+            samples = np.searchsorted(values, np.arange(length), side="right")
+        elif is_table and values.shape[1] > 3:
+            samples = values[:, 0].astype(np.int64) if samples is None else samples
+            coordinates = values[:, 1:].astype(np.int64)
+        elif is_table and values.shape[1] == 3:
             coordinates = values.astype(np.int64)
-    return samples, coordinates
+    return np.zeros(length, np.int64) if samples is None else samples, coordinates
 
 
 def _inside(coordinates: Values) -> Values:
