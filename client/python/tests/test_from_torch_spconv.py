@@ -109,10 +109,10 @@ def test_indices_that_do_not_lie_row_by_row_are_refused() -> None:
         from_torch(module, example, axes="zyx")
 
 
-@pytest.mark.parametrize("layer", ["SubMConv3d", "SparseAvgPool3d"])
+@pytest.mark.parametrize("layer", ["SubMConv3d", "SparseAvgPool3d", "SparseGlobalMaxPool"])
 def test_what_spconv_lacks_on_a_cpu_is_told(layer: str) -> None:
     spconv = pytest.importorskip("spconv.pytorch", reason="spconv is not installed")
-    arguments = (networks.CHANNELS, 7, 3) if layer == "SubMConv3d" else (2, 2)
+    arguments = {"SubMConv3d": (networks.CHANNELS, 7, 3), "SparseAvgPool3d": (2, 2)}.get(layer, ())
     module = spconv.SparseSequential(getattr(spconv, layer)(*arguments)).eval()
-    with pytest.raises(ValueError, match="on a CPU it adds no bias and has no average pool"):
+    with pytest.raises(ValueError, match="on a CPU it adds no bias and has no average and global pools"):
         from_torch(module, networks.spconv_example(spconv), axes="zyx")

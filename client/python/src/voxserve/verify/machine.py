@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-_LACKING = (  # what spconv 2.3.8 asserts on a CPU, in spconv/pytorch/ops.py
+_LACKING = (  # what spconv 2.3.8 says on a CPU, in spconv/pytorch/ops.py
     "cpu don't support act and bias",  # indice_conv
     "Torch not compiled with CUDA enabled",  # get_indice_pairs_implicit_gemm, of average pools
+    "not implemented in cpu-only spconv",  # global pools
 )
 
 
@@ -22,7 +23,7 @@ def prepared(module: Any = None) -> Iterator[list[str]]:
 
     module: the torch.nn.Module that is run; None: code that only makes one.
 
-    ValueError, in place of an AssertionError, if spconv's code for CPUs has to add a bias or to average.
+    ValueError, in place of spconv's own error, if its code for CPUs has to add a bias, to average, or to pool globally.
     """
     import torch
 
@@ -36,11 +37,11 @@ def prepared(module: Any = None) -> Iterator[list[str]]:
     try:
         with _not_compiled(), nullcontext() if torch.cuda.is_available() else _without_gpu(texts):
             yield texts
-    except AssertionError as error:
+    except (AssertionError, RuntimeError) as error:
         if not is_spconv or not any(text in str(error) for text in _LACKING):
             raise
         raise ValueError(
-            f"spconv says '{error}': on a CPU it adds no bias and has no average pool. Its stand-in has both: "
+            f"spconv says '{error}': on a CPU it adds no bias and has no average and global pools. Its stand-in has: "
             "--stand_in spconv, or in Python voxserve.export.stand_ins.install(replace=['spconv']) before spconv is "
             "imported"
         ) from None
