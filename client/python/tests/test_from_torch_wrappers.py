@@ -173,6 +173,19 @@ def test_a_cast_to_integers_is_refused(cast: Callable[[Any], Any]) -> None:
 @pytest.mark.parametrize(
     "cast",
     [
+        lambda y: y.argmax(1).to(torch.bool),
+        lambda y: torch.nn.functional.embedding(y[:, 0].to(torch.int32), torch.ones(3, 2)),
+    ],
+)
+def test_a_cast_that_changes_values_is_refused(cast: Callable[[Any], Any]) -> None:
+    module, example, options = scored(cast)
+    with pytest.raises(ExportError, match="of features that are no whole numbers of this type in this example"):
+        from_torch(module, example, **options)
+
+
+@pytest.mark.parametrize(
+    "cast",
+    [
         lambda y: (2 * y).type(y.type()),
         lambda y: (2 * y).to(y),
         lambda y: (2 * y).to("cpu"),

@@ -370,7 +370,7 @@ def _cast(call: Call) -> Any:
     empty = tensor.as_subclass(torch.Tensor).new_empty(0)
     made = getattr(empty, call.name)(*others, **named).dtype
     if not made.is_floating_point and made != tensor.dtype:
-        return row_functions.whole(call)
+        return row_functions.whole(call, made)
     if made in (torch.float16, torch.bfloat16):
         warn_of_half(call.graph)
     return tensor

@@ -233,18 +233,16 @@ def _prelu(call: Call) -> Place:
     return replace(x, node=name)
 
 
-def whole(call: Call) -> Any:
-    """Handles a cast to integers: of labels, and of a channel that has whole numbers."""
+def whole(call: Call, made: Any = torch.int64) -> Any:
+    """Handles a cast to integers: of labels, and of a channel that has whole numbers. made: the type of integers."""
     values = call.get(0, "input").as_subclass(torch.Tensor)
     x = call.source()
-    if x.kind == "labels":
-        return x
-    if x.kind != "column" and not x.is_flat:
+    if x.kind not in ("column", "labels") and not x.is_flat:
         raise RefusalError(
             f"'{call.name}' of {x.kind} to integers is in the model format for the one channel of an embedding alone"
         )
-    if not bool((values == values.round()).all()):
-        raise RefusalError(f"'{call.name}' of features that are no whole numbers in this example")
+    if not bool((values == values.to(made)).all()):
+        raise RefusalError(f"'{call.name}' of features that are no whole numbers of this type in this example")
     return x
 
 
