@@ -162,6 +162,23 @@ def test_a_list_with_two_names_is_extended_under_both(tmp_path: Path) -> None:
     assert values == {"a": [1, 2, 3], "b": [1, 2, 3], "c": [[1, 2, 3]], "d": "xy", "e": (4, 5), "f": (4,)}
 
 
+def test_lists_and_settings_change_under_all_of_their_names(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(
+        "a = [dict(n=1), dict(n=2), dict(n=3)]\nb = a\na.insert(0, 5)\na.remove(5)\na.pop(1)\na.reverse()\n"
+        "c = dict(x=1, y=[1, 2, 3])\nd = c\ndel c['x'], c['y'][1:]\ne = 1\ndel e\n"
+    )
+    assert files.read(str(own)) == {key: value for keys, value in (
+        ("ab", [{"n": 3}, {"n": 1}]), ("cd", {"y": [1]})) for key in keys}  # fmt: skip
+    for loop in ("step['n'] = c[0]", "step.update(n=c[0])", "a.append(c[0])"):
+        own.write_text(f"a = [dict(n=1)]\nb = dict(steps=a)\nc = [2]\nd = dict(c=c)\nfor step in a:\n    {loop}\n")
+        values = files.read(str(own))
+        assert isinstance(values["b"]["steps"][0], Unreadable)
+        assert values["d"] == {"c": [2]}
+    own.write_text("a = [1]\na.remove(2)\n")
+    assert isinstance(files.read(str(own))["a"], Unreadable)
+
+
 def test_a_list_of_a_base_file_is_changed_by_numbers(tmp_path: Path) -> None:
     (tmp_path / "base.py").write_text("steps = [dict(a=1, b=2), 5]\n")
     (tmp_path / "own.py").write_text("_base_ = 'base.py'\nsteps = {'0': dict(b=3)}\n")

@@ -50,6 +50,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{f.__name__: f for f in (dict, list, tuple, sum, len, min, max, abs, round, int, float, str, bool, sorted)},
     "deepcopy": lambda value: value,
 }
+_LIST_METHODS = ("append", "extend", "insert", "remove", "pop", "reverse", "clear")
 _ITEM = re.compile("[0-9]{1,9}")  # the number of a list's item
 _NUMBERS = {"pi": math.pi, "inf": math.inf, "nan": math.nan}
 
@@ -133,6 +134,9 @@ class _File:
                 self._spoil(statement, test.reason)
             for inner in () if isinstance(test, Unreadable) else statement.body if test else statement.orelse:
                 self._run(inner)
+        elif isinstance(statement, ast.Delete):
+            for target in statement.targets:
+                self._delete(target)
         elif not isinstance(statement, ast.Pass):
             self._spoil(statement, self._code(statement))
 
@@ -187,7 +191,7 @@ class _File:
                 self._env[alias.asname or alias.name] = values.get(alias.name, Unreadable(self._code(statement)))
 
     def _call(self, node: ast.expr) -> None:
-        """Runs a method that changes a value of the file: update, merge, append, extend, pop."""
+        """Runs a method that changes a value of the file: update, merge, append, insert and the like."""
         if isinstance(node, ast.Constant):
             return  # a docstring
         method = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
@@ -201,15 +205,35 @@ class _File:
                 merge_into(owner, other)
             else:
                 owner.update(other)
-        elif readable and isinstance(owner, list) and method in ("append", "extend") and len(arguments) == 1:
-            getattr(owner, method)(arguments[0])
         elif readable and isinstance(owner, dict) and method == "pop" and arguments:
             owner.pop(arguments[0], None)
-        else:
+        elif not (readable and isinstance(owner, list) and method in _LIST_METHODS and not named):
             self._spoil(node, self._code(node))
+        else:
+            try:
+                getattr(owner, method)(*arguments)
+            except (TypeError, ValueError, IndexError):
+                self._spoil(node, self._code(node))
+
+    def _delete(self, target: ast.expr) -> None:
+        """Runs `del` of a name, a list's items or a setting."""
+        if isinstance(target, ast.Name):
+            self._env.pop(target.id, None)
+            return
+        owner = self._value(target.value) if isinstance(target, ast.Subscript) else None
+        try:
+            if not isinstance(owner, (dict, list)) or not isinstance(target, ast.Subscript):
+                raise TypeError
+            del owner[self._index(target.slice)]
+        except (TypeError, IndexError, KeyError, _UnknownError):
+            self._spoil(target, self._code(target))
 
     def _spoil(self, node: ast.AST, reason: str) -> None:
-        """Makes all names unreadable that the node may change."""
+        """Makes all names unreadable that the node may change, and the lists and dicts that a loop changes, which other
+        settings may hold too.
+        """
+        for name in _changed(node) if isinstance(node, (ast.For, ast.While)) else ():
+            _spoil_value(self._env.get(name), Unreadable(reason))
         for inner in ast.walk(node):
             if isinstance(inner, ast.Name) and (inner.id in self._env or isinstance(inner.ctx, ast.Store)):
                 self._env[inner.id] = Unreadable(reason)
@@ -359,6 +383,35 @@ def merge_into(base: dict[Any, Any], other: Mapping[Any, Any]) -> None:
                     old[int(index)] = copied(item)
         else:
             base[key] = copied(value)
+
+
+def _changed(loop: ast.AST) -> set[str]:
+    """Returns the names whose lists and dicts a loop changes, such as that of the list whose items it changes."""
+    places: list[ast.AST] = []
+    for node in ast.walk(loop):
+        if isinstance(node, (ast.Subscript, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
+            places.append(node.value)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            places.append(node.func.value)
+        elif isinstance(node, ast.AugAssign):
+            places.append(node.target)
+    changed = {name for place in places for name in _names_in(place)}
+    for node in ast.walk(loop):
+        if isinstance(node, ast.For) and changed & _names_in(node.target):
+            changed |= _names_in(node.iter)
+    return changed
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+
+
+def _spoil_value(value: Any, unreadable: Unreadable) -> None:
+    """Replaces everything in a list or a dict."""
+    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    for key in keys:
+        item, value[key] = value[key], unreadable
+        _spoil_value(item, unreadable)
 
 
 def _loaded(target: ast.expr) -> ast.expr:
