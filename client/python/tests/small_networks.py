@@ -8,6 +8,8 @@ from dataclasses import replace
 from voxserve.export import Network
 from voxserve.export.networks import (
     center_point,
+    dsvt,
+    flatformer,
     minkowski_unet,
     minkunet,
     second,
@@ -50,6 +52,12 @@ SMALL_CENTER_POINT_PILLAR = replace(
 SMALL_DYNAMIC_PILLARS = replace(SMALL_CENTER_POINT_PILLAR, voxels=replace(_PILLARS, max_points_per_voxel=0))
 SMALL_POINT_PILLARS = replace(
     SMALL_SECOND, voxels=replace(_PILLARS, features=second.KITTI_VOXELS.features), pillar_widths=(8,)
+)
+SMALL_DSVT = replace(
+    dsvt.WAYMO, width=16, num_heads=2, hidden=8, num_blocks=1, stages=(dsvt.BevStage(1, 1, 8, 1, 8),), head_width=6
+)
+SMALL_FLATFORMER = replace(
+    flatformer.WAYMO, pillar_width=8, width=16, num_heads=2, num_blocks=1, bev=_BEV, head_width=6
 )
 # By family: the function that builds a network from a state dict, and one that makes it with random weights.
 Build = Callable[..., Network]
@@ -100,6 +108,17 @@ FAMILIES: dict[str, tuple[Build, Build]] = {
     "second": (
         lambda state, **o: second.build(state, SMALL_SECOND, **o),
         lambda **o: second.random_network(SMALL_SECOND, **o),
+    ),
+}
+# Those with attention in windows, whose shapes test_window_networks.py checks.
+WINDOW_FAMILIES: dict[str, tuple[Build, Build]] = {
+    "dsvt": (
+        lambda state, **o: dsvt.build(state, SMALL_DSVT, **o),
+        lambda **o: dsvt.random_network(SMALL_DSVT, **o),
+    ),
+    "flatformer": (
+        lambda state, **o: flatformer.build(state, SMALL_FLATFORMER, **o),
+        lambda **o: flatformer.random_network(SMALL_FLATFORMER, **o),
     ),
 }
 

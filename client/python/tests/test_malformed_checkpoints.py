@@ -14,23 +14,26 @@ from small_networks import (
     FAMILIES,
     SMALL_CENTER_POINT,
     SMALL_CENTER_POINT_PILLAR,
+    SMALL_DSVT,
+    SMALL_FLATFORMER,
     SMALL_POINT_PILLARS,
     SMALL_SECOND,
     SMALL_VOXELNEXT,
+    WINDOW_FAMILIES,
 )
 from test_from_torch_command import FACTORY, Malicious
 from test_from_torch_command import state as traced_state
 
 from voxserve.export import safetensors_file
 from voxserve.export.__main__ import main
-from voxserve.export.networks import center_point, second, voxelnext
+from voxserve.export.networks import center_point, dsvt, flatformer, second, voxelnext
 from voxserve.export.networks.tensors import RandomTensors
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.usefixtures("stand_in_libraries")
 
 State = dict[str, np.ndarray[Any, Any]]
-# By command of the exporter: the family of its state dict (small_networks.FAMILIES), and its arguments.
+# By command of the exporter: the family of its state dict (small_networks), and its arguments.
 COMMANDS = {
     "torchsparse-minkunet": ("minkunet", ()),
     "spvcnn": ("spvcnn", ()),
@@ -43,8 +46,13 @@ COMMANDS = {
     "voxelnext": ("voxelnext", ()),
     "second": ("second", ()),
     "pointpillars": ("pointpillars", ()),
+    "dsvt": ("dsvt", ()),
+    "flatformer": ("flatformer", ()),
     "from-torch": ("", ("--axes", "zyx", "--cut", "head")),
 }
+# Commands whose weights need a configuration, or have other names than random ones: test_point_transformers.py,
+# test_autoware_ptv3.py and test_query_heads.py have their refusals.
+WITH_CONFIGURATION = {"transfusion-l", "bevfusion-l", "pointcept-ptv3", "autoware-ptv3", "litept"}
 
 
 class Command:
@@ -76,6 +84,8 @@ def command(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(center_point.CONFIGS, "waymo", SMALL_CENTER_POINT)
     monkeypatch.setitem(center_point.PILLAR_CONFIGS, "waymo", SMALL_CENTER_POINT_PILLAR)
     monkeypatch.setattr(voxelnext, "NUSCENES", SMALL_VOXELNEXT)
+    monkeypatch.setattr(dsvt, "WAYMO", SMALL_DSVT)
+    monkeypatch.setattr(flatformer, "WAYMO", SMALL_FLATFORMER)
     monkeypatch.setattr(second, "Config", lambda: SMALL_SECOND)
     monkeypatch.setattr(second, "POINT_PILLARS", SMALL_POINT_PILLARS)
     family = COMMANDS[request.param][0]
@@ -90,7 +100,7 @@ def command(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
     with monkeypatch.context() as patch:
         patch.setattr(RandomTensors, "take", record)
-        FAMILIES[family][1](name="n")
+        (FAMILIES | WINDOW_FAMILIES)[family][1](name="n")
     return Command(tmp_path, request.param, state)
 
 
@@ -201,7 +211,7 @@ def test_every_command_is_among_them(capsys: pytest.CaptureFixture[str]) -> None
         main(["--help"])
     commands = re.search(r"\{([\w,\s-]+)\}", capsys.readouterr().out)
     assert commands
-    assert set(commands[1].split(",")) == set(COMMANDS)
+    assert set(commands[1].split(",")) == set(COMMANDS) | WITH_CONFIGURATION
 
 
 def contents(path: Path) -> dict[str, bytes]:
