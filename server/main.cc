@@ -152,10 +152,11 @@ void SendAllLinesToTheWriter() {
 //   answers are smaller than 8 MiB: they come from the heap, whose pages are in memory already.
 // - Free pages at the heap's end go back from 64 MiB on; the engine returns the others when it is idle.
 // - 8 heaps serve all threads. By default there are 8 for each CPU, and each keeps free memory that others lack.
-// A value that the environment has set for the C library stays (mallopt(3)).
+// A value that the environment gives the C library by one of these variables stays (mallopt(3)).
 void SetUpHeap() {
   const auto set = [](int option, int value, const char* variable) {
-    if (getenv(variable) == nullptr) mallopt(option, value);
+    const char* const given = getenv(variable);
+    if (given == nullptr || *given == '\0') mallopt(option, value);
   };
   set(M_MMAP_THRESHOLD, 8 << 20, "MALLOC_MMAP_THRESHOLD_");
   set(M_TRIM_THRESHOLD, 64 << 20, "MALLOC_TRIM_THRESHOLD_");

@@ -21,7 +21,7 @@ class ConnectionPlaces {
   explicit ConnectionPlaces(const SharedPlaces::Options& options) : places_(options) {}
 
   // Adds a connection of the client that waits for its first bytes. If an allocation fails (std::bad_alloc), Remove
-  // undoes what was done.
+  // takes out what is there of it.
   void Add(Id id, const std::string& client, absl::Time now);
   // The connection's first bytes have come.
   void EndWait(Id id, const std::string& client);

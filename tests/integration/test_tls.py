@@ -78,19 +78,28 @@ def test_clients_say_that_a_port_has_another_protocol(
     lacking = closes.format("TLS, name its root certificates with tls_ca")
     needless = closes.format("no TLS, leave out tls_ca")
     http = "it answers HTTP/1 and no gRPC, as voxserve's --http_port does"
-    # An HTTP/1 server answers what it cannot read and closes the connection. The end can overtake the answer.
-    for address, roots, *hints in (
+    for address, roots, hint in (
         (tls_server.address, None, lacking),
         (f"127.0.0.1:{tls_server.http_port}", None, lacking),
         (f"127.0.0.1:{tls_server.http_port}", ca, "it has TLS and no gRPC, as voxserve's --http_port does"),
         (server.address, ca, needless),
-        (f"127.0.0.1:{server.http_port}", None, http, lacking),
-        (f"127.0.0.1:{server.http_port}", ca, "it answers without TLS; leave out tls_ca", needless),
     ):
-        for text in asked(address, roots):
-            assert any(hint in text for hint in hints), text
-            assert "is voxserve running there" not in text
-            assert "no server at" not in text
+        check_hint(hint, asked(address, roots))
+    # An HTTP/1 server answers what it cannot read and closes the connection. Now and then the end overtakes the answer.
+    address = f"127.0.0.1:{server.http_port}"
+    for roots, hint, overtaken in ((None, http, lacking), (ca, "it answers without TLS; leave out tls_ca", needless)):
+        for _ in range(10):
+            texts = asked(address, roots)
+            if not any(overtaken in text for text in texts):
+                break
+        check_hint(hint, texts)
+
+
+def check_hint(hint: str, texts: list[str]) -> None:
+    for text in texts:
+        assert hint in text
+        assert "is voxserve running there" not in text
+        assert "no server at" not in text
 
 
 def test_clients_refuse_a_server_of_another_root(tls_server: Server, stranger: Authority) -> None:
