@@ -42,16 +42,30 @@ constexpr absl::string_view kNotRaw[] = {".csv",  ".txt",  ".xyz",    ".xyzi", "
 // Formats that the Python client reads with other libraries.
 constexpr absl::string_view kOfPython[] = {".las", ".laz", ".e57", ".feather", ".parquet"};
 
-// How files of other formats begin, and their usual extension.
+// How files of other formats begin, and their usual extension: so many bytes that they are no coordinates.
 constexpr std::pair<absl::string_view, absl::string_view> kBeginnings[] = {
-    {"\x93NUMPY", ".npy"}, {"# .PCD", ".pcd"},   {"ply\n", ".ply"},      {"ply\r", ".ply"},      {"LASF", ".las"},
-    {"ASTM-E57", ".e57"},  {"PAR1", ".parquet"}, {"PK\x03\x04", ".npz"}, {"\x1f\x8b\x08", ".gz"}};
+    {"\x93NUMPY", ".npy"},  {"# .PCD", ".pcd"},           {"ply\n", ".ply"},          {"ply\r", ".ply"},
+    {"LASF", ".las"},       {"ASTM-E57", ".e57"},         {"PAR1", ".parquet"},       {"ARROW1", ".feather"},
+    {"PK\x03\x04", ".npz"}, {"\x89HDF\r\n\x1a\n", ".h5"}, {"\x89MCAP0\r\n", ".mcap"}, {"\x1f\x8b\x08", ".gz"}};
+
+// Returns what the user can do with a file of this extension that has another one.
+std::string AdviceFor(absl::string_view extension) {
+  if (extension == ".gz") return "unpack it";
+  if (extension == ".npz") return "save its array as .npy";
+  if (extension == ".h5") return "save its points as .npy";
+  if (extension == ".mcap") return "python -m voxserve.bag labels recordings";
+  const bool is_of_python = std::find(std::begin(kOfPython), std::end(kOfPython), extension) != std::end(kOfPython);
+  return is_of_python ? absl::StrCat("python -m voxserve infer reads it by the extension ", extension)
+                      : absl::StrCat("it is read as one only by the extension ", extension);
+}
 
 absl::Status CheckContents(absl::string_view contents) {
   for (const auto& [beginning, extension] : kBeginnings) {
     if (!absl::StartsWith(contents, beginning)) continue;
-    return absl::InvalidArgumentError(absl::StrCat("the file begins as ", extension,
-                                                   " files do, and is read as one only by the extension ", extension));
+    // After the beginning gzip has its flags, below 32, where a coordinate has its exponent.
+    if (extension == ".gz" && (contents.size() < 4 || static_cast<unsigned char>(contents[3]) >= 32)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the file begins as ", extension, " files do; ", AdviceFor(extension)));
   }
   return absl::OkStatus();
 }

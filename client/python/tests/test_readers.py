@@ -52,15 +52,26 @@ def test_texts_and_archives_are_no_raw_points(write: Write, name: str, fields: s
 
 
 @pytest.mark.parametrize(
-    ("beginning", "ending"),
-    [(b"\x93NUMPY\1\0", "npy"), (b"# .PCD v0.7\n", "pcd"), (b"ply\r\nformat", "ply"), (b"LASF", "las"),
-     (b"PK\3\4", "npz"), (b"\x1f\x8b\x08", "gz")],
+    ("beginning", "ending", "advice"),
+    [(b"\x93NUMPY\1\0", "npy", r"extension \.npy"), (b"# .PCD v0.7\n", "pcd", r"extension \.pcd"),
+     (b"ply\nformat", "ply", r"extension \.ply"), (b"ply\r\nformat", "ply", r"extension \.ply"),
+     (b"LASF", "las", r"extension \.las"), (b"ARROW1\0\0", "feather", r"extension \.feather"),
+     (b"PK\3\4", "npz", r"save its array as \.npy"), (b"\x1f\x8b\x08\x08", "gz", "unpack it"),
+     (b"\x89HDF\r\n\x1a\n", "h5", r"save its points as \.npy"),
+     (b"\x89MCAP0\r\n", "mcap", r"python -m voxserve\.bag")],
 )  # fmt: skip
-def test_other_formats_are_no_raw_points(write: Write, beginning: bytes, ending: str) -> None:
+def test_other_formats_are_no_raw_points(write: Write, beginning: bytes, ending: str, advice: str) -> None:
     path = write("a.bin", beginning.ljust(32, b"\0"))  # two points of four floats
     for fields in ("", "x:f32,y:f32,z:f32,intensity:f32"):
-        with pytest.raises(ValueError, match=rf"a\.bin: the file begins as \.{ending} files do"):
+        with pytest.raises(ValueError, match=rf"a\.bin: the file begins as \.{ending} files do; .*{advice}"):
             voxserve.read(path, fields)
+
+
+@pytest.mark.parametrize("beginning", [b"\x1f\x8b\x08\x41", b"\x89HDF", b"\x89MCA"])
+def test_points_that_begin_almost_as_other_formats_are_read(write: Write, beginning: bytes) -> None:
+    first = np.frombuffer(beginning, "<f4")
+    cloud = voxserve.read(write("a.bin", beginning + bytes(12)))
+    assert cloud.values("x") == first  # 8.5, 12562.1 and 12.3 m
 
 
 def test_a_bin_of_another_size_names_the_option(write: Write) -> None:

@@ -3,6 +3,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <utility>
 
 #include "client/cpp/io/point_cloud_reader.h"
 #include "gmock/gmock.h"
@@ -88,14 +90,33 @@ TEST(RawReaderTest, TextsAndArchivesAreNoRawPoints) {
 
 TEST(RawReaderTest, OtherFormatsAreNoRawPoints) {
   TemporaryFolder folder;
-  for (std::string contents :
-       {"\x93NUMPY\x01", "# .PCD v0.7\n", "ply\r\nformat", "LASF", "PK\x03\x04", "\x1f\x8b\x08"}) {
+  const std::pair<std::string, const char*> cases[] = {
+      {"\x93NUMPY\x01", ".npy files do; it is read as one only by the extension .npy"},
+      {"# .PCD v0.7\n", ".pcd files do; it is read as one only by the extension .pcd"},
+      {"ply\r\nformat", ".ply files do; it is read as one only by the extension .ply"},
+      {"LASF", ".las files do; python -m voxserve infer reads it by the extension .las"},
+      {"ARROW1", ".feather files do; python -m voxserve infer reads it by the extension .feather"},
+      {"PK\x03\x04", ".npz files do; save its array as .npy"},
+      {"\x89HDF\r\n\x1a\n", ".h5 files do; save its points as .npy"},
+      {"\x89MCAP0\r\n", ".mcap files do; python -m voxserve.bag"},
+      {"\x1f\x8b\x08\x08", ".gz files do; unpack it"}};
+  for (auto [contents, text] : cases) {
     contents.resize(32);  // two points of four floats
     const std::string path = folder.Write("a.bin", contents);
     for (const char* fields : {"", "x:f32,y:f32,z:f32,intensity:f32"}) {
       EXPECT_THAT(MessageOf(ReadPointCloud(path, {.fields = fields})),
-                  AllOf(HasSubstr(path), HasSubstr("the file begins as .")));
+                  AllOf(HasSubstr(path), HasSubstr("the file begins as "), HasSubstr(text)));
     }
+  }
+}
+
+TEST(RawReaderTest, PointsThatBeginAlmostAsOtherFormatsAreRead) {
+  TemporaryFolder folder;
+  for (std::string contents : {"\x1f\x8b\x08\x41", "\x89HDF", "\x89MCA"}) {  // 8.5, 12562.1 and 12.3 m
+    contents.resize(16);
+    const auto cloud = ReadPointCloud(folder.Write("a.bin", contents));
+    ASSERT_TRUE(cloud.ok()) << cloud.status();
+    EXPECT_EQ(cloud->num_points(), 1u);
   }
 }
 

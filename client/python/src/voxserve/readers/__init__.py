@@ -36,9 +36,13 @@ _IN_PIECES = (".las", ".laz", ".e57", ".feather", ".parquet")
 _NOT_RAW = (".csv", ".txt", ".xyz", ".xyzi", ".pts", ".ptx", ".asc", ".json", ".npz", ".gz", ".bz2", ".xz", ".zst",
             ".zip", ".tar", ".h5", ".hdf5", ".pkl", ".pickle", ".pt", ".pth", ".mat", ".obj", ".off", ".stl", ".pcap",
             ".bag", ".mcap", ".db3", ".arrow")  # fmt: skip
-# How files of other formats begin, by their usual extension.
-_BEGINNINGS = {".npy": b"\x93NUMPY", ".pcd": b"# .PCD", ".ply": b"ply\n", ".las": b"LASF", ".e57": b"ASTM-E57",
-               ".parquet": b"PAR1", ".npz": b"PK\x03\x04", ".gz": b"\x1f\x8b\x08"}  # fmt: skip
+# How files of other formats begin, by their usual extension: so many bytes that they are no coordinates.
+_BEGINNINGS = {".npy": b"\x93NUMPY", ".pcd": b"# .PCD", ".ply": (b"ply\n", b"ply\r"), ".las": b"LASF",
+               ".e57": b"ASTM-E57", ".parquet": b"PAR1", ".feather": b"ARROW1", ".npz": b"PK\x03\x04",
+               ".h5": b"\x89HDF\r\n\x1a\n", ".mcap": b"\x89MCAP0\r\n",
+               ".gz": tuple(b"\x1f\x8b\x08" + bytes([flags]) for flags in range(32))}  # fmt: skip
+_ADVICE = {".npz": "save its array as .npy", ".h5": "save its points as .npy", ".gz": "unpack it",
+           ".mcap": "python -m voxserve.bag labels recordings"}  # fmt: skip
 
 
 def read(path: str | os.PathLike[str], fields: str = "") -> PointCloud:
@@ -81,9 +85,10 @@ def read_contents(name: str, contents: bytes, layout: FieldSpec | None) -> Point
             known = ", ".join((*_PACKED, *_WITH_HEADER, *_IN_PIECES))
             raise ValueError(f"unknown extension; known are {known}; a file of raw points needs --fields")
         layout = field_spec.parse(text)
-    beginning = contents[:8].replace(b"\r", b"\n")
+    beginning = contents[:16]
     if other := next((ending for ending, magic in _BEGINNINGS.items() if beginning.startswith(magic)), None):
-        raise ValueError(f"the file begins as {other} files do, and is read as one only by the extension {other}")
+        advice = _ADVICE.get(other, f"it is read as one only by the extension {other}")
+        raise ValueError(f"the file begins as {other} files do; {advice}")
     return read_packed(contents, layout)
 
 
