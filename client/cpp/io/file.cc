@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kMaxFileBytes = uint64_t{2} << 30;
 }  // namespace
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
+absl::Status CheckFile(const std::string& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (status.type() == std::filesystem::file_type::not_found) {
@@ -26,6 +26,12 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   if (!std::filesystem::is_regular_file(status)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": not a file"));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  if (absl::Status status = CheckFile(path); !status.ok()) return status;
+  std::error_code error;
   const uint64_t size = std::filesystem::file_size(path, error);
   if (!error && size > kMaxFileBytes) {
     return absl::InvalidArgumentError(

@@ -70,8 +70,8 @@ absl::Status CheckContents(absl::string_view contents) {
   return absl::OkStatus();
 }
 
-// Refuses files by their extension, whatever their contents.
-absl::Status CheckExtension(const std::string& path) {
+// Refuses files by their extension, whatever their contents. has_layout: whether the user says how points are laid out.
+absl::Status CheckExtension(const std::string& path, bool has_layout) {
   const std::string lower = absl::AsciiStrToLower(path);
   const auto ends_path = [&](absl::string_view extension) { return absl::EndsWith(lower, extension); };
   if (std::any_of(std::begin(kNotRaw), std::end(kNotRaw), ends_path)) {
@@ -81,6 +81,10 @@ absl::Status CheckExtension(const std::string& path) {
   }
   if (std::any_of(std::begin(kOfPython), std::end(kOfPython), ends_path)) {
     return absl::InvalidArgumentError("python -m voxserve infer reads files of this kind");
+  }
+  if (!has_layout && FormatOf(path) == Format::kUnknown) {
+    return absl::InvalidArgumentError(
+        "unknown extension; .bin, .pcd.bin, .pcd, .ply and .npy are known; a file of raw points needs --fields");
   }
   return absl::OkStatus();
 }
@@ -97,10 +101,6 @@ absl::StatusOr<PointCloud> Read(Format format, std::string contents, const Field
     case Format::kNuScenes:
     case Format::kUnknown:
       break;
-  }
-  if (spec == nullptr && format == Format::kUnknown) {
-    return absl::InvalidArgumentError(
-        "unknown extension; .bin, .pcd.bin, .pcd, .ply and .npy are known; a file of raw points needs --fields");
   }
   if (absl::Status status = CheckContents(contents); !status.ok()) return status;
   if (spec != nullptr) return ReadRaw(std::move(contents), *spec);
@@ -146,13 +146,14 @@ absl::StatusOr<PointCloud> ReadPointCloud(const std::string& path, const ReadOpt
     if (!parsed.ok()) return parsed.status();
     spec = *std::move(parsed);
   }
-  absl::StatusOr<std::string> contents = ReadFile(path);
-  if (!contents.ok()) return contents.status();
-  if (absl::Status status = CheckExtension(path); !status.ok()) {
+  if (absl::Status status = CheckFile(path); !status.ok()) return status;
+  const bool has_layout = spec && spec->point_step > 0;
+  if (absl::Status status = CheckExtension(path, has_layout); !status.ok()) {
     return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
   }
+  absl::StatusOr<std::string> contents = ReadFile(path);
+  if (!contents.ok()) return contents.status();
   const Format format = FormatOf(path);
-  const bool has_layout = spec && spec->point_step > 0;
   absl::StatusOr<PointCloud> cloud = Read(format, *std::move(contents), has_layout ? &*spec : nullptr);
   absl::Status status = cloud.status();
   if (status.ok() && spec) status = ApplyRenames(spec->renames, &*cloud);

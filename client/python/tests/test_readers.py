@@ -12,6 +12,7 @@ from conftest import SHARED
 from scan_files import POINTS, Write, pcd_header, ply_header, table
 
 import voxserve
+from voxserve import storage
 from voxserve.readers import is_point_cloud_file
 
 
@@ -49,6 +50,25 @@ def test_texts_and_archives_are_no_raw_points(write: Write, name: str, fields: s
     path = write(name, b"1,2,3,.5\n4,5,6,\n")  # 16 bytes, one point of the spec
     with pytest.raises(ValueError, match=rf"{name}: text, tables, archives .* save the points as \.npy"):
         voxserve.read(path, fields)
+
+
+def test_a_file_that_is_not_read_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    for name, text in (("drive.mcap", r"voxserve\.bag labels"), ("a.dat", "unknown extension")):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(3 << 30)  # a hole
+        with pytest.raises(ValueError, match=rf"{name}: .*{text}"):
+            voxserve.read(tmp_path / name)
+        with pytest.raises(FileNotFoundError):
+            voxserve.read(tmp_path / "nowhere" / name)
+    fsspec = pytest.importorskip("fsspec")
+    fsspec.filesystem("memory").pipe_file("/drive.mcap", b"\x89MCAP0\r\n")
+    monkeypatch.setattr(storage, "read", lambda *_: pytest.fail("the file is downloaded"))
+    with pytest.raises(ValueError, match=r"memory://drive\.mcap: .*voxserve\.bag labels"):
+        voxserve.read("memory://drive.mcap")
+    with pytest.raises(FileNotFoundError):
+        voxserve.read("memory://nowhere.mcap")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 // Tests ReadPointCloud on .bin and .pcd.bin files, and its rules for all formats: which reader it chooses, and that its
 // errors name the file.
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -86,6 +87,19 @@ TEST(RawReaderTest, TextsAndArchivesAreNoRawPoints) {
   }
   const std::string las = folder.Write("a.las", "LASF");
   EXPECT_THAT(MessageOf(ReadPointCloud(las, options)), HasSubstr("python -m voxserve infer"));
+}
+
+TEST(RawReaderTest, RefusesAnExtensionBeforeItReads) {
+  TemporaryFolder folder;
+  const std::pair<const char*, const char*> cases[] = {
+      {"drive.mcap", "voxserve.bag labels recordings"}, {"a.las", "voxserve infer"}, {"a.dat", "unknown extension"}};
+  for (const auto& [name, text] : cases) {
+    const std::string path = folder.Write(name, "");
+    std::filesystem::resize_file(path, uintmax_t{3} << 30);  // a hole
+    EXPECT_THAT(MessageOf(ReadPointCloud(path)), AllOf(HasSubstr(path), HasSubstr(text)));
+    std::filesystem::remove(path);
+    EXPECT_EQ(ReadPointCloud(path).status().code(), absl::StatusCode::kNotFound);
+  }
 }
 
 TEST(RawReaderTest, OtherFormatsAreNoRawPoints) {

@@ -5,6 +5,7 @@ fsspec is optional: pip install 'voxserve[urls]', and for S3 s3fs. A URL file://
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -92,6 +93,14 @@ def read(path: _Path, max_bytes: int | None = None) -> bytes:
     if max_bytes is not None and size is not None and size > max_bytes:
         raise ValueError(f"{os.fspath(path)}: {size} bytes, more than the {max_bytes} that such a file may have")
     return bytes(system.cat_file(name))
+
+
+def check_there(path: _Path) -> None:
+    """Raises the OSError of a file that read() would not find or, on this machine, not open."""
+    if not is_url(path):
+        input_file.open_regular(plain(path)).close()
+    elif not exists(path):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
 
 
 def make_folder(path: _Path) -> None:

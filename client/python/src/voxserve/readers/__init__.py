@@ -37,10 +37,13 @@ _NOT_RAW = (".csv", ".txt", ".xyz", ".xyzi", ".pts", ".ptx", ".asc", ".json", ".
             ".zip", ".tar", ".h5", ".hdf5", ".pkl", ".pickle", ".pt", ".pth", ".mat", ".obj", ".off", ".stl", ".pcap",
             ".bag", ".mcap", ".db3", ".arrow")  # fmt: skip
 # How files of other formats begin, by their usual extension: so many bytes that they are no coordinates.
-_BEGINNINGS = {".npy": b"\x93NUMPY", ".pcd": b"# .PCD", ".ply": (b"ply\n", b"ply\r"), ".las": b"LASF",
-               ".e57": b"ASTM-E57", ".parquet": b"PAR1", ".feather": b"ARROW1", ".npz": b"PK\x03\x04",
-               ".h5": b"\x89HDF\r\n\x1a\n", ".mcap": b"\x89MCAP0\r\n",
-               ".gz": tuple(b"\x1f\x8b\x08" + bytes([flags]) for flags in range(32))}  # fmt: skip
+_BEGINNINGS: dict[str, bytes | tuple[bytes, ...]] = {
+    ".npy": b"\x93NUMPY", ".pcd": b"# .PCD", ".ply": (b"ply\n", b"ply\r"), ".las": b"LASF", ".e57": b"ASTM-E57",
+    ".parquet": b"PAR1", ".feather": b"ARROW1", ".npz": b"PK\x03\x04", ".h5": b"\x89HDF\r\n\x1a\n",
+    ".mcap": b"\x89MCAP0\r\n",
+    # After these three bytes gzip has its flags, below 32, where a coordinate has its exponent.
+    ".gz": tuple(b"\x1f\x8b\x08" + bytes([flags]) for flags in range(32)),
+}  # fmt: skip
 _ADVICE = {".npz": "save its array as .npy", ".h5": "save its points as .npy", ".gz": "unpack it",
            ".mcap": "python -m voxserve.bag labels recordings"}  # fmt: skip
 
@@ -59,9 +62,15 @@ def read(path: str | os.PathLike[str], fields: str = "") -> PointCloud:
         from voxserve.pieces.whole import read_whole  # which imports this module
 
         return read_whole(path, spec)
+    layout = None if spec is None else spec.layout
+    try:
+        _check_extension(name, layout)
+    except ValueError as error:
+        storage.check_there(path)
+        raise ValueError(f"{os.fspath(path)}: {error}") from None
     contents = storage.read(path, input_file.MAX_SCAN_BYTES)
     try:
-        cloud = read_contents(name, contents, None if spec is None else spec.layout)
+        cloud = read_contents(name, contents, layout)
         cloud = cloud if spec is None else cloud.renamed(spec.renames)
         return cloud.with_shares(spec) if name.endswith((".pcd", ".ply")) else cloud
     except ValueError as error:
@@ -72,24 +81,27 @@ def read_contents(name: str, contents: bytes, layout: FieldSpec | None) -> Point
     """Returns the cloud of a file's contents, which may be a memory map. name: the file's name in lower case. layout: a
     field spec without renames. ValueError if the contents are not valid.
     """
+    _check_extension(name, layout)
     for extension, reader in _WITH_HEADER.items():
         if name.endswith(extension):
             return reader(contents, layout)
-    if name.endswith(_NOT_RAW):
-        raise ValueError("text, tables, archives and recordings are not read as a scan; save the points as .npy, e.g. "
-                         "np.save('scan.npy', np.loadtxt('scan.csv', delimiter=',', skiprows=1)); python -m "
-                         "voxserve.bag labels recordings")  # fmt: skip
-    if layout is None:
-        text = next((text for extension, text in _PACKED.items() if name.endswith(extension)), None)
-        if text is None:
-            known = ", ".join((*_PACKED, *_WITH_HEADER, *_IN_PIECES))
-            raise ValueError(f"unknown extension; known are {known}; a file of raw points needs --fields")
-        layout = field_spec.parse(text)
+    layout = layout or next(field_spec.parse(text) for ending, text in _PACKED.items() if name.endswith(ending))
     beginning = contents[:16]
     if other := next((ending for ending, magic in _BEGINNINGS.items() if beginning.startswith(magic)), None):
         advice = _ADVICE.get(other, f"it is read as one only by the extension {other}")
         raise ValueError(f"the file begins as {other} files do; {advice}")
     return read_packed(contents, layout)
+
+
+def _check_extension(name: str, layout: FieldSpec | None) -> None:
+    """Raises ValueError if files with this name are not read, whatever their contents."""
+    if name.endswith(_NOT_RAW):
+        raise ValueError("text, tables, archives and recordings are not read as a scan; save the points as .npy, e.g. "
+                         "np.save('scan.npy', np.loadtxt('scan.csv', delimiter=',', skiprows=1)); python -m "
+                         "voxserve.bag labels recordings")  # fmt: skip
+    if layout is None and not name.endswith((*_PACKED, *_WITH_HEADER)):
+        known = ", ".join((*_PACKED, *_WITH_HEADER, *_IN_PIECES))
+        raise ValueError(f"unknown extension; known are {known}; a file of raw points needs --fields")
 
 
 def read_packed(contents: bytes, spec: FieldSpec) -> PointCloud:
