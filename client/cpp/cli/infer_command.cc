@@ -200,8 +200,8 @@ class ScanRunner {
     const v1::FeatureWarning& warning = answer.warnings[0];
     std::cerr << "voxserve-client: warning: " << warning.feature() << " of " << file << " is " << warning.smallest()
               << " to " << warning.largest() << ", but " << model_.name() << " was trained on " << warning.range().low()
-              << " to " << warning.range().high() << "; scale it with --fields, e.g. "
-              << "x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098\n";
+              << " to " << warning.range().high() << "; scale it with --fields " << warning.feature() << "="
+              << warning.feature() << "*FACTOR, e.g. 0.00392 if 255 must be 1\n";
   }
 
   // Warns of the commonest cause of wrong results from networks that read intensity as 0..1 and state no range.
@@ -216,8 +216,8 @@ class ScanRunner {
     for (const float value : *values) largest = std::isfinite(value) ? std::max(largest, value) : largest;
     if (largest <= kMaxPlausibleIntensity || has_warned_.exchange(true)) return;
     std::cerr << "voxserve-client: warning: intensities of " << file << " reach " << largest << ", but "
-              << model_.name() << " reads 0..1; scale them with --fields, e.g. "
-              << "x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098\n";
+              << model_.name() << " reads 0..1; scale them with --fields "
+              << "intensity=intensity*0.00392 if they are 0 to 255\n";
   }
 
   const InferArguments& arguments_;

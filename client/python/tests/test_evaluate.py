@@ -89,8 +89,8 @@ def test_the_servers_warnings_are_lines_of_the_command(
     monkeypatch.setattr(feature_warning, "_told", set())
     evaluate(dataset_files.semantic_kitti(tmp_path / "data", [40, 10]), model="ranged")
     assert capsys.readouterr().err == (
-        "voxserve.evaluate: warning: intensity is 0 to 200, but the model was trained on 0 to 1 (ranged); scale them "
-        "with --fields, e.g. x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098\n"
+        "voxserve.evaluate: warning: intensity is 0 to 200, but the model was trained on 0 to 1 (ranged); the answer "
+        "is likely wrong; scale it with --fields intensity=intensity*FACTOR, e.g. 0.00392 if 255 must be 1\n"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -122,7 +123,7 @@ def test_a_bag_of_too_large_intensities_is_warned_of_once(
     assert label(server, bag_of(tmp_path / "drive.mcap", code, 200), *more) == 0
     error = capsys.readouterr().err
     assert error == (
-        "voxserve.bag: warning: intensities of message 1 reach 200, but minkunet reads 0..1; scale them, e.g. with "
+        "voxserve.bag: warning: intensities of message 1 reach 200, but minkunet reads 0..1; scale them with "
         "--scale intensity=0.00392 if they are 0 to 255\n"
     )
     assert label(server, bag_of(tmp_path / "other.mcap", "f4", 200), "--scale", "intensity=0.00392") == 0
@@ -198,8 +199,8 @@ def test_a_command_shows_the_servers_warning_once(
     assert main(["infer", "--model", "ranged", *map(str, scans), "--address", server.address]) == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
     assert lines == [
-        "voxserve: warning: intensity is 0 to 200, but the model was trained on 0 to 1 (ranged); scale them with "
-        "--fields, e.g. x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098"
+        "voxserve: warning: intensity is 0 to 200, but the model was trained on 0 to 1 (ranged); the answer is "
+        "likely wrong; scale it with --fields intensity=intensity*FACTOR, e.g. 0.00392 if 255 must be 1"
     ]
 
 
@@ -222,8 +223,8 @@ def test_a_bag_shows_the_servers_warning_once(
     arguments = ["--model", "ranged", "--save", str(tmp_path / "out.mcap"), "--address", server.address]
     assert command.main([str(bag), *arguments]) == 0
     assert capsys.readouterr().err == (
-        "voxserve.bag: warning: intensity is 0 to 200, but the model was trained on 0 to 1 (ranged); scale them, e.g. "
-        "with --scale intensity=0.00392 if they are 0 to 255\n"
+        "voxserve.bag: warning: intensity is 0 to 200, but the model was trained on 0 to 1 (ranged); the answer "
+        "is likely wrong; scale it with --scale intensity=FACTOR, e.g. 0.00392 if 255 must be 1\n"
     )
 
 
@@ -275,6 +276,61 @@ def test_shares_in_scans_like_those_of_nuscenes_are_warned_of(
         client.segment("other", scan(255))
         with pytest.warns(voxserve.UnitWarning, match="intensity is float32, whose 255 counts as 1, .* above 1 "):
             client.segment("minkunet", scan(1))
+
+
+def _write_shares(path: Path) -> None:
+    rows = np.zeros((200, 5), np.float32)
+    rows[:, 3] = np.linspace(0, 1, 200)
+    rows.tofile(path)
+
+
+def _write_las(path: Path) -> None:
+    laspy = pytest.importorskip("laspy")
+    las = laspy.LasData(laspy.LasHeader(point_format=0, version="1.2"))
+    las.x = las.y = las.z = np.arange(200.0)
+    las.intensity = np.arange(200, dtype=np.uint16)
+    las.write(path)
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "write", "advice", "scale"),
+    [
+        ("infer", "a.pcd.bin", _write_shares, "--fields intensity=intensity*1", 1),
+        ("infer", "a.las", _write_las, "--fields intensity=intensity*0.00392156863", 0.00392156863),
+        ("view", "a.pcd.bin", _write_shares, "--scale intensity=1", 1),
+    ],
+)
+def test_the_advice_of_a_command_is_of_use(
+    server: FakeServer, untold: None, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, command: str, name: str, write: Callable[[Path], None], advice: str, scale: float
+) -> None:  # fmt: skip
+    from voxserve.view import command as view
+
+    def run(*more: str) -> tuple[str, Any]:
+        run_command = view.main if command == "view" else main
+        words = ["--model", "minkunet", "--address", server.address, *more, str(tmp_path / name)]
+        assert run_command(words if command == "view" else [command, *words]) == 0
+        return capsys.readouterr().err, server.requests[-1].cloud
+
+    monkeypatch.setattr(view, "_show", lambda options, classes, scans: len(list(scans)))
+    write(tmp_path / name)
+    error, before = run()
+    assert error.count("warning") == 1
+    assert error.rstrip().endswith(f"is the largest; scale it with {advice}")
+    feature_warning._told.clear()
+    error, after = run(*advice.split())
+    assert error == ""
+    assert (after.num_points, after.point_step) == (before.num_points, before.point_step) == (200, before.point_step)
+    assert [field.name for field in after.fields] == [field.name for field in before.fields]
+    fields = [field for field in after.fields if field.name == "intensity"]
+    assert [field.scale or 1 for field in fields] == [scale]
+
+
+def test_a_unit_warning_can_be_pickled() -> None:
+    warning = voxserve.UnitWarning("intensity is wrong", "intensity", "0.5")
+    assert str(pickle.loads(pickle.dumps(warning))) == str(warning)
+    assert str(warning) == "intensity is wrong; scale it with scales={'intensity': 0.5}"
+    assert str(voxserve.UnitWarning("intensity is wrong")) == "intensity is wrong"
 
 
 @pytest.mark.parametrize(

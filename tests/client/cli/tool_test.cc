@@ -281,10 +281,10 @@ TEST_F(ToolTest, WarnsOfIntensitiesInTheWrongUnit) {
   const Outcome raw = RunAtServer("infer --model segmenter " + scan);
   EXPECT_EQ(raw.exit_code, 0);
   EXPECT_THAT(raw.err, ContainsRegex("intensities of .*scan.bin reach 200"));
-  const Outcome scaled =
-      RunAtServer("infer --model segmenter --fields 'x:f32,y:f32,z:f32,intensity:f32*0.004' " + scan);
+  EXPECT_THAT(raw.err, HasSubstr("scale them with --fields intensity=intensity*0.00392 if they are 0 to 255\n"));
+  const Outcome scaled = RunAtServer("infer --model segmenter --fields 'intensity=intensity*0.00392' " + scan);
   EXPECT_EQ(scaled.err, "");
-  EXPECT_EQ(server_.last_request().cloud().fields(3).scale(), 0.004);
+  EXPECT_EQ(server_.last_request().cloud().fields(3).scale(), 0.00392);
 }
 
 TEST_F(ToolTest, ShowsTheServersWarningOnce) {
@@ -292,6 +292,7 @@ TEST_F(ToolTest, ShowsTheServersWarningOnce) {
   const Outcome ran = RunAtServer(absl::StrCat("infer --model ranged ", scans));
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.err, ContainsRegex("intensity of .*bin is 0 to 200, but ranged was trained on 0 to 1"));
+  EXPECT_THAT(ran.err, HasSubstr("; scale it with --fields intensity=intensity*FACTOR, e.g. 0.00392 if 255 must be 1"));
   EXPECT_EQ(ran.err.find("warning"), ran.err.rfind("warning")) << ran.err;
 }
 

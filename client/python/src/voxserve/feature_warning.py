@@ -25,12 +25,29 @@ _SHARE_OUTSIDE = 0.9
 # By a field's type: the raw intensity that counts as 1, the largest one of a smaller unit, and the type's name.
 _ONES = {"u16": (65535, 255, "uint16"), "f32": (255, 1, "float32")}
 _RANGE, _BITS = "its range", "bits of intensity"
+# How a user scales a field: in Python, with the option of commands that read scans, and with that of bag and view.
+_BY_ARGUMENT = "scales={{'{name}': {factor}}}"
+BY_FIELDS = "--fields {name}={name}*{factor}"
+BY_SCALE = "--scale {name}={factor}"
 _told: set[tuple[str, str]] = set()  # models, and features or one of the names above
 _lock = threading.Lock()
 
 
 class UnitWarning(UserWarning):
     """The values of a cloud's field are likely in another unit than the model reads."""
+
+    def __init__(self, problem: str = "", name: str = "", factor: str = "", example: str = "") -> None:
+        """name: the field's, which the factor brings to the model's unit. example: of the factor; "" for none."""
+        super().__init__(problem, name, factor, example)
+
+    def text(self, option: str) -> str:
+        """Returns the problem and how to scale the field. option: such as BY_FIELDS."""
+        problem, name, factor, example = self.args
+        advice = f"scale it with {option.format(name=name, factor=factor)}{example}"
+        return printable(f"{problem}; {advice}" if name else problem)
+
+    def __str__(self) -> str:
+        return self.text(_BY_ARGUMENT)
 
 
 class OutOfRangeWarning(UserWarning):
@@ -66,8 +83,9 @@ def tell(model: str, found: Iterable[FeatureWarning]) -> None:
             if (model, each.feature) in _told:
                 continue
             _told.add((model, each.feature))
-        advice = f"the answer is likely wrong; scale it, e.g. with scales={{'{each.feature}': FACTOR}}"
-        warnings.warn(printable(f"{each} ({model}); {advice}"), UnitWarning, stacklevel=2)
+        problem = f"{each} ({model}); the answer is likely wrong"
+        example = ", e.g. 0.00392 if 255 must be 1"
+        warnings.warn(UnitWarning(problem, each.feature, "FACTOR", example), stacklevel=2)
 
 
 def tell_of_bits(model: str, cloud: PointCloud) -> None:
@@ -91,9 +109,11 @@ def tell_of_bits(model: str, cloud: PointCloud) -> None:
             return
         _told.add(key)
     if largest <= low:
-        text = f"{own.name} is {name}, whose {one} counts as 1, but no value is above {largest:g} ({model})"
-        advice = f"the answer is likely wrong if {low} is the largest; scale it with scales={{'intensity': 1 / {low}}}"
-        warnings.warn(printable(f"{text}; {advice}"), UnitWarning, stacklevel=2)
+        problem = (
+            f"{own.name} is {name}, whose {one} counts as 1, but no value is above {largest:g} ({model}); the answer "
+            f"is likely wrong if the model reads intensity and {low} is the largest"
+        )
+        warnings.warn(UnitWarning(problem, own.name, f"{1 / low:.9g}"), stacklevel=2)
 
 
 def tell_of_range(model: str, counts: PointCounts) -> None:
@@ -112,15 +132,14 @@ def tell_of_range(model: str, counts: PointCounts) -> None:
 
 
 @contextmanager
-def told_on_stderr(program: str, advice: str) -> Iterator[None]:
-    """Makes a command print the warnings of this package as its own lines, in the block. advice: what the command's
-    user can do about units.
+def told_on_stderr(program: str, option: str) -> Iterator[None]:
+    """Makes a command print the warnings of this package as its own lines, in the block. option: the one with
+    which the command's user scales a field, such as BY_FIELDS.
     """
 
     def show(message: Warning | str, category: type[Warning], *rest: Any) -> None:
-        if issubclass(category, UnitWarning):
-            text = str(message).partition("; the answer")[0]
-            print(f"{program}: warning: {text}; {advice}", file=sys.stderr)
+        if isinstance(message, UnitWarning):
+            print(f"{program}: warning: {message.text(option)}", file=sys.stderr)
         elif issubclass(category, (CompactWarning, OutOfRangeWarning)):
             print(f"{program}: warning: {message}", file=sys.stderr)
         else:

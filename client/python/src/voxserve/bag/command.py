@@ -28,7 +28,7 @@ from voxserve.cli.infer import advise, warn_of_new_names
 from voxserve.cli.intensity_warning import IntensityWarning
 from voxserve.cli.progress import Progress
 from voxserve.client import Client
-from voxserve.feature_warning import told_on_stderr
+from voxserve.feature_warning import BY_SCALE, told_on_stderr
 from voxserve.numbers import real
 from voxserve.printable import printable
 
@@ -39,7 +39,6 @@ open. Reads rosbag2 (mcap or sqlite3; a file, or its folder) and ROS 1 bags. For
 /lidar/markers (MarkerArray), /lidar/timing and tf. A message that cannot be used is skipped: stderr and /lidar/skipped
 name it and say why, and the exit status is 3. Needs: pip install 'voxserve[bag]'
 """
-SCALE_ADVICE = "scale them, e.g. with --scale intensity=0.00392 if they are 0 to 255"
 _MOST_TOLD = 10  # skipped messages that stderr names
 _MOST_BAD = 100  # messages at the beginning of a drive; if none of them can be labelled, the rest is not tried
 _EXAMPLES = """\
@@ -66,7 +65,7 @@ def main(arguments_: Sequence[str] | None = None) -> int:
     if not options.save.endswith(".mcap"):
         parser.error("--save names a .mcap file")
     try:
-        with termination_interrupts(), told_on_stderr("voxserve.bag", SCALE_ADVICE):
+        with termination_interrupts(), told_on_stderr("voxserve.bag", BY_SCALE):
             summary, num_skipped = run(options)
             print(summary)
     except (errors.InferenceError, OSError, ValueError) as error:
@@ -184,7 +183,7 @@ class UnitReport:
 
     def __init__(self, program: str, request: Request) -> None:
         self._program, self._request = program, request
-        self._intensities = IntensityWarning(program, request.model, SCALE_ADVICE)
+        self._intensities = IntensityWarning(program, request.model, BY_SCALE)
         self._has_told = False
 
     def look_at(self, sweep: Sweep) -> None:

@@ -26,11 +26,11 @@ from voxserve.cli.report import ScanReport, format_time
 from voxserve.cli.scan_jobs import ScanJob, UsageError
 from voxserve.client import Client
 from voxserve.farthest_points import FarthestPoints
+from voxserve.feature_warning import BY_FIELDS
 from voxserve.point_cloud import PointCloud
 from voxserve.printable import printable
 from voxserve.results import ClassInfo, Detections, ModelState, ModelVersion, Segmentation, Tensors
 
-SCALE_ADVICE = "scale them with --fields, e.g. x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098"
 MAX_CHANNELS = 4
 _ADVICE = {
     "NO_SERVER": "start one (voxserve --model_repository deploy/models) or name its address with --address HOST:PORT",
@@ -141,7 +141,7 @@ class ScanRunner:
         self.options = options
         self.model = model
         self._client = client
-        self._intensities = IntensityWarning("voxserve", model, SCALE_ADVICE)
+        self._intensities = IntensityWarning("voxserve", model, BY_FIELDS)
         warn_of_new_names("voxserve", options.fields, model)
 
     def run(self, job: ScanJob) -> ScanReport:

@@ -13,11 +13,12 @@ from voxserve.results import ModelVersion
 class IntensityWarning:
     """Warns on stderr, once per command. Thread-safe.
 
-    program: the command's name. advice: what the user can do, such as "scale them with --scale intensity=0.00392".
+    program: the command's name. option: the one with which its user scales a field, such as feature_warning.BY_SCALE.
     """
 
-    def __init__(self, program: str, model: ModelVersion, advice: str) -> None:
-        self._program, self._model, self._advice = program, model, advice
+    def __init__(self, program: str, model: ModelVersion, option: str) -> None:
+        self._program, self._model = program, model
+        self._advice = f"scale them with {option.format(name='intensity', factor=0.00392)} if they are 0 to 255"
         self._has_warned = threading.Event()
 
     def look_at(self, name: str, cloud: PointCloud) -> None:

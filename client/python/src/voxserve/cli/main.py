@@ -18,7 +18,7 @@ from voxserve.cli import arguments, batch, infer, models, serve
 from voxserve.cli.connection import connect
 from voxserve.cli.flag_parser import FlagParser
 from voxserve.cli.scan_jobs import UsageError
-from voxserve.feature_warning import told_on_stderr
+from voxserve.feature_warning import BY_FIELDS, told_on_stderr
 from voxserve.printable import printable
 
 _MODULE = "python -m voxserve"
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     options = parser.parse_args(words)
     try:
-        with told_on_stderr("voxserve", infer.SCALE_ADVICE):
+        with told_on_stderr("voxserve", BY_FIELDS):
             status: int = options.run(options)
         sys.stdout.flush()
     except UsageError as error:

@@ -24,7 +24,7 @@ from voxserve import errors, input_file
 from voxserve.cli import arguments
 from voxserve.cli.connection import connect
 from voxserve.cli.flag_parser import FlagParser
-from voxserve.cli.infer import SCALE_ADVICE, advise, warn_of_new_names
+from voxserve.cli.infer import advise, warn_of_new_names
 from voxserve.cli.progress import Progress
 from voxserve.client import Client
 from voxserve.evaluate import classes, pairs, segmentation
@@ -33,7 +33,7 @@ from voxserve.evaluate.detection import Bins, Detection
 from voxserve.evaluate.layouts import LAYOUTS, open_dataset
 from voxserve.evaluate.report import format_report
 from voxserve.evaluate.truth import Dataset, DatasetError, Frame, Scan
-from voxserve.feature_warning import told_on_stderr
+from voxserve.feature_warning import BY_FIELDS, told_on_stderr
 from voxserve.new_file import new_file
 from voxserve.numbers import real
 from voxserve.point_cloud import as_cloud
@@ -65,7 +65,7 @@ def main(arguments_: Sequence[str] | None = None) -> int:
     if bool(options.truth) == bool(options.model):
         parser.error("a data set needs --model; a file and its TRUTH need none")
     try:
-        with told_on_stderr("voxserve.evaluate", SCALE_ADVICE):
+        with told_on_stderr("voxserve.evaluate", BY_FIELDS):
             report = evaluate_pairs(options) if options.truth else evaluate(options)
         print((pairs.format_report if options.truth else format_report)(report), end="", flush=True)
         if options.save:

@@ -17,12 +17,11 @@ from voxserve.cli.flag_parser import FlagParser
 from voxserve.cli.infer import advise
 from voxserve.cli.manifest import Manifest
 from voxserve.cli.scan_jobs import UsageError
-from voxserve.feature_warning import told_on_stderr
+from voxserve.feature_warning import BY_FIELDS, told_on_stderr
 from voxserve.maps import job
 from voxserve.maps.votes import MAX_TURNS
 from voxserve.numbers import real
 
-SCALE_ADVICE = "scale it with --fields, e.g. --fields intensity=intensity*0.0039"
 _DESCRIPTION = """\
 Labels point clouds of any size: reads LAS, LAZ, COPC, E57, PLY, PCD, Feather and Parquet in pieces, sends them to the
 server in tiles that overlap, lets the tiles vote, and writes a copy with every dimension of the input, the column
@@ -45,7 +44,7 @@ def main(arguments_: Sequence[str] | None = None) -> int:
     if options.overlap is not None and options.overlap > options.tile / 2:
         parser.error("--overlap is more than half of --tile")
     try:
-        with termination_interrupts(), told_on_stderr("voxserve.maps", SCALE_ADVICE):
+        with termination_interrupts(), told_on_stderr("voxserve.maps", BY_FIELDS):
             return run(options)
     except UsageError as error:
         print(f"voxserve.maps: {error}; see python -m voxserve.maps --help", file=sys.stderr)

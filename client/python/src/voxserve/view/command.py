@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from voxserve import errors, readers
-from voxserve.bag.command import SCALE_ADVICE, UnitReport, add_request
+from voxserve.bag.command import UnitReport, add_request
 from voxserve.bag.labelling import Poses, Request, label
 from voxserve.bag.open_recording import is_bag
 from voxserve.bag.source import Skipped, Source
@@ -25,7 +25,7 @@ from voxserve.cli.infer import advise, warn_of_new_names
 from voxserve.cli.intensity_warning import IntensityWarning
 from voxserve.cli.progress import Progress
 from voxserve.client import Client
-from voxserve.feature_warning import told_on_stderr
+from voxserve.feature_warning import BY_SCALE, told_on_stderr
 from voxserve.printable import printable
 from voxserve.results import ClassInfo, ModelVersion
 from voxserve.view import labelled_bag
@@ -59,7 +59,7 @@ def main(arguments_: Sequence[str] | None = None) -> int:
     if options.follow and not Path(options.source).is_dir():
         parser.error("--follow needs a folder")
     try:
-        with termination_interrupts(), told_on_stderr("voxserve.view", SCALE_ADVICE):
+        with termination_interrupts(), told_on_stderr("voxserve.view", BY_SCALE):
             number = run(options)
         print(f"{number} scans shown" + (f", in {options.record}" if options.record else ""))
     except (errors.InferenceError, OSError, ValueError) as error:
@@ -125,7 +125,7 @@ def _bag(options: argparse.Namespace, source: Source, client: Client, model: Mod
 
 
 def _scans(options: argparse.Namespace, client: Client, model: ModelVersion) -> Iterator[Shown]:
-    intensities = IntensityWarning("voxserve.view", model, SCALE_ADVICE)
+    intensities = IntensityWarning("voxserve.view", model, BY_SCALE)
     for index, path in enumerate(_files(Path(options.source), options.follow)):
         cloud = readers.read(path, options.fields)
         if options.scale:
