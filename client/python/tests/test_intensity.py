@@ -13,10 +13,10 @@ import pytest
 from conftest import FakeServer, add_warning, answer
 
 import voxserve
-from voxserve import feature_warning, wire
+from voxserve import feature_warning, readers, wire
 from voxserve.cli.main import main
 from voxserve.point_cloud import PointCloud, as_cloud
-from voxserve.results import PointCounts
+from voxserve.results import FeatureInfo, PointCounts
 
 _NUMBERS = {"i1": 1, "u1": 2, "i2": 3, "u2": 4, "i4": 5, "u4": 6, "f4": 7, "f8": 8}
 
@@ -255,6 +255,11 @@ def test_intensities_of_8_bits_in_uint16_are_warned_of_once(server: FakeServer, 
 
     with voxserve.Client(server.address) as client:
         send(client, narrow, scales={"intensity": 1 / 255})
+        # The caller says the scale that the type has.
+        send(client, narrow, scales={"intensity": 1 / 65535})
+        send(client, narrow, fields=f"intensity=Intensity*{1 / 65535!r}")
+        send(client, PointCloud.from_columns(whole("reflectance", np.uint16, 255)),
+             fields=f"intensity=reflectance*{1 / 65535!r}")  # fmt: skip
         send(client, PointCloud.from_columns(whole("intensity", np.uint16, 0)).with_shares())
         with pytest.warns(voxserve.UnitWarning, match=r"Intensity is uint16, .* no value is above 255 \(minkunet\)"):
             send(client, narrow)
@@ -324,6 +329,43 @@ def test_the_advice_of_a_command_is_of_use(
     assert [field.name for field in after.fields] == [field.name for field in before.fields]
     fields = [field for field in after.fields if field.name == "intensity"]
     assert [field.scale or 1 for field in fields] == [scale]
+
+
+def test_a_scale_that_the_command_line_says_is_not_doubted(
+    server: FakeServer, untold: None, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    from voxserve.view import command
+
+    monkeypatch.setattr(command, "_show", lambda options, classes, scans: len(list(scans)))
+    _write_shares(tmp_path / "a.pcd.bin")
+    arguments = ["--model", "minkunet", "--address", server.address, str(tmp_path / "a.pcd.bin")]
+    assert main(["infer", *arguments, "--fields", readers.NUSCENES_LAYOUT]) == 0
+    feature_warning._told.clear()
+    assert command.main([*arguments, "--fields", "intensity=intensity*0.00392156862745098"]) == 0
+    feature_warning._told.clear()
+    assert command.main([*arguments, "--scale", "intensity=0.00392156862745098"]) == 0
+    assert "warning" not in capsys.readouterr().err
+    assert server.requests[-1].cloud.fields[3].scale == 1 / 255
+
+
+@pytest.mark.parametrize(("read", "fields", "is_told"), [
+    ((), "", True), (("x", "intensity"), "", True), (("x", "intensity"), "intensity=Intensity", True),
+    (("x", "ring"), "", False), ((), "intensity=Intensity*2", False),
+])  # fmt: skip
+def test_bits_are_told_of_where_a_model_reads_intensity_and_nobody_says_its_scale(
+    untold: None, recwarn: pytest.WarningsRecorder, read: tuple[str, ...], fields: str, is_told: bool
+) -> None:
+    cloud = PointCloud.from_columns(whole("Intensity", np.uint16, 255)).with_shares()
+    feature_warning.settle_bits("m", [FeatureInfo(name, "", None) for name in read], fields)
+    feature_warning.tell_of_bits("m", cloud)
+    assert len(recwarn) == is_told
+
+
+def test_a_cloud_of_few_points_is_not_looked_through(untold: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    cloud = PointCloud.from_columns(whole("intensity", np.uint16, 255, number=99)).with_shares()
+    monkeypatch.setattr(PointCloud, "values", lambda *_: pytest.fail("the values are read"))
+    feature_warning.tell_of_bits("m", cloud)
 
 
 def test_a_unit_warning_can_be_pickled() -> None:

@@ -19,6 +19,7 @@ import pytest
 from conftest import REPOSITORY
 from map_server import MapServer, scores_of
 
+from voxserve import feature_warning
 from voxserve.maps import labelling
 from voxserve.maps.command import main
 from voxserve.maps.tiles import Plan
@@ -243,6 +244,18 @@ def test_fields_by_name_and_range(
     status, _, err = run(survey, "--save", tmp_path / "c.laz", "--fields", "intensity=reflectance")
     assert status == 1
     assert "survey.laz: the fields say intensity=reflectance, but the points have intensity, return_number" in err
+
+
+def test_a_dark_tile_is_not_warned_of(
+    run: Run, columns: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feature_warning, "_told", set())
+    dark = {name: values[:2000] for name, values in columns.items()}
+    dark["intensity"] = dark["intensity"] % 200
+    status, _, err = run(map_files.write_las(tmp_path / "a.laz", dark), "--save", tmp_path / "b.laz")
+    assert status == 0, err
+    assert "intensity is intensity*1.5259e-05" in err
+    assert "warning" not in err
 
 
 def test_a_model_that_needs_intensity(server: MapServer, run: Run, columns: dict[str, Any], tmp_path: Path) -> None:

@@ -6,19 +6,21 @@ import math
 import sys
 import threading
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from voxserve import field_spec
 from voxserve.compacting import CompactWarning
+from voxserve.field_spec import FieldSpec
 from voxserve.printable import printable
 
 if TYPE_CHECKING:  # results imports this module
-    from voxserve.point_cloud import PointCloud
-    from voxserve.results import PointCounts
+    from voxserve.point_cloud import Fields, PointCloud
+    from voxserve.results import FeatureInfo, PointCounts
 
 _FEWEST_POINTS = 100  # fewer are no scan
 _SHARE_OUTSIDE = 0.9
@@ -88,21 +90,26 @@ def tell(model: str, found: Iterable[FeatureWarning]) -> None:
         warnings.warn(UnitWarning(problem, each.feature, "FACTOR", example), stacklevel=2)
 
 
-def tell_of_bits(model: str, cloud: PointCloud) -> None:
+def tell_of_bits(
+    model: str, cloud: PointCloud, fields: Fields = None, scales: Mapping[str, float] | None = None
+) -> None:
     """Issues a UnitWarning if intensities are uint16, whose 65535 counts as 1, but none is above 255, as if they had 8
     bits; or float32, whose 255 counts as 1, as in nuScenes' scans, but none is above 1. The first cloud that has 100
-    points and an intensity above 0 decides, for a model and this process.
+    points and an intensity above 0 decides, for a model and this process. fields, scales: what the caller says of the
+    cloud, which is not doubted.
     """
     own, key = cloud.field("intensity"), (model, _BITS)
     one, low, name = _ONES.get("" if own is None else own.type, (0, 0, ""))
     if own is None or not one or not math.isclose(own.scale, 1 / one) or own.shift or key in _told:
         return
+    if cloud.num_points < _FEWEST_POINTS or _says_scale(own.name, fields, scales):
+        return
     try:
-        values = cloud.values(own.name)
+        raw = replace(cloud, fields=(replace(own, scale=1.0),)).values(own.name)
     except ValueError:  # the cloud's sizes are wrong, and the server says so
         return
-    largest = round(float(values[np.isfinite(values)].max(initial=0)) * one, 3)
-    if cloud.num_points < _FEWEST_POINTS or largest == 0:
+    largest = float(raw.max(initial=0, where=np.isfinite(raw)))
+    if largest == 0:
         return
     with _lock:
         if key in _told:
@@ -114,6 +121,23 @@ def tell_of_bits(model: str, cloud: PointCloud) -> None:
             f"is likely wrong if the model reads intensity and {low} is the largest"
         )
         warnings.warn(UnitWarning(problem, own.name, f"{1 / low:.9g}"), stacklevel=2)
+
+
+def settle_bits(model: str, features: Iterable[FeatureInfo], fields: str) -> None:
+    """Keeps tell_of_bits from telling of a model in this process if the model reads no intensity, or if the field spec
+    of all its clouds says their scale. features: the model's; none if they are unknown. fields: the spec; "" for none.
+    """
+    names = {feature.name.lower() for feature in features}
+    if (names and "intensity" not in names) or _says_scale("intensity", fields or None, None):
+        with _lock:
+            _told.add((model, _BITS))
+
+
+def _says_scale(name: str, fields: Fields, scales: Mapping[str, float] | None) -> bool:
+    """Returns whether the caller says the scale of this field. Names are compared in any case."""
+    given = {each.lower() for each in scales or ()}
+    spec = field_spec.parse(fields) if isinstance(fields, str) else fields
+    return name.lower() in (given | spec.scaled if isinstance(spec, FieldSpec) else given)
 
 
 def tell_of_range(model: str, counts: PointCounts) -> None:

@@ -74,6 +74,15 @@ class FieldSpec:
         """The spec without its renames; None if it has nothing else."""
         return FieldSpec(self.fields, self.point_step) if self.point_step else None
 
+    @property
+    def scaled(self) -> set[str]:
+        """The names, in lower case, of the fields whose scale the spec says. It finds fields by names in any case."""
+        described = {field.name.lower() for field in self.fields}
+        renamed = {
+            each.name.lower() for each in self.renames if each.scale is not None or each.source.lower() in described
+        }
+        return described | renamed
+
 
 def parse(text: str) -> FieldSpec:
     """Parses a field spec. A ValueError quotes the wrong entry and shows the right form."""

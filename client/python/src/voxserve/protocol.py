@@ -366,7 +366,7 @@ def infer(
     source = Source(points, cloud, fields, scales)
     if scales:
         cloud = cloud.scaled(scales)
-    feature_warning.tell_of_bits(model, cloud)
+    feature_warning.tell_of_bits(model, cloud, fields, scales)
     if compact:
         cloud = compact_or_warn(cloud)
     head = wire.InferRequest(

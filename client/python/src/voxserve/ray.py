@@ -31,6 +31,7 @@ from voxserve.cli import scan_jobs
 from voxserve.cli.retrying import patiently
 from voxserve.client import Client
 from voxserve.engine import Engine
+from voxserve.feature_warning import settle_bits
 from voxserve.pieces.reader import library
 from voxserve.results import Labels
 
@@ -106,6 +107,7 @@ class ScanLabeller:
         self._client = Engine(client) if isinstance(client, str | Path) else client
         self._pool = ThreadPoolExecutor(in_flight)
         self._names: dict[int, str] | None = None
+        settle_bits(model, (), fields)
 
     def __call__(self, batch: Batch) -> dict[str, Any]:
         """Returns the batch with its results. InferenceError if the server does not answer, or refuses every scan."""

@@ -242,7 +242,7 @@ class StreamState:
         """Returns the cloud with the stream's scales and this stamp, in seconds."""
         if self.config.scales:
             cloud = cloud.scaled(self.config.scales)
-        feature_warning.tell_of_bits(self.config.model, cloud)
+        feature_warning.tell_of_bits(self.config.model, cloud, self.config.fields, self.config.scales)
         if stamp is None:
             return cloud
         if not 0 <= stamp < _MAX_STAMP:

@@ -28,7 +28,7 @@ from voxserve.cli.infer import advise, warn_of_new_names
 from voxserve.cli.intensity_warning import IntensityWarning
 from voxserve.cli.progress import Progress
 from voxserve.client import Client
-from voxserve.feature_warning import BY_SCALE, told_on_stderr
+from voxserve.feature_warning import BY_SCALE, settle_bits, told_on_stderr
 from voxserve.numbers import real
 from voxserve.printable import printable
 
@@ -87,6 +87,7 @@ def run(options: argparse.Namespace) -> tuple[str, int]:
         with connect(options) as client:
             model = ready(client, options.model, options.version)
             warn_of_new_names("voxserve.bag", options.fields, model)
+            settle_bits(model.name, model.features, options.fields)
             request = Request(model, topic, options.sweeps, options.rate, dict(options.scale) or None)
             job = job_of(
                 bag=str(Path(options.bag).resolve()),

@@ -26,7 +26,7 @@ from voxserve.cli.report import ScanReport, format_time
 from voxserve.cli.scan_jobs import ScanJob, UsageError
 from voxserve.client import Client
 from voxserve.farthest_points import FarthestPoints
-from voxserve.feature_warning import BY_FIELDS
+from voxserve.feature_warning import BY_FIELDS, settle_bits
 from voxserve.point_cloud import PointCloud
 from voxserve.printable import printable
 from voxserve.results import ClassInfo, Detections, ModelState, ModelVersion, Segmentation, Tensors
@@ -143,6 +143,7 @@ class ScanRunner:
         self._client = client
         self._intensities = IntensityWarning("voxserve", model, BY_FIELDS)
         warn_of_new_names("voxserve", options.fields, model)
+        settle_bits(model.name, model.features, options.fields)
 
     def run(self, job: ScanJob) -> ScanReport:
         """Runs one scan, and saves the answer if the command line asks for it."""

@@ -33,7 +33,7 @@ from voxserve.evaluate.detection import Bins, Detection
 from voxserve.evaluate.layouts import LAYOUTS, open_dataset
 from voxserve.evaluate.report import format_report
 from voxserve.evaluate.truth import Dataset, DatasetError, Frame, Scan
-from voxserve.feature_warning import BY_FIELDS, told_on_stderr
+from voxserve.feature_warning import BY_FIELDS, settle_bits, told_on_stderr
 from voxserve.new_file import new_file
 from voxserve.numbers import real
 from voxserve.point_cloud import as_cloud
@@ -101,6 +101,7 @@ def evaluate(options: argparse.Namespace) -> dict[str, Any]:
     with connect(options) as client:
         model = client.model(options.model, options.version)
         warn_of_new_names("voxserve.evaluate", options.fields, model)
+        settle_bits(model.name, model.features, options.fields)
         run = _Run(options, dataset, client, model, chosen)
         frames = run.with_truth(frames)
         with Progress(len(frames), "frames") as progress:

@@ -137,7 +137,9 @@ class Asker(NamedTuple):
 
     def _infer(self, cloud: PointsLike) -> Segmentation:
         model = self.model
-        answer = self.client.infer(model.name, cloud, version=model.version, scores=model.has_scores)
+        # The scales are those of the whole file. As arguments they are not doubted for a tile of small values.
+        scales = {field.name: field.scale for field in self.features.fields}
+        answer = self.client.infer(model.name, cloud, version=model.version, scores=model.has_scores, scales=scales)
         if answer.counts.dropped:
             message = f"{answer.counts.voxels} voxels are kept, and {answer.counts.dropped} points dropped"
             raise errors.make(grpc.StatusCode.INVALID_ARGUMENT, message, "TOO_MANY_VOXELS")

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from voxserve import errors, readers
 from voxserve.bag.command import UnitReport, add_request
@@ -25,7 +26,7 @@ from voxserve.cli.infer import advise, warn_of_new_names
 from voxserve.cli.intensity_warning import IntensityWarning
 from voxserve.cli.progress import Progress
 from voxserve.client import Client
-from voxserve.feature_warning import BY_SCALE, told_on_stderr
+from voxserve.feature_warning import BY_SCALE, settle_bits, told_on_stderr
 from voxserve.printable import printable
 from voxserve.results import ClassInfo, ModelVersion
 from voxserve.view import labelled_bag
@@ -79,6 +80,7 @@ def run(options: argparse.Namespace) -> int:
     with connect(options) as client:
         model = ready(client, options.model, options.version)
         warn_of_new_names("voxserve.view", options.fields, model)
+        settle_bits(model.name, model.features, options.fields)
         if is_bag(Path(options.source)):
             with Source(options.source) as source:
                 return _show(options, model.classes, _bag(options, source, client, model))
@@ -126,13 +128,13 @@ def _bag(options: argparse.Namespace, source: Source, client: Client, model: Mod
 
 def _scans(options: argparse.Namespace, client: Client, model: ModelVersion) -> Iterator[Shown]:
     intensities = IntensityWarning("voxserve.view", model, BY_SCALE)
+    scales = dict(options.scale)
     for index, path in enumerate(_files(Path(options.source), options.follow)):
-        cloud = readers.read(path, options.fields)
-        if options.scale:
-            cloud = cloud.scaled(dict(options.scale))
+        cloud = readers.read(path, options.fields).scaled(scales)
         intensities.look_at(str(path), cloud)
-        labels = client.infer(model.name, cloud, version=model.version) if model.has_labels else None
-        found = client.detect(model.name, cloud, version=model.version) if labels is None else labels.detections
+        asked: dict[str, Any] = {"version": model.version, "scales": scales}  # as arguments they are not doubted
+        labels = client.infer(model.name, cloud, **asked) if model.has_labels else None
+        found = client.detect(model.name, cloud, **asked) if labels is None else labels.detections
         if options.follow and cloud.stamp_ns is None:
             cloud = replace(cloud, stamp_ns=time.time_ns())
         yield Shown.of_result(index, cloud, labels, found)
