@@ -289,7 +289,8 @@ def test_las_coordinates_stay_scaled_integers_and_the_coordinate_system_is_kept(
 
 
 def test_feet_become_metres(tmp_path: Path) -> None:
-    feet = WKT.replace('UNIT["metre",1]', 'UNIT["foot",0.3048]')
+    projected = WKT.replace('UNIT["metre",1]', 'UNIT["foot",0.3048]')
+    feet = f'COMPD_CS["c",{projected},VERT_CS["h",UNIT["metre",1]]]'
     records = [map_files.laspy.vlrs.known.WktCoordinateSystemVlr(feet)]
     few = map_files.cloud(100)
     source = map_files.write_las(tmp_path / "a.laz", few, 7, vlrs=records)
@@ -299,6 +300,7 @@ def test_feet_become_metres(tmp_path: Path) -> None:
                 writer.write(piece, np.ones(100, int), np.ones(100, np.float32))
         assert writer.notes == ["E57 demands metres, so the coordinate system, which has another unit, is left out"]
     np.testing.assert_allclose(columns_of(tmp_path / "b.e57")["y"], few["y"] * 0.3048, rtol=1e-14)
+    np.testing.assert_allclose(columns_of(tmp_path / "b.e57")["z"], few["z"], rtol=1e-14)
 
 
 def test_what_has_no_place_and_strange_values(tmp_path: Path) -> None:

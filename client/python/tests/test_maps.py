@@ -327,6 +327,7 @@ def test_damaged_surveys(run: Run, survey: Path, tmp_path: Path) -> None:
             0.3048006,
         ),
         ('GEOGCS["WGS 84",DATUM["c"],UNIT["degree",0.0174532925199433]]', None),
+        ('COMPD_CS["q",PROJCS["a",UNIT["foot",0.3048]],VERT_CS["h",UNIT["metre",1]]]', 0.3048),
     ],
 )
 def test_units_of_the_coordinates(
@@ -345,6 +346,8 @@ def test_units_of_the_coordinates(
     spans = [np.ptp(cloud["x"]) for cloud in server.clouds]
     assert TILE < max(spans) <= TILE + 2 * OVERLAP
     assert len(spans) == 25 if metres == 1 else 4 <= len(spans) <= 9, "100 feet are 30.5 m"
+    height = max(np.ptp(cloud["z"]) for cloud in server.clouds)
+    assert height == pytest.approx(np.ptp(few["z"]) * (1 if "VERT_CS" in wkt else metres), rel=0.1)
     new = laspy.read(tmp_path / "b.laz")
     np.testing.assert_array_equal(new.X, laspy.read(survey).X)
     assert [r.string for r in new.header.vlrs if hasattr(r, "string")] == ([wkt] if wkt else [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -225,13 +226,63 @@ def test_a_scan_in_feet_is_read_in_metres(tmp_path: Path, offset: int) -> None:
     np.testing.assert_array_equal(as_it_is.values("x"), feet["x"].astype(np.float32))
 
 
-def test_a_scan_in_degrees_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "wkt",
+    [
+        DEGREES,
+        f'COMPD_CS["q",{DEGREES},VERT_CS["h",UNIT["metre",1]]]',
+        'COMPOUNDCRS["q",GEOGCRS["a",CS[ellipsoidal,2],ANGLEUNIT["degree",0.0174532925199433]],'
+        'VERTCRS["h",CS[vertical,1],LENGTHUNIT["metre",1]]]',
+        'GEODCRS["a",ELLIPSOID["e",6378137,298.3,LENGTHUNIT["metre",1]],CS[ellipsoidal,2]]',
+    ],
+)
+def test_a_scan_in_degrees_is_refused(tmp_path: Path, wkt: str) -> None:
     degrees = {axis: np.array([1.0, 2, 3]) for axis in "xyz"}
-    records = [laspy.vlrs.known.WktCoordinateSystemVlr(DEGREES)]
+    records = [laspy.vlrs.known.WktCoordinateSystemVlr(wkt)]
     path = map_files.write_las(tmp_path / "a.las", degrees, 6, vlrs=records, offsets=np.zeros(3))
     with pytest.raises(ValueError, match=r"a\.las: the coordinates are degrees; project the file to metres first"):
         voxserve.read(path)
     assert voxserve.read(path, "x:f64*2,y:f64,z:f64").values("x").tolist() == [2, 4, 6]
+
+
+_WKT1 = 'COMPD_CS["q",%s,VERT_CS["h",VERT_DATUM["d",2005],UNIT["%s",%s],AXIS["Up",UP]]]'
+_WKT2 = (
+    'COMPOUNDCRS["q",PROJCRS["a",BASEGEOGCRS["b",ELLIPSOID["e",6378137,298.3,LENGTHUNIT["metre",1]]],CS[Cartesian,2],'
+    'AXIS["e",east],AXIS["n",north],LENGTHUNIT["foot",0.3048]],VERTCRS["h",VDATUM["d"],CS[vertical,1],'
+    'AXIS["h",up,LENGTHUNIT["%s",%s]]]]'
+)
+_FOOT = 0.3048006096012192
+
+
+@pytest.mark.parametrize(
+    ("wkt", "metres"),
+    [
+        (_WKT1 % (FEET, "metre", 1), (_FOOT, _FOOT, 1)),
+        (_WKT1 % (FEET, "foot", 0.3048), (_FOOT, _FOOT, 0.3048)),
+        (_WKT1 % (FEET.replace(str(_FOOT), "1"), "foot", 0.3048), (1, 1, 0.3048)),
+        (FEET + ',VERTCS["h",VDATUM["d"],PARAMETER["Direction",1.0],UNIT["Meter",1.0]]', (_FOOT, _FOOT, 1)),
+        (_WKT2 % ("metre", 1), (0.3048, 0.3048, 1)),
+        (_WKT2 % ("foot", 0.3048), (0.3048, 0.3048, 0.3048)),
+        ('COMPD_CS["q",LOCAL_CS["a",UNIT["foot",0.3048]],VERT_CS["h"]]', (0.3048, 0.3048, 0.3048)),
+        ('GEODCRS["a",DATUM["d"],CS[Cartesian,3],LENGTHUNIT["metre",1]]', (1, 1, 1)),
+    ],
+)
+def test_heights_have_a_unit_of_their_own(tmp_path: Path, wkt: str, metres: tuple[float, ...]) -> None:
+    steps = {axis: np.array([10.0, 20, 30]) for axis in "xyz"}
+    records = [laspy.vlrs.known.WktCoordinateSystemVlr(wkt)]
+    path = map_files.write_las(tmp_path / "a.las", steps, 6, vlrs=records, offsets=np.zeros(3))
+    for axis, unit in zip("xyz", metres, strict=True):
+        np.testing.assert_allclose(voxserve.read(path).values(axis), steps[axis] * unit, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("vertical", "unit"), [([], 0.3048), ([4099, 0, 1, 9001], 1.0)])
+def test_heights_of_geotiff_keys(tmp_path: Path, vertical: list[int], unit: float) -> None:
+    keys = [1024, 0, 1, 1, 3076, 0, 1, 9002, *vertical]
+    record = laspy.VLR("LASF_Projection", 34735, "", struct.pack(f"<{4 + len(keys)}H", 1, 1, 0, len(keys) // 4, *keys))
+    steps = {axis: np.array([10.0, 20, 30]) for axis in "xyz"}
+    path = map_files.write_las(tmp_path / "a.las", steps, 3, vlrs=[record], offsets=np.zeros(3))
+    np.testing.assert_allclose(voxserve.read(path).values("y"), steps["y"] * 0.3048, rtol=1e-6)
+    np.testing.assert_allclose(voxserve.read(path).values("z"), steps["z"] * unit, rtol=1e-6)
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".feather"])

@@ -7,7 +7,7 @@ to 0..1, or to 0..255 or 0..65535 if that is the model's range; else 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,15 +40,15 @@ class Features:
         """The type of a sent point: x, y, z as float32, then f0, f1, ..."""
         return _sent_dtype([self.dtype[f"f{i}"] for i in range(len(self.sources))])
 
-    def store(self, piece: Piece, first: int, metres: float) -> Points:
+    def store(self, piece: Piece, first: int, metres: Sequence[float]) -> Points:
         """Returns the points of a piece whose coordinates are finite, in metres. first: the number of points before
-        the piece.
+        the piece. metres: those of a unit of x, y and z.
         """
         kept = np.flatnonzero(np.isfinite(piece.xyz).all(axis=1))
         points = np.empty(len(kept), self.dtype)
         points["index"] = kept + first
         for axis, name in enumerate(_COORDINATES):
-            points[name] = piece.xyz[kept, axis] * metres
+            points[name] = piece.xyz[kept, axis] * metres[axis]
         for i, source in enumerate(self.sources):
             points[f"f{i}"] = piece.column(source)[kept]
         return points

@@ -230,10 +230,10 @@ class Runner:
             ],
         }
 
-    def _metres(self, job: MapJob, reader: PieceReader) -> float:
+    def _metres(self, job: MapJob, reader: PieceReader) -> tuple[float, float, float]:
         contents = reader.contents
-        if self._options.metres_per_unit:
-            return float(self._options.metres_per_unit)
+        if unit := self._options.metres_per_unit:
+            return unit, unit, unit
         if contents.is_geographic:
             raise ValueError(
                 f"{job.input}: the coordinates are degrees; project the file first, or say with --metres_per_unit what "

@@ -37,8 +37,12 @@ class Counts:
     notes: list[str] = field(default_factory=list)
 
 
-def store(reader: PieceReader, features: Features, metres: float, spool: Spool, work: Work, tell: Tell) -> None:
-    """Stores the file's points in the spool, from the first one that is not there."""
+def store(
+    reader: PieceReader, features: Features, metres: Sequence[float], spool: Spool, work: Work, tell: Tell
+) -> None:
+    """Stores the file's points in the spool, from the first one that is not there. metres: those of a unit of x, y
+    and z.
+    """
     stored = work.stored()
     if stored["done"]:
         return

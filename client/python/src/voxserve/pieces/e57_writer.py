@@ -192,7 +192,7 @@ class E57Writer(PieceWriter):
         contents = source.contents
         self._metres = contents.metres
         text = contents.wkt
-        if text and self._metres != 1:
+        if text and self._metres != (1, 1, 1):
             self.notes.append("E57 demands metres, so the coordinate system, which has another unit, is left out")
             text = ""
         if contents.has_crs and not contents.wkt:
@@ -225,7 +225,8 @@ class E57Writer(PieceWriter):
         libe57, file, metres = self._libe57, self._file, self._metres
         if isinstance(source, LasReader):
             for index, axis in enumerate(_AXES):
-                scale, offset = source.header.scales[index] * metres, source.header.offsets[index] * metres
+                unit = metres[index]
+                scale, offset = source.header.scales[index] * unit, source.header.offsets[index] * unit
                 limits = np.iinfo(np.int32)
                 node = libe57.ScaledIntegerNode(file, 0, int(limits.min), int(limits.max), float(scale), float(offset))
                 prototype.set(axis, node)
@@ -238,7 +239,8 @@ class E57Writer(PieceWriter):
         values[_INVALID] = lambda piece: np.where(np.isfinite(piece.xyz).all(axis=1), 0, _IS_INVALID)
 
     def _coordinate(self, index: int) -> Values:
-        return lambda piece: np.where(np.isfinite(piece.xyz).all(axis=1), piece.xyz[:, index] * self._metres, 0.0)
+        unit = self._metres[index]
+        return lambda piece: np.where(np.isfinite(piece.xyz).all(axis=1), piece.xyz[:, index] * unit, 0.0)
 
     def _add_columns(self, source: PieceReader, prototype: Any, values: dict[str, Values]) -> None:
         libe57, file = self._libe57, self._file

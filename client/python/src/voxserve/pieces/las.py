@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import os
 import re
 import struct
@@ -34,8 +35,14 @@ _LARGEST_OLD_CODE = 31
 _METRES = {9001: 1.0, 9002: 0.3048, 9003: 1200 / 3937}  # by the code of a linear unit in GeoTIFF
 _WKT = 2112  # the record of a coordinate reference system as text
 _GEOGRAPHIC = 2  # GTModelTypeGeoKey
+_UNITS_KEY, _VERTICAL_UNITS_KEY = 3076, 4099  # ProjLinearUnitsGeoKey, VerticalUnitsGeoKey
 _IS_WKT = re.compile(r"\s*[A-Za-z_]+\s*\[")
-_UNIT_OF_WKT = re.compile(r'(?:UNIT|LENGTHUNIT)\["[^"]*",\s*([0-9.eE+-]+)', re.IGNORECASE)
+_UNIT_OF_WKT = re.compile(r'\b(?:LENGTH)?UNIT\s*\[\s*"[^"]*"\s*,\s*([0-9.eE+-]+)', re.IGNORECASE)
+# A geocentric system of WKT 2 is a GEODCRS too, but its coordinate system (CS) is Cartesian.
+_HAS_LENGTHS = re.compile(r"\b(?:PROJCS|PROJ(?:ECTED)?CRS|LOCAL_CS|GEOCCS|CS\s*\[\s*Cartesian)\b", re.IGNORECASE)
+_HAS_DEGREES = re.compile(r"\b(?:GEOGCS|GEOG(?:RAPHIC)?CRS|GEOD(?:ETIC)?CRS)\s*\[", re.IGNORECASE)
+_HEIGHTS = re.compile(r"\bVERT(?:ICAL)?_?CR?S\s*\[", re.IGNORECASE)  # the vertical system of a compound one
+_DEGREE = math.radians(1)
 _DEGREES_OF_ANGLE = 0.006  # of one step of scan_angle in the formats 6 and later; scan_angle_rank has whole degrees
 _HEADER_BYTES, _VLR_BYTES, _EVLR_BYTES = 247, 54, 60  # the first bytes of a header, and of a record
 _COORDINATES = ("X", "Y", "Z")
@@ -96,13 +103,13 @@ class LasReader(PieceReader):
             if dimension.name not in _COORDINATES:
                 wide = np.dtype(np.float64) if dimension.is_scaled else dimension.dtype
                 dtypes[dimension.name] = np.dtype(np.uint8) if wide is None else np.dtype(wide)
-        unit, is_geographic, has_crs = _reference(header)
+        metres, is_geographic, has_crs = _reference(header)
         records = [*header.vlrs, *(header.evlrs or ())]
         return Contents(
             num_points=int(header.point_count),
             dtypes=dtypes,
             ranges={name: (0.0, 65535.0) for name in SHARES if dtypes.get(name) == np.uint16},
-            metres=unit,
+            metres=metres,
             is_geographic=is_geographic,
             has_crs=has_crs,
             wkt=next((each.string for each in records if each.record_id == _WKT and getattr(each, "string", "")), ""),
@@ -153,25 +160,32 @@ def _legend_of(header: Any) -> dict[int, str]:
     return {}
 
 
-def _reference(header: Any) -> tuple[float, bool, bool]:
-    """Returns the metres per unit of the coordinates, whether these are degrees, and whether the header has a
-    coordinate reference system at all. A file without one is taken to be in metres.
+def _reference(header: Any) -> tuple[tuple[float, float, float], bool, bool]:
+    """Returns the metres per unit of x, y and z, whether x and y are degrees, and whether the header has a coordinate
+    reference system at all. A file without one is taken to be in metres, and heights without a unit are taken to have
+    that of x and y.
     """
     records = [*header.vlrs, *(header.evlrs or ())]
     for record in records:
         text = getattr(record, "string", "")
         if text and record.record_id == _WKT:
-            if re.match(r"\s*(GEOGCS|GEOGCRS|GEODCRS)", text, re.IGNORECASE):
-                return 1.0, True, True
-            projected = text[: text.upper().find("VERT_CS")] if "VERT_CS" in text.upper() else text
-            units = [float(each) for each in _UNIT_OF_WKT.findall(projected)]
-            metres = [each for each in units if abs(each - 0.0174532925) > 1e-6]  # without degrees
-            return (metres[-1] if metres else 1.0), False, True
+            horizontal, *vertical = _HEIGHTS.split(text, maxsplit=1)
+            is_geographic = bool(_HAS_DEGREES.search(horizontal)) and not _HAS_LENGTHS.search(horizontal)
+            unit = 1.0 if is_geographic else _unit_of_wkt(horizontal, 1.0)
+            return (unit, unit, _unit_of_wkt("".join(vertical), unit)), is_geographic, True
     for record in records:
         keys = {key.id: key.value_offset for key in getattr(record, "geo_keys", ())}
         if keys:
-            return _METRES.get(keys.get(3076, 9001), 1.0), keys.get(1024) == _GEOGRAPHIC, True
-    return 1.0, False, False
+            unit = _METRES.get(keys.get(_UNITS_KEY, 9001), 1.0)
+            height = _METRES.get(keys.get(_VERTICAL_UNITS_KEY, 0), unit)
+            return (unit, unit, height), keys.get(1024) == _GEOGRAPHIC, True
+    return (1.0, 1.0, 1.0), False, False
+
+
+def _unit_of_wkt(text: str, default: float) -> float:
+    """Returns the metres of the last unit of length in a text, which is that of the axes; the default without one."""
+    units = [float(each) for each in _UNIT_OF_WKT.findall(text)]
+    return next((each for each in reversed(units) if abs(each - _DEGREE) > 1e-6), default)
 
 
 class LasWriter(PieceWriter):

@@ -58,9 +58,10 @@ def _read(reader: PieceReader, spec: FieldSpec | None) -> PointCloud:
     fields = []
     for field in cloud.fields:
         if field.name in ("x", "y", "z"):
-            metres = whole[field.name][np.isfinite(whole[field.name])] * contents.metres
+            unit = contents.metres["xyz".index(field.name)]
+            metres = whole[field.name][np.isfinite(whole[field.name])] * unit
             is_far = len(metres) and np.abs(metres).max() > _LARGEST_METRES
-            field = replace(field, scale=contents.metres, shift=-float(np.floor(metres.min())) if is_far else 0.0)
+            field = replace(field, scale=unit, shift=-float(np.floor(metres.min())) if is_far else 0.0)
         elif field.name.lower() in SHARES and field.name in contents.ranges:
             low, high = contents.ranges[field.name]
             field = replace(field, scale=1 / (high - low), shift=-low / (high - low))
