@@ -342,6 +342,36 @@ def test_a_scan_of_an_e57_file_without_intensities(tmp_path: Path) -> None:
     assert cloud.values("scan_index").tolist() == [0, 0, 0, 1, 1, 1]
 
 
+@pytest.mark.parametrize("ending", [".las", ".laz", ".copc.laz"])
+def test_missing_values_are_0_in_the_dimensions_of_las(tmp_path: Path, ending: str) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    colours = {name: arrow.array([None, 20, 30], arrow.uint16()) for name in ("red", "green", "blue")}
+    table = {**{axis: np.arange(3.0) for axis in "xyz"}, "intensity": arrow.array([1, None, 65535], arrow.uint16()),
+             **colours, "return_number": arrow.array([1, 2, None], arrow.uint8()),
+             "classification": arrow.array([2, None, 70], arrow.int64()),
+             "ring": arrow.array([None, 2, 3], arrow.uint8())}  # fmt: skip
+    path = map_files.write_table(tmp_path / "a.parquet", table)
+    las = laspy.read(map_files.label(path, tmp_path / f"b{ending}", LEGEND))
+    order = np.argsort(las.x)
+    expected = {"intensity": [1, 0, 65535], "red": [0, 20, 30], "blue": [0, 20, 30], "return_number": [1, 2, 0],
+                BEFORE: [2, 0, 70], "ring": [np.nan, 2, 3]}  # fmt: skip
+    for name, values in expected.items():
+        np.testing.assert_array_equal(np.asarray(las[name])[order], values, err_msg=name)
+    assert set(las.point_format.extra_dimension_names) == {"ring", BEFORE, CONFIDENCE}
+
+
+def test_colours_of_one_scan_of_an_e57_file_are_colours_in_las(tmp_path: Path) -> None:
+    pye57 = pytest.importorskip("pye57", reason="pye57 is not installed")
+    bare = {f"cartesian{axis}": np.arange(3.0) for axis in "XYZ"}
+    colours = {f"color{name}": np.array([10, 20, 30], np.uint8) for name in ("Red", "Green", "Blue")}
+    with pye57.E57(str(tmp_path / "a.e57"), mode="w") as file:
+        file.write_scan_raw(bare)
+        file.write_scan_raw({**bare, **colours})
+    las = laspy.read(map_files.label(tmp_path / "a.e57", tmp_path / "b.las", LEGEND))
+    for name in ("red", "green", "blue"):
+        assert las[name].tolist() == [0, 0, 0, 10, 20, 30]
+
+
 def test_labels_alone(columns: dict[str, Any], answer: Any, tmp_path: Path) -> None:
     source = map_files.write_las(tmp_path / "a.laz", columns)
     for name in ("b.label", "b.npy"):

@@ -158,14 +158,17 @@ class E57Reader(PieceReader):
             for name, (low, high) in scan.limits().items():
                 before = ranges.get(name, (low, high))
                 ranges[name] = (min(low, before[0]), max(high, before[1]))
+        integers: dict[str, np.dtype[Any]] = {}
         for name in dtypes.keys() & _LIMITS.keys():
             if any(name not in scan.columns for scan in self._scans if scan.num_points):
+                if dtypes[name].kind != "f":
+                    integers[name] = dtypes[name]
                 dtypes[name] = np.promote_types(dtypes[name], np.float32)
         if len(self._scans) > 1:
             dtypes[SCAN] = np.dtype(np.uint16)
         number = sum(scan.num_points for scan in self._scans)
         has_crs = bool(self._wkt.strip())
-        return Contents(number, dtypes, ranges, has_crs=has_crs, wkt=self._wkt, legend=self._legend)
+        return Contents(number, dtypes, ranges, integers, has_crs=has_crs, wkt=self._wkt, legend=self._legend)
 
     def _pieces(self, num_points: int) -> Iterator[Piece]:
         for index, scan in enumerate(self._scans):

@@ -191,7 +191,8 @@ def _unit_of_wkt(text: str, default: float) -> float:
 class LasWriter(PieceWriter):
     """Writes a .las or .laz file: a copy of a LAS or LAZ file with the same raw coordinates and every dimension, or the
     columns of a file of another kind. Of those, columns that the specification knows by name and whose type fits become
-    its dimensions, and other numbers become extra dimensions.
+    its dimensions, and other numbers become extra dimensions. Missing values are 0 in
+    dimensions of integers.
     """
 
     _is_copc = False  # whether the file needs version 1.4 and a newer point format
@@ -218,6 +219,8 @@ class LasWriter(PieceWriter):
         self._is_copy = isinstance(source, LasReader)
         self._codes = source.contents.codes if keeps_codes else ""
         self._columns: dict[str, str] = {}  # the dimension of each column of another kind of file
+        # The types of columns with missing values whose dimensions have integers.
+        self._integers = {n: d for n, d in source.contents.integers.items() if n == self._codes}
         self.notes: list[str] = []
         if isinstance(source, LasReader):
             self._header = self._copied(source, legend)
@@ -265,8 +268,11 @@ class LasWriter(PieceWriter):
             if name.lower() == CLASSIFICATION:
                 continue
             kind = np.dtype(np.float32) if dtype == np.float16 else dtype
-            if name in own and np.can_cast(kind, own[name].dtype or np.uint8):
+            integer = source.contents.integers.get(name)
+            if name in own and np.can_cast(kind if integer is None else integer, own[name].dtype or np.uint8):
                 self._columns[name] = name
+                if integer is not None:
+                    self._integers[name] = integer
                 continue
             if kind.kind not in "iufb" or kind.itemsize > 8:
                 self.notes.append(f"the column '{name}' ({dtype}) has no place in LAS")
@@ -300,12 +306,17 @@ class LasWriter(PieceWriter):
                 offset, scale = self._header.offsets[axis], self._header.scales[axis]
                 points[name] = self._raw(piece.xyz[:, axis], offset, scale)
             for name, dimension in self._columns.items():
-                points[dimension] = piece.column(name)
+                points[dimension] = self._values(piece, name)
         if self._codes:
-            points[BEFORE] = piece.column(self._codes)
+            points[BEFORE] = self._values(piece, self._codes)
         points[CLASSIFICATION] = codes
         points.array[CONFIDENCE] = np.rint(confidence * 255).astype(np.uint8)
         return points
+
+    def _values(self, piece: Piece, name: str) -> Array:
+        """Returns the values of a column, where missing ones are 0 if the dimension has integers."""
+        values = piece.column(name)
+        return np.nan_to_num(values).astype(self._integers[name]) if name in self._integers else values
 
     def _raw(self, values: Array, offset: float, scale: float) -> Array:
         """Returns coordinates as LAS stores them. What is no number becomes the offset."""

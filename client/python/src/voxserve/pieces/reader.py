@@ -39,6 +39,8 @@ class Contents:
     dtypes: dict[str, np.dtype[Any]]  # of the columns other than the coordinates, in the file's order
     # The values of a column that stand for 0 and 1, such as (0, 65535) for the intensities of LAS.
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    # The types in the file of columns that are floats in `dtypes` because values are missing, which are NaN.
+    integers: dict[str, np.dtype[Any]] = field(default_factory=dict)
     metres: tuple[float, float, float] = (1.0, 1.0, 1.0)  # metres per unit of x, y and z
     is_geographic: bool = False  # the header says that coordinates are degrees
     has_crs: bool = False  # the header names a coordinate reference system

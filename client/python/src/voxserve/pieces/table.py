@@ -64,10 +64,11 @@ class TableReader(PieceReader):
                 dtypes[field.name] = np.dtype(np.float64)
         largest = {np.dtype(np.uint8): 255.0, np.dtype(np.uint16): 65535.0}
         ranges = {n: (0.0, largest[d]) for n, d in dtypes.items() if n.lower() in SHARES and d in largest}
-        for name in self._with_missing([n for n, d in dtypes.items() if d.kind != "f"]):
-            dtypes[name] = np.dtype(np.float64)  # which has NaN for a missing value
+        missing = self._with_missing([n for n, d in dtypes.items() if d.kind != "f"])
+        integers = {name: dtypes[name] for name in missing}
+        dtypes.update(dict.fromkeys(missing, np.dtype(np.float64)))  # which has NaN for a missing value
         legend = legend_of((self.schema.metadata or {}).get(_LEGEND, b""))
-        return Contents(number, dtypes, ranges, legend=legend)
+        return Contents(number, dtypes, ranges, integers, legend=legend)
 
     def _with_missing(self, names: list[str]) -> set[str]:
         """Returns those of these columns that have missing values."""
