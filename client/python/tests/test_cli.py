@@ -352,7 +352,7 @@ def test_wrong_combinations(run: Run, tmp_path: Path) -> None:
     cases = [
         (["--save", "x.npy"], "is one file, but there are several"),
         (["--truth", tmp_path / "a.bin"], "is one file, but there are several"),
-        (["--save", "x.txt"], "write a .npy or .npz file or a folder"),
+        (["--save", "x.txt"], "x.txt: .npy and .npz can be written, and folders; end the name of a folder with /"),
         ([tmp_path / "a.bin", "--save", tmp_path / "out"], "would both write"),
         ([tmp_path / "empty"], "the folder has no scans"),
     ]
@@ -363,6 +363,14 @@ def test_wrong_combinations(run: Run, tmp_path: Path) -> None:
     status, _, err = run("infer", "--model", "m", tmp_path / "missing.bin")
     assert status == 1
     assert "no such file or folder" in err
+
+
+@pytest.mark.parametrize("name", ["out", "out.v2/", "run_2024.06.01"])
+def test_a_new_folder_of_results_may_have_a_dot(tmp_path: Path, name: str) -> None:
+    write_scan(tmp_path / "a.bin")
+    jobs = scan_jobs.plan([str(tmp_path / "a.bin")], save=f"{tmp_path}/{name}")
+    assert [job.save for job in jobs] == [str(tmp_path / name / "a.npy")]
+    assert (tmp_path / name).is_dir()
 
 
 def test_a_scan_is_never_written_over(tmp_path: Path) -> None:

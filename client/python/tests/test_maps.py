@@ -505,8 +505,10 @@ def test_refusals(server: MapServer, run: Run, survey: Path, tmp_path: Path) -> 
     status, _, err = run(survey, "--save", tmp_path / "o.csv")
     assert status == 2
     assert "o.csv: .copc.laz, .las, .laz, .feather, .parquet, .e57, .ply, .pcd, .label and .npy can be written" in err
-    (tmp_path / "folder.1").mkdir()
-    assert run(survey, "--save", tmp_path / "folder.1")[0] == 0
+    (tmp_path / "folder.v1").mkdir()
+    for folder in ("folder.v1", "folder.v2/", "run_2024.06.01"):
+        assert run(survey, "--save", f"{tmp_path}/{folder}")[0] == 0
+        assert (tmp_path / folder / survey.name).exists()
     status, _, err = run(survey, "--save", tmp_path / "o.laz", "--codes", "tree=5")
     assert status == 1
     assert "--codes names 'tree'; the model has road, car" in err

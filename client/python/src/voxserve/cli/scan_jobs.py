@@ -111,6 +111,17 @@ def is_file(output: str) -> bool:
     return label_file.is_label_file(output) or box_file.is_box_file(output) or tensor_file.is_tensor_file(output)
 
 
+def check_folder(output: str, kinds: str) -> None:
+    """Raises UsageError if --save names no folder, but seems to name a file of another format than `kinds`. A name that
+    ends in a separator or in a number, such as run_2024.06.01, is that of a folder, as is that of an existing one.
+    """
+    extension = Path(output).suffix[1:]
+    if not extension or extension.isdecimal() or output.endswith(("/", os.sep)):
+        return
+    if not storage.is_url(output) and not storage.is_folder(output):
+        raise UsageError(f"--save {output}: {kinds} can be written, and folders; end the name of a folder with /")
+
+
 def _output_for(output: str, scan: FoundFile, is_only: bool, extension: str) -> str:
     if not output:
         return ""
@@ -118,8 +129,7 @@ def _output_for(output: str, scan: FoundFile, is_only: bool, extension: str) -> 
         if not is_only:
             raise UsageError(f"--save {output} is one file, but there are several scans; name a folder")
         return output
-    if Path(output).suffix and not storage.is_url(output) and not storage.is_folder(output):
-        raise UsageError(f"--save {output}: write a .npy or .npz file or a folder")
+    check_folder(output, ".npy and .npz")
     return storage.join(output, scan.relative(extension))
 
 

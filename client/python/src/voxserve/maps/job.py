@@ -13,7 +13,7 @@ from voxserve import errors, field_spec, pieces, readers, storage
 from voxserve.cli.connection import ready
 from voxserve.cli.infer import warn_of_new_names
 from voxserve.cli.progress import Progress
-from voxserve.cli.scan_jobs import UsageError, find_files
+from voxserve.cli.scan_jobs import UsageError, check_folder, find_files
 from voxserve.client import Client
 from voxserve.maps import labelling, legend
 from voxserve.maps.features import choose, describe
@@ -46,13 +46,10 @@ def plan(options: argparse.Namespace) -> list[MapJob]:
             raise UsageError(f"--save {options.save} is one file, but there are {len(files)} clouds; name a folder")
         jobs = [MapJob(files[0].path, options.save)]
     else:
-        if Path(options.save).suffix and not storage.is_url(options.save) and not storage.is_folder(options.save):
-            raise UsageError(
-                f"--save {options.save}: {', '.join(pieces.WRITABLE)}, .label and .npy can be written, and folders; "
-                "make a folder first if its name has a dot"
-            )
+        kinds = f"{', '.join(pieces.WRITABLE)}, .label and .npy"
+        check_folder(options.save, kinds)
         if ending and not pieces.is_writable(f"a{ending}"):
-            raise UsageError(f"--format {options.format}: {', '.join(pieces.WRITABLE)}, .label and .npy can be written")
+            raise UsageError(f"--format {options.format}: {kinds} can be written")
         jobs = [
             MapJob(each.path, storage.join(options.save, each.relative(ending or _ending(each.path)))) for each in files
         ]
