@@ -32,7 +32,7 @@ _TYPE_OF_CODE = {code: name for name, code in field_spec.NUMPY_CODES.items()}
 # a byte that is 0 or 1). The server's own 9 is float16.
 _TYPE_OF_DATATYPE = {number: name for name, number in field_spec.WIRE_TYPES.items() if number <= 8} | {11: "u8"}
 
-# What a PointCloud2 is known by, in this order: an array has data, which NumPy cannot give for each type.
+# The attributes of a PointCloud2. `data` comes last, because NumPy raises an error for the data of some arrays.
 _OF_MESSAGES = ("fields", "point_step", "row_step", "data")
 
 # Describes the fields of a cloud: a field spec, as text or parsed; new names of its fields ({"intensity":
