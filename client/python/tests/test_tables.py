@@ -120,7 +120,7 @@ def test_tables_of_pandas() -> None:
     np.testing.assert_array_equal(values_of(as_cloud(table[::2])), POINTS[::2])
     assert as_cloud(table.set_index("intensity")).field("intensity") is None
     for order in ([1, 2, 3], [3, 0, 1, 2]):
-        with pytest.raises(ValueError, match=f"have the numbers {order[0]}, .* name them, or pass the table's values"):
+        with pytest.raises(ValueError, match=rf"have the numbers {order[0]}, .* are not 0, 1, 2, \.\.\.; name them"):
             as_cloud(pandas.DataFrame(POINTS)[order])
     with pytest.raises(ValueError, match="two columns named 'x'"):
         as_cloud(pandas.concat([table, table[["x"]]], axis=1))
@@ -134,6 +134,10 @@ def test_tables_of_pandas() -> None:
     ("table", "message"),
     [
         (FakeTable({"x": POINTS[:, 0], 1: POINTS[:, 1]}), r"columns are named \['x', 1\]"),
+        (
+            FakeTable({1: POINTS[:, 0], 2: POINTS[:, 1]}),
+            r"have the numbers 1, 2, which are not 0, 1, 2, \.\.\.; name them",
+        ),
         (FakeTable({"x": ["a", "b"]}), "column 'x' is <U1"),
         (FakeTable({"a": ["a", "b"], "b": ["a", "b"]}), "none of the columns a, b has a type that can be sent"),
         (FakeTable({"x": np.zeros((2, 2))}), "one-dimensional"),

@@ -75,8 +75,8 @@ def named_columns(points: Any) -> dict[str, Any] | None:
         if names == list(range(len(names))):
             return None
         raise ValueError(
-            f"the table's columns have the numbers {', '.join(map(str, names[:8]))}, which say no order; name them, or "
-            "pass the table's values, where the first column is x"
+            f"the table's columns have the numbers {', '.join(map(str, names[:8]))}, which are not 0, 1, 2, ...; name "
+            "them, or pass the table's values, where the first column is x"
         )
     if not all(isinstance(name, str) for name in names):
         raise ValueError(f"the table's columns are named {names[:8]}; each needs a text, x, y and z among them")
