@@ -301,6 +301,31 @@ def test_missing_values_of_integers_are_nan(tmp_path: Path, ending: str) -> None
         assert next(copied.pieces(3)).record.column("intensity").to_pylist() == [51, None, 255]
 
 
+def test_a_feather_file_is_read_once_before_its_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    number = 70_000  # in 3 batches
+    table = {**{axis: np.arange(float(number)) for axis in "xyz"}, "ring": arrow.array([None, *range(1, number)])}
+    path = map_files.write_table(tmp_path / "a.feather", table)
+    read: list[int] = []
+    open_file = arrow.ipc.open_file
+
+    class Counting:
+        def __init__(self, source: Any) -> None:
+            self._file = open_file(source)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._file, name)
+
+        def get_batch(self, index: int) -> Any:
+            read.append(index)
+            return self._file.get_batch(index)
+
+    monkeypatch.setattr(arrow.ipc, "open_file", Counting)
+    with pieces.open_reader(path) as reader:
+        assert (reader.contents.num_points, reader.contents.dtypes["ring"]) == (number, np.float64)
+        assert read == [0, 1, 2]
+
+
 def test_missing_values_are_found_without_statistics(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     import pyarrow as arrow

@@ -32,7 +32,7 @@ class TableReader(PieceReader):
         check_file(path)
         try:
             self._file = self._open()
-            number = self._file.metadata.num_rows if self._is_parquet else self._count()
+            number, missing = (self._file.metadata.num_rows, None) if self._is_parquet else self._count()
         except Exception as error:  # ArrowInvalid, OSError of a damaged footer, ...
             raise damaged(path, error) from None
         self.schema: Any = self._file.schema_arrow if self._is_parquet else self._file.schema
@@ -40,17 +40,24 @@ class TableReader(PieceReader):
         if "" in self._axes:
             axis = _COORDINATES[self._axes.index("")]
             raise ValueError(f"{self.path}: there is no column '{axis}'; the file has {', '.join(self.schema.names)}")
-        self.contents = self._contents(number)
+        self.contents = self._contents(number, missing)
 
     def _open(self) -> Any:
         if self._is_parquet:
             return library("pyarrow.parquet").ParquetFile(self.path)
         return self._pyarrow.ipc.open_file(self._pyarrow.memory_map(self.path))
 
-    def _count(self) -> int:
-        return sum(self._file.get_batch(i).num_rows for i in range(self._file.num_record_batches))
+    def _count(self) -> tuple[int, set[str]]:
+        """Returns the number of points of a Feather file, and the columns that have missing values. Reads all of it."""
+        number, missing = 0, set[str]()
+        for batch in self._batches(0):
+            number += batch.num_rows
+            columns = zip(batch.schema.names, batch.columns, strict=True)
+            missing.update(name for name, column in columns if column.null_count)
+        return number, missing
 
-    def _contents(self, number: int) -> Contents:
+    def _contents(self, number: int, missing: set[str] | None) -> Contents:
+        """missing: the columns that have missing values; None if they are not known yet."""
         types = self._pyarrow.types
         dtypes: dict[str, np.dtype[Any]] = {}
         for field in self.schema:
@@ -64,16 +71,15 @@ class TableReader(PieceReader):
                 dtypes[field.name] = np.dtype(np.float64)
         largest = {np.dtype(np.uint8): 255.0, np.dtype(np.uint16): 65535.0}
         ranges = {n: (0.0, largest[d]) for n, d in dtypes.items() if n.lower() in SHARES and d in largest}
-        missing = self._with_missing([n for n, d in dtypes.items() if d.kind != "f"])
-        integers = {name: dtypes[name] for name in missing}
-        dtypes.update(dict.fromkeys(missing, np.dtype(np.float64)))  # which has NaN for a missing value
+        integers = {name: dtype for name, dtype in dtypes.items() if dtype.kind != "f"}
+        missing = self._with_missing(list(integers)) if missing is None else missing
+        integers = {name: dtype for name, dtype in integers.items() if name in missing}
+        dtypes.update(dict.fromkeys(integers, np.dtype(np.float64)))  # which has NaN for a missing value
         legend = legend_of((self.schema.metadata or {}).get(_LEGEND, b""))
         return Contents(number, dtypes, ranges, integers, legend=legend)
 
     def _with_missing(self, names: list[str]) -> set[str]:
-        """Returns those of these columns that have missing values."""
-        if not self._is_parquet:
-            return {n for batch in self._batches(0) for n in names if batch.column(n).null_count}
+        """Returns those of these columns of a Parquet file that have missing values."""
         metadata, found, unknown = self._file.metadata, set(), set()
         for group in (metadata.row_group(i) for i in range(metadata.num_row_groups)):
             for chunk in (group.column(i) for i in range(group.num_columns)):
