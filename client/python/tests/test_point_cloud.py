@@ -186,14 +186,50 @@ def test_a_message_as_a_dictionary() -> None:
     for cloud in (as_cloud(as_json), PointCloud.from_ros(as_json)):
         assert (cloud.num_points, cloud.stamp_ns, cloud.frame_id) == (6, 5_000_000_006, "os_lidar")
         assert cloud.values("x").tolist() == [1, 2, 3, 4, 5, 6]
-    with pytest.raises(ValueError, match="base64"):
-        as_cloud({**as_json, "data": "???"})
 
 
 @pytest.mark.parametrize("message", [None, {}, {"x": [1.0]}, np.zeros((2, 4))])
 def test_what_is_no_message_is_refused(message: Any) -> None:
     with pytest.raises(ValueError, match=r"is no PointCloud2: it has no .*point_step"):
         PointCloud.from_ros(message)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"fields": [{"name": "x"}]}, "is no PointField: it has no count, datatype, offset"),
+        ({"fields": ["x"]}, "a str is no PointField: it has no datatype, name, offset"),
+        ({"fields": None}, "the fields of a PointCloud2 are a NoneType"),
+        ({"fields": {"x": 0}}, "a str is no PointField"),
+        ({"fields": [{"name": "x", "offset": None, "datatype": 7, "count": 1}]}, "the offset of a PointCloud2 is None"),
+        ({"width": None}, "the width of a PointCloud2 is None"),
+        ({"point_step": [16]}, r"the point_step of a PointCloud2 is \[16\]"),
+        ({"header": {"stamp": {"sec": "now", "nanosec": 0}}}, "the stamp of a PointCloud2 is now"),
+        ({"data": None}, "the data of a PointCloud2 is a NoneType; bytes, a list of bytes or base64 is needed"),
+        ({"data": 112}, "the data of a PointCloud2 is a int"),
+        ({"data": {"type": "Buffer", "data": [0]}}, "the data of a PointCloud2 is a dict"),
+        ({"data": [0.5]}, r"the data of a PointCloud2 is a list; .* \('float' object cannot"),
+        ({"data": [256]}, r"the data of a PointCloud2 is a list; .* \(bytes must be in range\(0, 256\)\)"),
+        ({"data": "???"}, r"the data of a PointCloud2 is a str; .* base64 is needed \(Only base64 data is allowed\)"),
+    ],
+)
+def test_broken_messages_are_refused(changes: dict[str, Any], message: str) -> None:
+    for convert in (as_cloud, PointCloud.from_ros):
+        with pytest.raises(ValueError, match=message):
+            convert({**vars(ros_message()), **changes})
+
+
+def test_a_list_of_bytes_is_read_once() -> None:
+    num_reads = 0
+
+    class Data(list[int]):
+        def __iter__(self) -> Any:
+            nonlocal num_reads
+            num_reads += 1
+            return super().__iter__()
+
+    cloud = as_cloud({**vars(ros_message()), "data": Data(ros_message().data)})
+    assert (cloud.data, num_reads) == (ros_message().data, 1)
 
 
 def test_a_stamp_that_nobody_set_is_none() -> None:

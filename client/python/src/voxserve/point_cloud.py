@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -136,7 +136,8 @@ class PointCloud:
         another. The server cannot read fields of int64 and uint64 (datatypes 9 and 10) and of datatypes that PointField
         does not define: it skips them, and refuses them by name if its model reads them.
 
-        ValueError if the message lacks an attribute, or has data, but a width or height of 0.
+        ValueError if the message or a field lacks an attribute or has one of another type, and if the message has data,
+        but a width or height of 0.
         """
         return _of_message(message).with_shares()
 
@@ -276,7 +277,7 @@ def as_cloud(points: PointsLike, fields: Fields = None) -> PointCloud:
     if isinstance(given, PointCloud):
         return _with_spec(given, fields)
     if isinstance(given, Mapping) and given.keys() >= set(_OF_MESSAGES):
-        given = _namespace(given)
+        given = _object_of(given)
     if isinstance(given, Mapping):
         return _with_spec(PointCloud.from_columns(given), fields)
     if all(hasattr(given, name) for name in _OF_MESSAGES):
@@ -291,43 +292,76 @@ def as_cloud(points: PointsLike, fields: Fields = None) -> PointCloud:
     return PointCloud.from_array(given, fields)
 
 
-def _namespace(value: Any) -> Any:
-    """Returns an object with the entries of a dictionary as attributes, also those of dictionaries in it."""
+def _object_of(value: Any) -> Any:
+    """Returns an object with the entries of a dictionary as attributes; another value as it is."""
     if isinstance(value, Mapping):
-        return SimpleNamespace(**{str(name): _namespace(entry) for name, entry in value.items()})
-    if isinstance(value, (list, tuple)) and any(isinstance(entry, Mapping) for entry in value):
-        return [_namespace(entry) for entry in value]
+        return SimpleNamespace(**{str(name): entry for name, entry in value.items()})
     return value
 
 
 def _of_message(message: Any) -> PointCloud:
     """Returns the cloud of a PointCloud2 message, whose integer intensities are not scaled."""
-    message = _namespace(message)
-    lacking = sorted(name for name in (*_OF_MESSAGES, "width", "height") if not hasattr(message, name))
-    if lacking:
-        raise ValueError(f"a {type(message).__name__} is no PointCloud2: it has no {', '.join(lacking)}")
-    fields = []
-    for field in message.fields:
-        kind = _TYPE_OF_DATATYPE.get(field.datatype, field_spec.NO_TYPE)
-        fields.append(Field(field.name, kind, int(field.offset), max(1, int(field.count))))
-    header = getattr(message, "header", None)
-    data = base64.b64decode(message.data, validate=True) if isinstance(message.data, str) else message.data
-    if len(data) and not (message.width and message.height):
+    message = _object_of(message)
+    _check_attributes(message, "PointCloud2", (*_OF_MESSAGES, "width", "height"))
+    if not isinstance(message.fields, Iterable):
+        raise ValueError(f"the fields of a PointCloud2 are a {type(message.fields).__name__}; a list is needed")
+    names = ("width", "height", "point_step", "row_step")
+    width, height, point_step, row_step = (_integer(getattr(message, name), name) for name in names)
+    header = _object_of(getattr(message, "header", None))
+    data = _data_of(message.data)
+    if len(data) and not (width and height):
         raise ValueError(
-            f"width {message.width} x height {message.height} are no points, but the message has {len(data)} bytes "
-            "of data; the height of a cloud without rows is 1"
+            f"width {width} x height {height} are no points, but the message has {len(data)} bytes of data; the height "
+            "of a cloud without rows is 1"
         )
     return PointCloud(
-        data=data if isinstance(data, (bytes, bytearray, memoryview)) else bytes(data),
-        num_points=int(message.width) * int(message.height),
-        point_step=int(message.point_step),
-        fields=tuple(fields),
-        height=int(message.height),
-        row_step=int(message.row_step),
+        data=data,
+        num_points=width * height,
+        point_step=point_step,
+        fields=tuple(_field_of(_object_of(field)) for field in message.fields),
+        height=height,
+        row_step=row_step,
         is_bigendian=bool(getattr(message, "is_bigendian", False)),
-        stamp_ns=_stamp_ns(getattr(header, "stamp", None)),
+        stamp_ns=_stamp_ns(_object_of(getattr(header, "stamp", None))),
         frame_id=str(getattr(header, "frame_id", "")),
     )
+
+
+def _field_of(field: Any) -> Field:
+    """Returns the field that a PointField describes."""
+    _check_attributes(field, "PointField", ("name", "offset", "datatype", "count"))
+    offset, datatype, count = (_integer(getattr(field, name), name) for name in ("offset", "datatype", "count"))
+    return Field(str(field.name), _TYPE_OF_DATATYPE.get(datatype, field_spec.NO_TYPE), offset, max(1, count))
+
+
+def _data_of(data: Any) -> bytes | bytearray | memoryview:
+    """Returns the data of a PointCloud2 as bytes."""
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return data
+    problem = ""
+    try:
+        if isinstance(data, str):
+            return base64.b64decode(data, validate=True)
+        if isinstance(data, Sized):  # bytes(N) would be N bytes of 0
+            return bytes(data)  # type: ignore[call-overload,no-any-return]
+    except (TypeError, ValueError) as error:
+        problem = f" ({error})"
+    raise ValueError(
+        f"the data of a PointCloud2 is a {type(data).__name__}; bytes, a list of bytes or base64 is needed{problem}"
+    )
+
+
+def _check_attributes(value: Any, kind: str, names: Sequence[str]) -> None:
+    lacking = sorted(name for name in names if not hasattr(value, name))
+    if lacking:
+        raise ValueError(f"a {type(value).__name__} is no {kind}: it has no {', '.join(lacking)}")
+
+
+def _integer(value: Any, name: str) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"the {name} of a PointCloud2 is {str(value)[:64]}, which is no whole number") from None
 
 
 def _with_spec(cloud: PointCloud, fields: Fields) -> PointCloud:
@@ -433,4 +467,4 @@ def _stamp_ns(stamp: Any) -> int | None:
     nanoseconds = getattr(stamp, "nanosec", getattr(stamp, "nsecs", None))
     if seconds is None or nanoseconds is None:
         return None
-    return int(seconds) * 1_000_000_000 + int(nanoseconds) or None
+    return _integer(seconds, "stamp") * 1_000_000_000 + _integer(nanoseconds, "stamp") or None
