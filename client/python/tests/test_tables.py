@@ -143,6 +143,8 @@ def test_tables_of_pandas() -> None:
         (FakeTable({"x": np.zeros((2, 2))}), "one-dimensional"),
         ({0: np.zeros(2), 1: np.zeros(2)}, r"columns are named \[0, 1\]"),
         ({"x": np.zeros(2, "datetime64[ns]")}, "column 'x' is datetime64"),
+        ({"x": np.array([10**400, 1], object)}, "column 'x' is object"),
+        (np.full((2, 3), 10**400, object), "points are object"),
     ],
 )
 def test_tables_that_cannot_be_read(table: Any, message: str) -> None:

@@ -159,9 +159,9 @@ def _of_objects(values: Any, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """
     try:
         return array.astype(np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
     try:
         return np.asarray(values.to_numpy(dtype="float64", na_value=np.nan))
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError, OverflowError):
         return array
