@@ -72,34 +72,85 @@ def test_structured_arrays_name_their_fields() -> None:
         ("x", "f32", 0),
         ("y", "f32", 4),
         ("z", "f32", 8),
-        ("t", "f64", 12),
         ("rgb", "u8", 20),
         ("ring", "u16", 23),
+        ("t", field_spec.NO_TYPE, 0),
     ]
-    assert cloud.fields[4].count == 3
+    assert cloud.fields[3].count == 3
     np.testing.assert_array_equal(cloud.values("ring"), points["ring"])
 
 
 def test_fields_of_types_that_cannot_be_sent_become_float64() -> None:
-    kinds = [("x", "i8"), ("y", "g"), ("z", "u8"), ("valid", "?"), ("pair", "i8", (2,)), ("name", "U3")]
+    kinds = [("X", "i8"), ("y", "g"), ("z", "u8"), ("valid", "?"), ("Reflectivity", "i8"), ("name", "U3")]
     for order in "<>":
         points = np.zeros(2, np.dtype(kinds).newbyteorder(order))
-        points["x"], points["y"], points["z"], points["valid"] = [1, -2], [3, 4], [5, 6], [True, False]
+        for name, values in {"X": [1, -2], "y": [3, 4], "z": [5, 6], "valid": [1, 0], "Reflectivity": [7, 8]}.items():
+            points[name] = values
         cloud = as_cloud(points)
-        assert [f.name for f in cloud.fields] == ["x", "y", "z", "valid", "pair"]
-        values = [cloud.values(name).tolist() for name in ("x", "y", "z", "valid")]
-        assert values == [[1, -2], [3, 4], [5, 6], [1, 0]]
-        assert cloud.fields[4].count == 2
+        assert [f.type for f in cloud.fields] == ["f64", "f64", "f64", "u8", "f64", field_spec.NO_TYPE]
+        values = [cloud.values(name).tolist() for name in ("x", "y", "z", "valid", "reflectivity")]
+        assert values == [[1, -2], [3, 4], [5, 6], [1, 0], [7, 8]]
+
+
+def test_other_fields_are_not_copied() -> None:
+    kinds = [
+        ("x", "f4"),
+        ("y", "f4"),
+        ("z", "f4"),
+        ("t", "u8"),
+        ("pair", "i8", (2,)),
+        ("valid", "?"),
+        ("near", "?", (2,)),
+    ]
+    dtype = np.dtype(kinds, align=True)
+    points = np.zeros(3, dtype)
+    points["valid"], points["near"], points["t"], points["pair"] = [True, False, True], [[False, True]] * 3, 5, [7, 8]
+    cloud = as_cloud(points)
+    assert np.shares_memory(np.frombuffer(cloud.data, np.uint8), points)
+    assert cloud.values("valid").tolist() == [1, 0, 1]
+    assert fields_of(cloud) == [
+        ("x", "f32", 0),
+        ("y", "f32", 4),
+        ("z", "f32", 8),
+        ("valid", "u8", dtype.fields["valid"][1]),
+        ("near", "u8", dtype.fields["near"][1]),
+        ("t", field_spec.NO_TYPE, 0),
+        ("pair", field_spec.NO_TYPE, 0),
+    ]
+    assert as_cloud(points[::2]).values("valid").tolist() == [1, 1]
+    named = as_cloud(points, {"time": "T", "two": "pair"})
+    assert (named.values("time").tolist(), named.values("two").tolist()) == ([5] * 3, [7] * 3)
+    assert named.field("two") == field_spec.Field("two", "f64", named.fields[4].offset, 2)
+    assert as_cloud(points, "t:f64*0.5").values("t").tolist() == [2.5] * 3
 
 
 def test_objects_in_a_structured_array() -> None:
     """As pandas' to_records() makes them of texts and of missing values."""
-    kinds = [("x", "f4"), ("y", "O"), ("z", "f4"), ("name", "O"), ("pair", "O", (2,))]
-    points = np.array([(1, 2.5, 3, "a", (1, 2)), (4, None, 6, "b", (3, 4))], kinds)
+    kinds = [("x", "f4"), ("y", "O"), ("z", "f4"), ("name", "O"), ("pair", "O", (2,)), ("t", "i8")]
+    points = np.array([(1, 2.5, 3, "a", (1, 2), 7), (4, None, 6, "b", (3, 4), 8)], kinds)
     cloud = as_cloud(points)
-    assert [f.name for f in cloud.fields] == ["x", "y", "z"]
+    assert [f.name for f in cloud.fields] == ["x", "y", "z", "name", "pair", "t"]
+    assert [f.type for f in cloud.fields][3:] == [field_spec.NO_TYPE] * 3
     np.testing.assert_array_equal([cloud.values(name) for name in "xyz"], np.float32([[1, 4], [2.5, np.nan], [3, 6]]))
-    assert as_cloud(points[["name"]]).fields == ()
+    assert as_cloud(points[["name"]]).fields == (field_spec.Field("name", field_spec.NO_TYPE),)
+    assert as_cloud(points, {"count": "pair", "time": "t"}).values("time").tolist() == [7, 8]
+
+
+@pytest.mark.parametrize("value", ["a", 10**400, [1]])
+def test_objects_that_are_no_numbers(value: Any) -> None:
+    points = np.zeros(2, [("x", "f4"), ("y", "f4"), ("z", "f4"), ("Intensity", "O"), ("tag", "O")])
+    points["tag"][0] = value
+    assert as_cloud(points).field("tag") == field_spec.Field("tag", field_spec.NO_TYPE)
+    points["Intensity"][0] = value
+    with pytest.raises(ValueError, match=r"column 'Intensity' is object; .* can be sent"):
+        as_cloud(points)
+    with pytest.raises(ValueError, match=r"column 'Intensity' is object; .* can be sent"):
+        as_cloud({name: points[name] for name in points.dtype.names})
+
+
+def test_texts_in_a_structured_array() -> None:
+    with pytest.raises(ValueError, match=r"column 'x' is <U3; .* can be sent"):
+        as_cloud(np.zeros(2, [("x", "U3"), ("y", "f4"), ("z", "f4")]))
 
 
 def test_names_of_columns_are_a_list_of_texts() -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from voxserve.show.picture import Picture
 
 DEFAULT_COLUMNS = ("x", "y", "z", "intensity")
+_CONVERTED = {*DEFAULT_COLUMNS, "reflectivity"}  # the fields of structured arrays that get a type that can be sent
 _TYPE_OF_CODE = {code: name for name, code in field_spec.NUMPY_CODES.items()}
 # The types by the datatypes of sensor_msgs/PointField. PCL and newer ROS also have 9 (int64), 10 (uint64) and 11 (bool,
 # a byte that is 0 or 1). The server's own 9 is float16.
@@ -62,7 +63,10 @@ class PointCloud:
     def from_array(points: npt.ArrayLike, fields: Fields = None) -> PointCloud:
         """Returns the cloud of an array [N, C] with at least 3 columns, or of a structured array [N], whose fields have
         names. It shares the array's memory if the array is contiguous and little endian, else it copies the values.
-        Values of 64-bit integers become float64, and masked values become NaN, so that their points are left out.
+        Values of 64-bit integers become float64, which copies them, and masked values become NaN, so that their points
+        are left out. Of a structured array only x, y, z, intensity, reflectivity and the fields that `fields` names
+        become float64, if they are 64-bit integers or objects. The server refuses another such field by name if its
+        model reads it. An array with objects is copied.
 
         fields: the names of the columns, where "-" skips a column; default: x, y, z and intensity, and further columns
             are skipped. Or a field spec ("x:f32,y:f32,...") with the array's types; of a structured array it sets the
@@ -73,7 +77,7 @@ class PointCloud:
         """
         array = arrays.plain_array(points)
         if array.dtype.names is not None:
-            return _with_spec(_from_structured(array), fields)
+            return _with_spec(_from_structured(array, _CONVERTED | _names_in(fields)), fields)
         kind = _TYPE_OF_CODE.get(array.dtype.str[1:])
         if kind is None:
             raise ValueError(f"points are {array.dtype}; {', '.join(_TYPE_OF_CODE)} can be sent")
@@ -116,15 +120,15 @@ class PointCloud:
                 sent[name] = array.view(np.uint8)
             elif array.dtype.str[1:] in _TYPE_OF_CODE:
                 sent[name] = array
-            elif name.lower() in DEFAULT_COLUMNS:
-                raise ValueError(f"column '{name}' is {array.dtype}; {', '.join(_TYPE_OF_CODE)} can be sent")
+            else:
+                _check_unsent(name, array.dtype)
         if not sent:
             raise ValueError(f"none of the columns {', '.join(values)} has a type that can be sent")
         dtype = np.dtype([(name, array.dtype.newbyteorder("<")) for name, array in sent.items()])
         packed = np.empty(next(iter(shapes.values())), dtype)
         for name, array in sent.items():
             packed[name] = array
-        cloud = _from_structured(packed)
+        cloud = _from_structured(packed, set())
         unsent = tuple(Field(name, field_spec.NO_TYPE) for name in values if name not in sent)
         return replace(cloud, fields=(*cloud.fields, *unsent))
 
@@ -382,6 +386,14 @@ def _spec_of(fields: Fields) -> FieldSpec | None:
     return fields if isinstance(fields, FieldSpec) else None
 
 
+def _names_in(fields: Fields) -> set[str]:
+    """Returns the names of an array's fields that a field spec or new names describe, in lower case."""
+    spec = _spec_of(fields)
+    if spec is None:
+        return set()
+    return {each.name.lower() for each in spec.fields} | {each.source.lower() for each in spec.renames}
+
+
 def _columns_of_names(names: Sequence[str], kind: str, width: int) -> tuple[Field, ...]:
     if len(names) > width:
         raise ValueError(f"{len(names)} fields for {width} columns")
@@ -401,46 +413,61 @@ def _columns_of_spec(spec: FieldSpec, kind: str, width: int) -> tuple[Field, ...
     return spec.fields
 
 
-def _from_structured(array: npt.NDArray[Any]) -> PointCloud:
+def _from_structured(array: npt.NDArray[Any], wanted: set[str]) -> PointCloud:
+    """Returns the cloud of a structured array. wanted: as in _with_types_to_send()."""
     if array.ndim != 1:
         raise ValueError(f"the structured array has shape {array.shape}; (N,) is needed")
-    array = _with_types_to_send(array)
+    given = array.dtype
+    array = _with_types_to_send(array, wanted)
     orders = {
         base.byteorder for base in (_base(dtype) for dtype, *_ in _members(array.dtype).values()) if base.itemsize > 1
     }
     if len(orders) > 1:
         array = array.astype(array.dtype.newbyteorder("<"))
         orders = {"<"}
-    fields = tuple(
+    sent = {name: entry for name, entry in _members(array.dtype).items() if _base(entry[0]).str[1:] in _TYPE_OF_CODE}
+    fields = [
         Field(name, _TYPE_OF_CODE[_base(dtype).str[1:]], int(offset), math.prod(dtype.shape))
-        for name, (dtype, offset, *_) in _members(array.dtype).items()
-        if _base(dtype).str[1:] in _TYPE_OF_CODE and math.prod(dtype.shape) > 0
-    )
-    return PointCloud(_bytes_of(array), len(array), array.dtype.itemsize, fields, is_bigendian=orders == {">"})
+        for name, (dtype, offset, *_) in sent.items()
+        if math.prod(dtype.shape) > 0
+    ]
+    for name in given.names or ():
+        if name not in sent:
+            _check_unsent(name, given[name].base)
+            fields.append(Field(name, field_spec.NO_TYPE))
+    return PointCloud(_bytes_of(array), len(array), array.dtype.itemsize, tuple(fields), is_bigendian=orders == {">"})
 
 
-def _with_types_to_send(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Returns a structured array in which integers of 8 bytes, longdouble and objects that are numbers are float64,
-    bool is uint8, and other objects are left out; the array itself if it has none of them.
+def _check_unsent(name: str, dtype: np.dtype[Any]) -> None:
+    """Raises ValueError if a column whose type cannot be sent is one that nearly every model reads."""
+    if name.lower() in DEFAULT_COLUMNS:
+        raise ValueError(f"column '{name}' is {dtype}; {', '.join(_TYPE_OF_CODE)} can be sent")
+
+
+def _with_types_to_send(array: npt.NDArray[Any], wanted: set[str]) -> npt.NDArray[Any]:
+    """Returns a structured array in which bool is uint8, objects are left out, and those of the wanted fields (in lower
+    case) that are integers of 8 bytes, longdouble or objects that are numbers are float64. It shares the array's memory
+    if no field is left out or becomes float64.
     """
-    kinds: list[tuple[str, np.dtype[Any] | None]] = []
-    for name in array.dtype.names or ():
-        member = array.dtype[name]
-        base = member.base
-        if base.hasobject:
-            is_number = not member.shape and arrays.plain_array(array[name]).dtype.kind == "f"
-            kinds.append((name, np.dtype(np.float64) if is_number else None))
-        elif base.kind == "b":
-            kinds.append((name, np.dtype((np.uint8, member.shape))))
-        elif base.kind in "iuf" and base.itemsize >= 8 and base.str[1:] not in _TYPE_OF_CODE:
-            kinds.append((name, np.dtype((np.dtype(np.float64).newbyteorder(base.byteorder), member.shape))))
-    if not kinds:
-        return array
-    changed = {name: array.dtype[name] for name in array.dtype.names or ()} | dict(kinds)
-    kept = [(name, dtype) for name, dtype in changed.items() if dtype is not None]
+    names = array.dtype.names or ()
+    types = {name: array.dtype[name] for name in names}
+    types |= {name: np.dtype((np.uint8, dtype.shape)) for name, dtype in types.items() if dtype.base.kind == "b"}
+    converted: dict[str, npt.NDArray[Any]] = {}
+    for name in names:
+        base = types[name].base
+        if name.lower() in wanted and base.kind in "iufO" and base.str[1:] not in _TYPE_OF_CODE:
+            column = arrays.plain_array(array[name])
+            if column.dtype.kind == "f":
+                converted[name] = column
+                types[name] = np.dtype((column.dtype, types[name].shape))
+    if not converted and not array.dtype.hasobject:
+        offsets = [_members(array.dtype)[name][1] for name in names]
+        layout = {"names": names, "formats": list(types.values()), "offsets": offsets, "itemsize": array.dtype.itemsize}
+        return array.view(np.dtype(layout))  # type: ignore[call-overload]
+    kept = [(name, dtype) for name, dtype in types.items() if not dtype.hasobject]
     made = np.empty(array.shape, kept)
     for name, _ in kept:
-        made[name] = arrays.plain_array(array[name]) if array.dtype[name].hasobject else array[name]
+        made[name] = converted[name] if name in converted else array[name]
     return made
 
 
