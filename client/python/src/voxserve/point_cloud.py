@@ -186,12 +186,7 @@ class PointCloud:
         """Returns a cloud of the same bytes, in which integer intensities have the scale that makes them 0..1
         (voxserve.intensity), unless the spec says their scale.
         """
-        named: set[str] = set()
-        if spec:
-            # The spec finds fields by names in any case.
-            described = {entry.name.lower() for entry in spec.fields}
-            given = [each for each in spec.renames if each.scale is not None or each.source.lower() in described]
-            named = described | {each.name.lower() for each in given}
+        named = spec.scaled if spec else set()
         scales = {f.name: intensity.scale_of(f.name, f.type) for f in self.fields if f.name.lower() not in named}
         return self.scaled({name: scale for name, scale in scales.items() if scale != 1})
 
