@@ -52,6 +52,14 @@ def test_the_published_center_point_on_voxels(tmp_path: Path) -> None:
     assert made.config == expected
 
 
+def test_a_wrapped_data_set_keeps_its_scale(tmp_path: Path) -> None:
+    values = mmdetection3d("voxel")
+    inner = {"type": values.pop("dataset_type"), "pipeline": values["test_pipeline"]}
+    values["test_dataloader"] = {"dataset": {"type": "CBGSDataset", "dataset": inner}}
+    made = read(tmp_path, values)
+    assert [feature.scale for feature in made.config.voxels.features] == [1, 1, 1, 255, 1]
+
+
 def test_the_published_center_point_on_pillars(tmp_path: Path) -> None:
     made = read(tmp_path, mmdetection3d("pillar"))
     assert made.command == "centerpoint-pillar"

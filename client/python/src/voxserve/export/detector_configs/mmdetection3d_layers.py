@@ -138,6 +138,8 @@ def read_columns(
     notes, report = file.report.notes, file.report
     loader = file.optional_section("test_dataloader")
     data = loader.optional_section("dataset")
+    while "dataset" in data:  # a wrapper: CBGSDataset, RepeatDataset, ClassBalancedDataset
+        data = data.section("dataset")
     data_set = data.type(default=file.text("dataset_type", "")).removeprefix("MultiSweeps")  # FlatFormer's of Waymo
     pipeline = data.raw("pipeline") or file.raw("test_pipeline") or []
     steps = [
