@@ -276,6 +276,8 @@ def test_bad_voxel_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     [
         ({"classes": [{"id": 0, "name": "a", "color": [1, 2, 3]}]}, "class ids [0], the classifier has 6 outputs"),
         ({"classes": [{"id": 0, "name": "a"}]}, "classes must be a list of"),
+        ({"classes": [{"id": i, "name": "a", "color": [1, 2, 3]} for i in range(6)]}, "two classes have the name 'a'"),
+        ({"classes": [], "ignore_index": 255}, "has 'ignore_index'; the label of points without a class is named"),
         ({"classes": [{"id": 0, "name": "a", "color": [1, 2, 300]}]}, "classes must be a list of"),
         ({}, "classes must be a list of"),
     ],

@@ -25,6 +25,10 @@ def described(what: str, names: Sequence[str]) -> str:
     return f"{len(names)} tensors are {what}: {', '.join(names)}"
 
 
+# Other libraries' names of ignore_label.
+_OTHER_IGNORE_LABELS = ("ignore_index", "ignore_id", "ignored_label", "ignore_value")
+
+
 def read_classes(path: str) -> tuple[tuple[ClassEntry, ...], int | None]:
     """Returns the classes and the ignore label (None if it has none) of a JSON file {"classes": [{"id", "name",
     "color": [r, g, b]}], "ignore_label"}. path may also be the name of a public data set in CLASS_LISTS. Raises OSError
@@ -40,6 +44,11 @@ def read_classes(path: str) -> tuple[tuple[ClassEntry, ...], int | None]:
         classes = tuple(ClassEntry(_whole(c["id"]), str(c["name"]), _rgb(c["color"])) for c in card["classes"])
     except (KeyError, TypeError, ValueError):
         raise ValueError(f"{path}: classes must be a list of {{id, name, color: [r, g, b]}}") from None
+    names = [entry.name for entry in classes]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"{path}: two classes have the name '{twice}'")
+    if other := next((key for key in card if key in _OTHER_IGNORE_LABELS), None):
+        raise ValueError(f"{path}: has '{other}'; the label of points without a class is named ignore_label")
     ignore_label = card.get("ignore_label")
     try:
         return classes, None if ignore_label is None else _whole(ignore_label)
