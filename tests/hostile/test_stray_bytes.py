@@ -24,8 +24,10 @@ CLOSED = 'voxserve_calls_ended_early_total{reason="STRAY_BYTES"}'
 REFUSED = 'voxserve_calls_ended_early_total{reason="UNFINISHED_CALLS"}'
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 SECONDS = 4
-# The server may grow by this much before it notices an attack. Header blocks without a guard would take all memory.
-MOST_GROWTH = 400 * MEBIBYTE
+# The server may grow by this much before it notices an attack: the guard lets each of up to four connections bring the
+# 64 MiB of a message, and gRPC takes three bytes of memory for a byte of headers. Header blocks without a guard would
+# take all memory.
+MOST_GROWTH = 800 * MEBIBYTE
 # The guard judges bytes about 300 ms after gRPC has read them. A busy machine needs longer.
 NOTICED_SECONDS = 10
 
