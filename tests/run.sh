@@ -46,6 +46,8 @@ exposed_left_out='*WhoCancelsThousands*:*WhoFloodsItIsCutOff*:*VehiclesWhoseDead
 exposed_left_out+=':*AsManyClientsAsPlaces*:*GoodputStaysAtCapacity*:*ManyTasksAtOnce*:*ThatGiveTheSameAnswer*'
 exposed_left_out+=':*SweepsTest*:*WarmUpTest*:*PlanTuningTest*:*PlanSearch*:*ABatchThatDoesNotFitIsRunInParts*'
 exposed_left_out+=':*FairSharesTest*/TwoDevices:*OverloadTest*/FourByTwo:*TextIsUtf8AsProtobufHasIt*'
+# gRPC has too little time there to tell of these calls before the guards judge their bytes.
+exposed_left_out+=':*KilledClientsTest.WhileUploads*'
 
 preset=dev filter='' tidy='' exposed=false and_sanitized=false fuzz='' programs=()
 while (($# > 0)); do
