@@ -40,7 +40,8 @@ class ConnectionPlaces {
  private:
   SharedPlaces places_;  // of all connections
   std::set<Id> waiting_;
-  std::unordered_map<std::string, std::set<Id>> waiting_of_;  // by client; no set is empty
+  // By client. A set is empty only from an Add that failed until its Remove.
+  std::unordered_map<std::string, std::set<Id>> waiting_of_;
 };
 
 }  // namespace voxserve

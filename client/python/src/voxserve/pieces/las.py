@@ -191,8 +191,7 @@ def _unit_of_wkt(text: str, default: float) -> float:
 class LasWriter(PieceWriter):
     """Writes a .las or .laz file: a copy of a LAS or LAZ file with the same raw coordinates and every dimension, or the
     columns of a file of another kind. Of those, columns that the specification knows by name and whose type fits become
-    its dimensions, and other numbers become extra dimensions. Missing values are 0 in
-    dimensions of integers.
+    its dimensions, and other numbers become extra dimensions. Missing values are 0 in dimensions of integers.
     """
 
     _is_copc = False  # whether the file needs version 1.4 and a newer point format
