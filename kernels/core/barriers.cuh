@@ -85,7 +85,8 @@ __device__ inline float4 LoadSharedFloats(uint32_t from) {
   float4 values;
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];\n"
                : "=f"(values.x), "=f"(values.y), "=f"(values.z), "=f"(values.w)
-               : "r"(from));
+               : "r"(from)
+               : "memory");
   return values;
 }
 

@@ -84,6 +84,7 @@ __device__ void SetRegisters() {
 // clang-format off
 // Operand lists of the instructions. VOXSERVE_SUMS_n(c, i) lists registers d[i] to d[i + n - 1] as asm operands of
 // constraint c, which are the sums of 2 n columns. VOXSERVE_NAMES_i lists the names of 16 operands, from %i on.
+#define VOXSERVE_SUMS_4(c, i) c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3])
 #define VOXSERVE_SUMS_8(c, i) c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3]), c(d[i + 4]), c(d[i + 5]), c(d[i + 6]), \
                               c(d[i + 7])
 #define VOXSERVE_SUMS_16(c, i) VOXSERVE_SUMS_8(c, i), VOXSERVE_SUMS_8(c, i + 8)
@@ -93,6 +94,9 @@ __device__ void SetRegisters() {
 #define VOXSERVE_SUMS_OF_64(c) VOXSERVE_SUMS_32(c, 0)
 #define VOXSERVE_SUMS_OF_96(c) VOXSERVE_SUMS_32(c, 0), VOXSERVE_SUMS_16(c, 32)
 #define VOXSERVE_SUMS_OF_128(c) VOXSERVE_SUMS_64(c, 0)
+#define VOXSERVE_SUMS_OF_136(c) VOXSERVE_SUMS_64(c, 0), VOXSERVE_SUMS_4(c, 64)
+#define VOXSERVE_SUMS_OF_160(c) VOXSERVE_SUMS_64(c, 0), VOXSERVE_SUMS_16(c, 64)
+#define VOXSERVE_SUMS_OF_208(c) VOXSERVE_SUMS_64(c, 0), VOXSERVE_SUMS_32(c, 64), VOXSERVE_SUMS_8(c, 96)
 #define VOXSERVE_SUMS_OF_256(c) VOXSERVE_SUMS_64(c, 0), VOXSERVE_SUMS_64(c, 64)
 #define VOXSERVE_NAMES_0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define VOXSERVE_NAMES_16 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -152,6 +156,19 @@ VOXSERVE_DEFINE_PRODUCT(96, VOXSERVE_NAMES_0 ", " VOXSERVE_NAMES_16 ", " VOXSERV
                         VOXSERVE_SUMS_OF_96)
 VOXSERVE_DEFINE_PRODUCT(128, VOXSERVE_NAMES_0 ", " VOXSERVE_NAMES_16 ", " VOXSERVE_NAMES_32 ", " VOXSERVE_NAMES_48,
                         "%64", "%65", "%66", VOXSERVE_SUMS_OF_128)
+VOXSERVE_DEFINE_PRODUCT(136,
+                        VOXSERVE_NAMES_0 ", " VOXSERVE_NAMES_16 ", " VOXSERVE_NAMES_32 ", " VOXSERVE_NAMES_48
+                                         ", %64, %65, %66, %67",
+                        "%68", "%69", "%70", VOXSERVE_SUMS_OF_136)
+VOXSERVE_DEFINE_PRODUCT(160,
+                        VOXSERVE_NAMES_0 ", " VOXSERVE_NAMES_16 ", " VOXSERVE_NAMES_32 ", " VOXSERVE_NAMES_48
+                                         ", " VOXSERVE_NAMES_64,
+                        "%80", "%81", "%82", VOXSERVE_SUMS_OF_160)
+VOXSERVE_DEFINE_PRODUCT(208,
+                        VOXSERVE_NAMES_0 ", " VOXSERVE_NAMES_16 ", " VOXSERVE_NAMES_32 ", " VOXSERVE_NAMES_48
+                                         ", " VOXSERVE_NAMES_64 ", " VOXSERVE_NAMES_80
+                                         ", %96, %97, %98, %99, %100, %101, %102, %103",
+                        "%104", "%105", "%106", VOXSERVE_SUMS_OF_208)
 VOXSERVE_DEFINE_PRODUCT(256,
                         VOXSERVE_NAMES_0 ", " VOXSERVE_NAMES_16 ", " VOXSERVE_NAMES_32 ", " VOXSERVE_NAMES_48
                                          ", " VOXSERVE_NAMES_64 ", " VOXSERVE_NAMES_80 ", " VOXSERVE_NAMES_96
@@ -160,6 +177,7 @@ VOXSERVE_DEFINE_PRODUCT(256,
 
 #undef VOXSERVE_DEFINE_PRODUCT
 #undef VOXSERVE_PRODUCT
+#undef VOXSERVE_SUMS_4
 #undef VOXSERVE_SUMS_8
 #undef VOXSERVE_SUMS_16
 #undef VOXSERVE_SUMS_32
@@ -168,6 +186,9 @@ VOXSERVE_DEFINE_PRODUCT(256,
 #undef VOXSERVE_SUMS_OF_64
 #undef VOXSERVE_SUMS_OF_96
 #undef VOXSERVE_SUMS_OF_128
+#undef VOXSERVE_SUMS_OF_136
+#undef VOXSERVE_SUMS_OF_160
+#undef VOXSERVE_SUMS_OF_208
 #undef VOXSERVE_SUMS_OF_256
 #undef VOXSERVE_NAMES_0
 #undef VOXSERVE_NAMES_16

@@ -135,7 +135,8 @@ cudaError_t Launch(const Conv2dArguments<T>& arguments, const Conv2dParams& para
     case Conv2dTiling::kTwoIm2col:
     case Conv2dTiling::kThreeIm2col:
     case Conv2dTiling::kFourIm2col:
-    case Conv2dTiling::kWideIm2col:
+    case Conv2dTiling::kIm2col128By136:
+    case Conv2dTiling::kIm2col64By272:
       if constexpr (!std::is_same_v<T, float>) {
         if (has_groups && IsForIm2col(arguments)) return LaunchIm2col(arguments, tiling, traits, stream);
       }

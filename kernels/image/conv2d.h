@@ -77,7 +77,9 @@ enum class Conv2dTiling : int32_t {
   kTwoIm2col,
   kThreeIm2col,
   kFourIm2col,
-  kWideIm2col,
+  // Tensor copies too, with channels as the rows of the products: so many channels by so many positions.
+  kIm2col128By136,
+  kIm2col64By272,
 };
 
 struct Conv2dParams {

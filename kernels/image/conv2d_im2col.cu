@@ -82,10 +82,10 @@ cudaError_t LaunchShape(const Conv2dArguments<T>& conv, const DeviceTraits& trai
   Im2colArguments<T> arguments{.inputs = {}, .conv = conv, .num_tiles = 0, .num_position_tiles = 0};
   const int32_t num_phases = NumPhases(conv.geometry);
   for (int32_t phase = 0; phase < num_phases; ++phase) {
-    if (!Encode(conv, phase, Shape::kRows, arguments.inputs[phase])) return cudaErrorNotSupported;
+    if (!Encode(conv, phase, Shape::kPositions, arguments.inputs[phase])) return cudaErrorNotSupported;
   }
-  arguments.conv.num_column_tiles = (conv.group_out_channels - 1) / Shape::kColumns + 1;
-  arguments.num_position_tiles = static_cast<int32_t>((NumPositions(conv) - 1) / Shape::kRows + 1);
+  arguments.conv.num_column_tiles = (conv.group_out_channels - 1) / Shape::kChannels + 1;
+  arguments.num_position_tiles = static_cast<int32_t>((NumPositions(conv) - 1) / Shape::kPositions + 1);
   const int64_t num_tiles =
       int64_t{arguments.num_position_tiles} * arguments.conv.num_column_tiles * conv.geometry.groups * num_phases;
   // The kernel counts tiles in 32 bits, beyond the last one too.
@@ -96,40 +96,31 @@ cudaError_t LaunchShape(const Conv2dArguments<T>& conv, const DeviceTraits& trai
                      arguments);
 }
 
-// The shapes of each tiling, for tiles of 64 and of 128 channels.
-template <int kColumns>
-using TwoGroups = Im2colShape<2, kColumns, kColumns == 64 ? 8 : 6>;
-template <int kColumns>
-using ThreeGroups = Im2colShape<3, kColumns, kColumns == 64 ? 6 : 5>;
-template <int kColumns>
-using FourGroups = Im2colShape<4, kColumns, kColumns == 64 ? 5 : 4>;
-using WideGroups = Im2colShape<2, 256, 4>;
-
-template <int kColumns, typename T>
-cudaError_t LaunchColumns(const Conv2dArguments<T>& arguments, Conv2dTiling tiling, const DeviceTraits& traits,
-                          cudaStream_t stream) {
-  switch (tiling) {
-    case Conv2dTiling::kThreeIm2col:
-      return LaunchShape<ThreeGroups<kColumns>>(arguments, traits, stream);
-    case Conv2dTiling::kFourIm2col:
-      return LaunchShape<FourGroups<kColumns>>(arguments, traits, stream);
-    default:
-      return LaunchShape<TwoGroups<kColumns>>(arguments, traits, stream);
-  }
-}
+// The tilings with positions as rows, for tiles of 64 and of 128 channels.
+template <int kChannels>
+using TwoGroups = PositionRowsShape<2, kChannels, kChannels == 64 ? 8 : 6>;
+template <int kChannels>
+using ThreeGroups = PositionRowsShape<3, kChannels, kChannels == 64 ? 6 : 5>;
+template <int kChannels>
+using FourGroups = PositionRowsShape<4, kChannels, kChannels == 64 ? 5 : 4>;
 
 constexpr TileShape kTileShapes[] = {
-    {Conv2dTiling::kTwoIm2col, 128, 0, 1},
-    {Conv2dTiling::kThreeIm2col, 192, 0, 1},
-    {Conv2dTiling::kFourIm2col, 256, 0, 1},
-    {Conv2dTiling::kWideIm2col, 128, 256, 1},
+    {Conv2dTiling::kTwoIm2col, 128, 0, 1},      {Conv2dTiling::kThreeIm2col, 192, 0, 1},
+    {Conv2dTiling::kFourIm2col, 256, 0, 1},     {Conv2dTiling::kIm2col128By136, 136, 128, 1},
+    {Conv2dTiling::kIm2col64By272, 272, 64, 1},
 };
 
-// A cost model, in cycles of an SM. A chunk takes as long as its products at kProductsACycle, or as its bytes at
-// kBytesACycle, whichever is longer. A tile's sums take a cycle for each kSumsACycle to store.
-constexpr int64_t kProductsACycle = 1740;
+// A cost model, in cycles of an SM, fitted to the times of conv2d_cuda_bench on an H200
+// (tests/bench/results/CURRENT.md: images). A tile takes its start, its chunks and the storing of its sums. A chunk
+// takes as long as its products or as its bytes, whichever is longer.
+struct TileCost {
+  int64_t products_a_cycle;
+  int64_t sums_a_cycle;
+};
+constexpr TileCost kPositionRowsCost{.products_a_cycle = 1900, .sums_a_cycle = 8};
+constexpr TileCost kChannelRowsCost{.products_a_cycle = 1300, .sums_a_cycle = 6};
 constexpr int64_t kBytesACycle = 48;
-constexpr int64_t kSumsACycle = 12;
+constexpr int64_t kStartCycles = 300;
 
 }  // namespace
 
@@ -156,9 +147,12 @@ Conv2dTiling ChooseIm2col(const Conv2dArguments<T>& arguments, const DeviceTrait
   const int64_t cells = int64_t{MaxPhaseCells(arguments.geometry, 0)} * MaxPhaseCells(arguments.geometry, 1);
   const int64_t num_chunks = cells * arguments.group_in_channels / kIm2colChannels;
   return CheapestTiling(kTileShapes, arguments, [&](const TileShape& shape, int64_t columns, int64_t num_tiles) {
-    const int64_t chunk = std::max(shape.rows * columns * kIm2colChannels / kProductsACycle,
+    const bool has_channel_rows =
+        shape.tiling == Conv2dTiling::kIm2col128By136 || shape.tiling == Conv2dTiling::kIm2col64By272;
+    const TileCost& cost = has_channel_rows ? kChannelRowsCost : kPositionRowsCost;
+    const int64_t chunk = std::max(shape.rows * columns * kIm2colChannels / cost.products_a_cycle,
                                    (shape.rows + columns) * kStageRowBytes / kBytesACycle);
-    const int64_t tile = num_chunks * chunk + shape.rows * columns / kSumsACycle;
+    const int64_t tile = kStartCycles + num_chunks * chunk + shape.rows * columns / cost.sums_a_cycle;
     return ((num_tiles - 1) / traits.num_sms + 1) * tile;
   });
 }
@@ -166,9 +160,24 @@ Conv2dTiling ChooseIm2col(const Conv2dArguments<T>& arguments, const DeviceTrait
 template <typename T>
 cudaError_t LaunchIm2col(const Conv2dArguments<T>& arguments, Conv2dTiling tiling, const DeviceTraits& traits,
                          cudaStream_t stream) {
-  if (tiling == Conv2dTiling::kWideIm2col) return LaunchShape<WideGroups>(arguments, traits, stream);
-  return Fill(arguments.group_out_channels, 128) ? LaunchColumns<128>(arguments, tiling, traits, stream)
-                                                 : LaunchColumns<64>(arguments, tiling, traits, stream);
+  const bool is_narrow = !Fill(arguments.group_out_channels, 128);
+  switch (tiling) {
+    case Conv2dTiling::kTwoIm2col:
+      return is_narrow ? LaunchShape<TwoGroups<64>>(arguments, traits, stream)
+                       : LaunchShape<TwoGroups<128>>(arguments, traits, stream);
+    case Conv2dTiling::kThreeIm2col:
+      return is_narrow ? LaunchShape<ThreeGroups<64>>(arguments, traits, stream)
+                       : LaunchShape<ThreeGroups<128>>(arguments, traits, stream);
+    case Conv2dTiling::kFourIm2col:
+      return is_narrow ? LaunchShape<FourGroups<64>>(arguments, traits, stream)
+                       : LaunchShape<FourGroups<128>>(arguments, traits, stream);
+    case Conv2dTiling::kIm2col128By136:
+      return LaunchShape<ChannelRowsShape<128, 136, 6>>(arguments, traits, stream);
+    case Conv2dTiling::kIm2col64By272:
+      return LaunchShape<ChannelRowsShape<64, 272, 5>>(arguments, traits, stream);
+    default:
+      return cudaErrorInvalidValue;
+  }
 }
 
 template bool IsForIm2col(const Conv2dArguments<__half>&);

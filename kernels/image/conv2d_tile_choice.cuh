@@ -19,7 +19,7 @@ struct TileShape {
 };
 
 // Returns the tiling with the least cost(shape, columns of a tile, number of tiles), the first of those with equal
-// cost. Tiles of 256 columns are left out if the channels do not fill them.
+// cost. Tiles of more than 64 columns are left out if the channels do not fill them.
 template <typename T, size_t kCount, typename Cost>
 Conv2dTiling CheapestTiling(const TileShape (&shapes)[kCount], const Conv2dArguments<T>& arguments, const Cost& cost) {
   const int32_t channels = arguments.group_out_channels;
@@ -28,7 +28,7 @@ Conv2dTiling CheapestTiling(const TileShape (&shapes)[kCount], const Conv2dArgum
   Conv2dTiling best = shapes[0].tiling;
   int64_t least = std::numeric_limits<int64_t>::max();
   for (const TileShape& shape : shapes) {
-    if (shape.columns == 256 && !Fill(channels, 256)) continue;
+    if (shape.columns > 64 && !Fill(channels, shape.columns)) continue;
     const int64_t columns = shape.columns > 0 ? shape.columns : Fill(channels, 128) ? 128 : 64;
     const int64_t num_tiles =
         ((NumPositions(arguments) - 1) / shape.rows + 1) * ((channels - 1) / columns + 1) * num_launched;

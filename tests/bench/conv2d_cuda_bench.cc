@@ -73,12 +73,13 @@ constexpr struct {
   const char* name;
   Conv2dTiling tiling;
 } kTilings[] = {
-    {"chosen", Conv2dTiling::kChosen},          {"warps", Conv2dTiling::kWarps},
-    {"few outputs", Conv2dTiling::kFewOutputs}, {"2 warp groups", Conv2dTiling::kTwoWarpGroups},
-    {"3", Conv2dTiling::kThreeWarpGroups},      {"4", Conv2dTiling::kFourWarpGroups},
-    {"5", Conv2dTiling::kFiveWarpGroups},       {"2 wide", Conv2dTiling::kWideWarpGroups},
-    {"2 im2col", Conv2dTiling::kTwoIm2col},     {"3 im2col", Conv2dTiling::kThreeIm2col},
-    {"4 im2col", Conv2dTiling::kFourIm2col},    {"2 wide im2col", Conv2dTiling::kWideIm2col},
+    {"chosen", Conv2dTiling::kChosen},           {"warps", Conv2dTiling::kWarps},
+    {"few outputs", Conv2dTiling::kFewOutputs},  {"2 warp groups", Conv2dTiling::kTwoWarpGroups},
+    {"3", Conv2dTiling::kThreeWarpGroups},       {"4", Conv2dTiling::kFourWarpGroups},
+    {"5", Conv2dTiling::kFiveWarpGroups},        {"2 wide", Conv2dTiling::kWideWarpGroups},
+    {"2 im2col", Conv2dTiling::kTwoIm2col},      {"3 im2col", Conv2dTiling::kThreeIm2col},
+    {"4 im2col", Conv2dTiling::kFourIm2col},     {"128 by 136", Conv2dTiling::kIm2col128By136},
+    {"64 by 272", Conv2dTiling::kIm2col64By272},
 };
 
 // Returns random values in [-1, 1). A GPU's power, and therefore its clock, depends on the values.

@@ -24,7 +24,8 @@ struct Tiling {
 constexpr Tiling kTilings[] = {{Conv2dTiling::kTwoIm2col, 128},
                                {Conv2dTiling::kThreeIm2col, 192},
                                {Conv2dTiling::kFourIm2col, 256},
-                               {Conv2dTiling::kWideIm2col, 128}};
+                               {Conv2dTiling::kIm2col128By136, 136},
+                               {Conv2dTiling::kIm2col64By272, 272}};
 constexpr Conv2dGeometry kSame = {.kernel_size = {3, 3}, .padding = {1, 1}};
 constexpr Conv2dGeometry kHalving = {.kernel_size = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
 constexpr Conv2dGeometry kDoubling = {.kernel_size = {2, 2}, .stride = {2, 2}, .is_transposed = true};

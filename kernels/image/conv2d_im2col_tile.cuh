@@ -1,0 +1,141 @@
+#pragma once
+
+// This header has what the parts of the kernel in conv2d_im2col_kernel.cuh share: its arguments, the sizes of a block,
+// places in its ring, tiles, and the loop over a tile's chunks. Only .cu files include this header.
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/core/barriers.cuh"
+#include "kernels/core/warp_group_products.cuh"
+#include "kernels/image/conv2d_arguments.cuh"
+#include "kernels/image/conv2d_phase.h"
+
+namespace voxserve::kernels::cuda {
+
+inline constexpr int kMaxIm2colPhases = 4;
+inline constexpr int kIm2colChannels = 64;  // a chunk of 16-bit values
+
+template <typename T>
+struct Im2colArguments {
+  CUtensorMap inputs[kMaxIm2colPhases];  // one for each phase
+  Conv2dArguments<T> conv;
+  int32_t num_tiles;           // of all phases, groups, positions and columns
+  int32_t num_position_tiles;  // of the phase with the most positions
+};
+
+// The sizes of a block, which has an SM to itself. A tile is kTilePositions output positions times kTileChannels output
+// channels. kFloats: the float32 values that the multiplying threads keep in shared memory beside the ring.
+template <int kWarpGroups, int kTilePositions, int kTileChannels, int kRingStages, int kFloats>
+struct Im2colBlock {
+  static constexpr int kGroups = kWarpGroups;
+  static constexpr int kPositions = kTilePositions;
+  static constexpr int kChannels = kTileChannels;
+  static constexpr int kStages = kRingStages;
+  static constexpr int kSharedFloats = kFloats;
+  static constexpr int kCopyThread = kWarpGroups * 128;
+  static constexpr int kThreads = kCopyThread + 128;  // registers move between whole warp groups
+  // kRegisters is a thread's share of an SM's registers at launch. The warp group of the copier lowers its number to
+  // kCopyRegisters, and the multiplying threads raise theirs to kProductRegisters.
+  static constexpr int kRegisters = 65536 / kThreads / 8 * 8;
+  static constexpr int kCopyRegisters = kWarpGroups > 3 ? 24 : 40;
+  static constexpr int kLeftRegisters = (kRegisters * kThreads - kCopyRegisters * 128) / kCopyThread / 8 * 8;
+  static constexpr int kProductRegisters = kLeftRegisters > 240 ? 240 : kLeftRegisters;
+  static constexpr int kInputBytes = kPositions * kStageRowBytes;
+  static constexpr int kStageBytes = kInputBytes + kChannels * kStageRowBytes;
+  static constexpr int kAlignment = 1024;
+  static constexpr int kSharedBytes = kStages * kStageBytes + kAlignment;
+  static constexpr int kStaticBytes = 2 * kStages * 8 + kFloats * 4 + 16;  // barriers and floats
+  static_assert(kStageBytes % kAlignment == 0 && kInputBytes % kAlignment == 0);
+  static_assert(kSharedBytes + kStaticBytes <= 227 * 1024, "more shared memory than an SM has");
+};
+
+#if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
+
+// A place in the ring. `parity` is that of the slot's current phase, which changes with each round of the ring.
+template <int kStages>
+struct Im2colPlace {
+  int32_t slot = 0;
+  uint32_t parity = 0;
+
+  __device__ void Advance() {
+    if (++slot == kStages) {
+      slot = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// Describes a tile.
+template <typename T, typename Shape>
+struct Im2colTile {
+  int32_t phase;
+  int32_t group;
+  int32_t first_channel;  // of the group
+  int32_t first_position;
+  int32_t num_positions;  // of the phase; if it is not above first_position, the tile is empty
+  Conv2dPhase rows;
+  Conv2dPhase columns;
+
+  __device__ Im2colTile(const Im2colArguments<T>& arguments, int32_t number) {
+    const Conv2dArguments<T>& conv = arguments.conv;
+    int32_t rest = number / conv.num_column_tiles;
+    first_channel = (number - rest * conv.num_column_tiles) * Shape::kChannels;
+    const int32_t groups_and_phases = rest / arguments.num_position_tiles;
+    first_position = (rest - groups_and_phases * arguments.num_position_tiles) * Shape::kPositions;
+    phase = groups_and_phases / conv.geometry.groups;
+    group = groups_and_phases - phase * conv.geometry.groups;
+    const int32_t column_phases = NumPhases(conv.geometry, 1);
+    rows = PhaseOf(conv.geometry, 0, conv.in_rows, phase / column_phases);
+    columns = PhaseOf(conv.geometry, 1, conv.in_columns, phase % column_phases);
+    num_positions = static_cast<int32_t>(conv.num_images) * rows.num_outputs * columns.num_outputs;
+  }
+
+  __device__ bool IsEmpty() const { return first_position >= num_positions; }
+  __device__ int32_t NumChunks(const Conv2dArguments<T>& conv) const {
+    return rows.num_cells * columns.num_cells * (conv.group_in_channels / kIm2colChannels);
+  }
+
+  // Returns the row of the output at which a position of the tile's phase is; -1 if there is no such position.
+  __device__ int64_t OutRow(const Conv2dArguments<T>& conv, int32_t position) const {
+    if (position >= num_positions) return -1;
+    if (!conv.geometry.is_transposed) return position;
+    const int32_t in_row_of_images = position / columns.num_outputs;
+    const int32_t column = position - in_row_of_images * columns.num_outputs;
+    const int32_t image = in_row_of_images / rows.num_outputs;
+    const int32_t row = in_row_of_images - image * rows.num_outputs;
+    const int64_t out_row = int64_t{image} * conv.out_rows + rows.out_begin + row * rows.out_step;
+    return out_row * conv.out_columns + columns.out_begin + column * columns.out_step;
+  }
+};
+
+// Adds a tile's chunks to the sums of a warp group. `rows` and `columns` describe the factors in the first slot of the
+// ring. Returns the slot whose products may still run: the caller waits for them, and then arrives at its `empty`.
+template <typename T, typename Shape, int kCount>
+__device__ int32_t MultiplyChunks(float (&sums)[kCount], uint64_t rows, uint64_t columns, int32_t num_chunks,
+                                  uint32_t full, uint32_t empty, Im2colPlace<Shape::kStages>& place) {
+  const bool arrives = threadIdx.x % 32 == 0;
+  int32_t held = -1;
+  for (int32_t chunk = 0; chunk < num_chunks; ++chunk) {
+    WaitForBarrier(full + place.slot * 8, place.parity);
+    constexpr int kAddressUnit = 16;  // bytes of one step of the address in a matrix descriptor
+    const uint64_t stage = static_cast<uint64_t>(place.slot) * (Shape::kStageBytes / kAddressUnit);
+    BeginProducts();
+#pragma unroll
+    for (int step = 0; step < kIm2colChannels / 16; ++step) {
+      constexpr int kStepAddress = 32 / kAddressUnit;
+      MultiplyAddGroup<T>(sums, rows + stage + step * kStepAddress, columns + stage + step * kStepAddress);
+    }
+    CommitProducts();
+    WaitForProducts<1>();
+    if (arrives && held >= 0) ArriveAtBarrier(empty + held * 8);
+    held = place.slot;
+    place.Advance();
+  }
+  return held;
+}
+
+#endif
+
+}  // namespace voxserve::kernels::cuda
