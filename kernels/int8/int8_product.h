@@ -37,6 +37,10 @@ struct Int8ConvParams {
   const Int8Line* weights = nullptr;  // of PackInt8Weights in this process
   Rows out;                           // [num_out_rows, out_channels] float32, uint8 or int8; does not overlap `in`
   Int8Epilogue epilogue;              // the residual may be `out` if their types have the same size
+  // A linear layer of the output's rows, whose sums are added to the convolution's before the epilogue. So both have
+  // one scale for each output channel. Null data: none.
+  ConstRows shortcut_in;                       // [num_out_rows, channels] uint8 or int8
+  const Int8Line* shortcut_weights = nullptr;  // of PackInt8Weights with one offset
   // Rows per block, rounded down to whole rulebook tiles. 0: a number that suits the caches.
   int32_t block_rows = 0;
 };

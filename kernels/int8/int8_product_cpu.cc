@@ -87,6 +87,31 @@ class BlockSums {
 // Returns the bytes of all lines from this one on.
 const uint8_t* BytesOf(const Int8Line* lines) { return reinterpret_cast<const uint8_t*>(lines); }
 
+// Returns 0, 1, ... num_rows - 1.
+std::vector<int32_t> FirstRows(int64_t num_rows) {
+  std::vector<int32_t> rows(static_cast<size_t>(num_rows));
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
+// Adds the products of rows [begin, begin + num_rows) with one matrix to a block's sums, row by row. every_row: of
+// FirstRows, at least num_rows.
+void AccumulateRows(const Int8Isa& isa, const ConstRows& in, int64_t begin, int64_t num_rows,
+                    const std::vector<int32_t>& every_row, const Int8Line* weights, int32_t out_channels,
+                    int32_t* sums) {
+  isa.accumulate({.num_pairs = num_rows,
+                  .in_rows = every_row.data(),
+                  .out_rows = every_row.data(),
+                  .in = static_cast<const uint8_t*>(in.data) + begin * in.pitch,
+                  .is_signed = in.dtype == DType::kInt8,
+                  .in_pitch = in.pitch,
+                  .in_channels = in.channels,
+                  .weights = BytesOf(weights),
+                  .sums = sums,
+                  .first_out_row = 0,
+                  .num_vectors = NumVectors(isa, out_channels)});
+}
+
 // The input places along one axis of an image: [cells, output places], -1 for a place outside of the input.
 std::vector<int32_t> InputPlaces(const Conv2dGeometry& geometry, size_t axis, int32_t in_size, int32_t out_size) {
   std::vector<int32_t> places;
@@ -213,6 +238,8 @@ void Int8Conv(const Int8Isa& isa, const Int8ConvParams& params, ThreadPool& pool
   const int32_t block_rows = params.block_rows > 0 ? params.block_rows : BlockRows(out.channels);
   const int64_t tiles_per_block = std::max<int64_t>(1, block_rows / kRulebookTileRows);
   const int64_t bytes_of_offset = BytesOfOffset(isa, in.channels, out.channels);
+  const std::vector<int32_t> every_row =
+      FirstRows(params.shortcut_in.data == nullptr ? 0 : tiles_per_block * kRulebookTileRows);
   pool.ParallelFor(rulebook.num_tiles(), tiles_per_block, [&](int64_t tile_begin, int64_t tile_end) {
     const int64_t row_begin = tile_begin * kRulebookTileRows;
     const int64_t num_rows = std::min(tile_end * kRulebookTileRows, rulebook.num_out_rows) - row_begin;
@@ -234,31 +261,23 @@ void Int8Conv(const Int8Isa& isa, const Int8ConvParams& params, ThreadPool& pool
                       .first_out_row = static_cast<int32_t>(row_begin),
                       .num_vectors = NumVectors(isa, out.channels)});
     }
+    if (params.shortcut_in.data != nullptr) {
+      AccumulateRows(isa, params.shortcut_in, row_begin, num_rows, every_row, params.shortcut_weights, out.channels,
+                     block.sums());
+    }
     block.Finish(params.epilogue, out, row_begin, num_rows);
   });
 }
 
 void Int8Linear(const Int8Isa& isa, const Int8LinearParams& params, ThreadPool& pool,
                 std::pmr::memory_resource* memory) {
-  const ConstRows& in = params.in;
   const Rows& out = params.out;
   const int64_t block_rows = BlockRows(out.channels);
-  std::vector<int32_t> rows(static_cast<size_t>(block_rows));
-  std::iota(rows.begin(), rows.end(), 0);
+  const std::vector<int32_t> every_row = FirstRows(block_rows);
   pool.ParallelFor(out.capacity, block_rows, [&](int64_t begin, int64_t end) {
     BlockSums block(isa, out.channels, end - begin, memory);
     block.Clear(end - begin);
-    isa.accumulate({.num_pairs = end - begin,
-                    .in_rows = rows.data(),
-                    .out_rows = rows.data(),
-                    .in = static_cast<const uint8_t*>(in.data) + begin * in.pitch,
-                    .is_signed = in.dtype == DType::kInt8,
-                    .in_pitch = in.pitch,
-                    .in_channels = in.channels,
-                    .weights = BytesOf(params.weights),
-                    .sums = block.sums(),
-                    .first_out_row = 0,
-                    .num_vectors = NumVectors(isa, out.channels)});
+    AccumulateRows(isa, params.in, begin, end - begin, every_row, params.weights, out.channels, block.sums());
     block.Finish(params.epilogue, out, begin, end - begin);
   });
 }

@@ -63,6 +63,59 @@ TEST_P(Int8ConvTest, HasTheBytesOfItsDefinition) {
   }
 }
 
+TEST(Int8ShortcutTest, ASumHasTheProductsOfBoth) {
+  constexpr int kOffsets = 3, kRows = 210, kIn = 20, kShortcut = 33, kOut = 35;
+  Random random(17);
+  ThreadPool pool(3);
+  const Rulebook rulebook = RandomRulebook(kOffsets, kRows + 9, kRows, 0.4, random);
+  const RulebookView view = rulebook.View();
+  for (const Int8Case& c : Cases()) {
+    Int8Table in(c.in, kRows + 9, kIn, 1, 2), shortcut(c.in, kRows, kShortcut, 0, 3);
+    in.Fill(random);
+    shortcut.Fill(random);
+    Int8Product product(c, kRows, kIn, kOut, kOffsets, random);
+    const std::vector<int8_t> shortcut_weights = RandomWeights(random, kShortcut * kOut);
+    std::vector<int64_t> sums(size_t{kRows} * kOut);
+    for (int64_t row = 0; row < kRows; ++row) {
+      for (int32_t o = 0; o < kOut; ++o) {
+        for (int32_t i = 0; i < kShortcut; ++i) {
+          sums[static_cast<size_t>(row * kOut + o)] +=
+              static_cast<int64_t>(shortcut.Get(row, i)) * shortcut_weights[static_cast<size_t>(i * kOut + o)];
+        }
+      }
+    }
+    for (int32_t k = 0; k < kOffsets; ++k) {
+      for (int64_t p = view.offset_begin[k]; p < view.offset_begin[k + 1]; ++p) {
+        for (int32_t i = 0; i < kIn; ++i) {
+          const auto value = static_cast<int64_t>(in.Get(view.in_rows[p], i));
+          for (int32_t o = 0; o < kOut; ++o) {
+            sums[static_cast<size_t>(int64_t{view.out_rows[p]} * kOut + o)] += value * product.Weights(k, i)[o];
+          }
+        }
+      }
+    }
+    const Int8Table expected = product.Finish(sums);
+    for (const cpu::Int8Isa* isa : cpu::SupportedInt8Isas()) {
+      const auto packed = cpu::PackInt8Weights(*isa, product.weights().data(), kOffsets, kIn, kOut);
+      const auto packed_shortcut = cpu::PackInt8Weights(*isa, shortcut_weights.data(), 1, kShortcut, kOut);
+      for (const int32_t block_rows : {0, 64}) {
+        Int8Table out = product.Out();
+        cpu::Int8Conv(*isa,
+                      {.rulebook = view,
+                       .in = in.View(),
+                       .weights = packed.data(),
+                       .out = out.View(),
+                       .epilogue = product.Epilogue(),
+                       .shortcut_in = shortcut.View(),
+                       .shortcut_weights = packed_shortcut.data(),
+                       .block_rows = block_rows},
+                      pool, std::pmr::get_default_resource());
+        ASSERT_EQ(out.bytes(), expected.bytes()) << isa->name << ", " << NameOf(c.in) << " to " << NameOf(c.out);
+      }
+    }
+  }
+}
+
 // The parameters are rows, input channels and output channels.
 class Int8LinearTest : public testing::TestWithParam<std::tuple<int, int, int>> {};
 
