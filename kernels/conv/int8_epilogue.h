@@ -5,6 +5,7 @@
 // and rounds a value to 8 bits once:
 //   value = activation(sum * multiplier[c] + bias[c] + residual * residual_scale[c])
 //   out   = value, or in 8 bits: saturate(round(value * inverse_scale[c]))
+// Behind no activation or ReLU, the output's scale should be part of the other arrays: a GPU then has less to do.
 // Rounding is to nearest, ties to even; uint8 saturates at 0 and 255, int8 at -127 and 127; NaN becomes 0. Every
 // operation is rounded by itself (no fused multiply-add), so a GPU and all vector instruction sets of CPUs give the
 // same bytes. Only activations other than ReLU call the library's functions.
@@ -28,12 +29,14 @@ inline constexpr int64_t kMaxInt8Products = INT32_MAX / (255 * 127);
 
 // Arrays are padded as above.
 struct Int8Epilogue {
-  const float* multiplier = nullptr;      // [out_channels] the scales of inputs and weights together
-  const float* bias = nullptr;            // [out_channels]; null: 0
-  ConstRows residual;                     // [num_out_rows, out_channels] float32, uint8 or int8; null data: none
+  const float* multiplier = nullptr;  // [out_channels] the scales of inputs and weights together
+  const float* bias = nullptr;        // [out_channels]; null: 0
+  // [num_out_rows, out_channels] uint8, int8 or float32, on a GPU also float16, where those of 8 bits are the fast
+  // ones; null data: none
+  ConstRows residual;
   const float* residual_scale = nullptr;  // [out_channels]; null: 1
   Activation activation;
-  const float* inverse_scale = nullptr;  // [out_channels] 1 / the output's scale; not read if the output is float32
+  const float* inverse_scale = nullptr;  // [out_channels] 1 / the output's scale; null: 1; not read if `out` is a float
 };
 static_assert(std::is_trivially_copyable_v<Int8Epilogue>);
 

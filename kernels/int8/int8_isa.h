@@ -44,8 +44,8 @@ struct Int8FinishArgs {
   // Applies any other activation to a row; null: none.
   void (*activate)(const void* activation, float* row, int32_t channels);
   const void* activation;
-  const float* inverse_scale;
-  Int8Values out;  // of the first row
+  const float* inverse_scale;  // null: 1
+  Int8Values out;              // of the first row
 };
 
 struct Int8ConvertArgs {

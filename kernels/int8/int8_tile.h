@@ -292,7 +292,7 @@ inline void StoreValues(Floats v, const float* inverse_scale, const Int8Values& 
   }
   const Floats least = Floats{} + (values.type == Int8Type::kInt8 ? -127.0f : 0.0f);
   const Floats largest = Floats{} + (values.type == Int8Type::kInt8 ? 127.0f : 255.0f);
-  v *= LoadFloats(inverse_scale + c);
+  if (inverse_scale != nullptr) v *= LoadFloats(inverse_scale + c);
   v = v == v ? v : Floats{};
   v = v > least ? v : least;
   v = v < largest ? v : largest;

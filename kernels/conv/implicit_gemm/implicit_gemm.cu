@@ -70,10 +70,12 @@ ImplicitGemmParams WithoutEpilogue(const Int8ImplicitGemmParams& params) {
 bool IsInt8(DType dtype) { return dtype == DType::kUint8 || dtype == DType::kInt8; }
 
 bool HasServedTypes(const Int8ImplicitGemmParams& params) {
+  const auto is_value = [](DType dtype) {
+    return IsInt8(dtype) || dtype == DType::kFloat16 || dtype == DType::kFloat32;
+  };
   const ConstRows& residual = params.epilogue.residual;
-  const DType out = params.out.dtype;
-  return IsInt8(params.in.dtype) && (IsInt8(out) || out == DType::kFloat16 || out == DType::kFloat32) &&
-         (residual.data == nullptr || IsInt8(residual.dtype)) && params.epilogue.multiplier != nullptr;
+  return IsInt8(params.in.dtype) && is_value(params.out.dtype) &&
+         (residual.data == nullptr || is_value(residual.dtype)) && params.epilogue.multiplier != nullptr;
 }
 
 int64_t NumItems(const ConvBlock& block, int64_t num_rows, int32_t out_channels) {

@@ -16,7 +16,7 @@
 namespace voxserve::kernels::cuda {
 
 // The arrays of the epilogue that a block keeps in shared memory, in this order: float32 [kKeptChannels] each.
-enum KeptInt8Array { kKeptMultiplier, kKeptBias, kKeptInverseScale, kKeptResidualScale };
+enum KeptInt8Array { kKeptMultiplier, kKeptBias, kKeptResidualScale };
 
 // Stores neighbouring sums of a row one by one, and leaves out columns without an output channel. Not inlined, since
 // few launches need it.
@@ -47,8 +47,8 @@ class Int8SumsStore {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         residuals_[j][half] = {};
-        if (!is_read || rows.rows[half] < 0) continue;
-        residuals_[j][half] = *reinterpret_cast<const uint2*>(arguments.epilogue.residual +
+        if (!is_read || rows.rows[half] < 0 || ColumnOf(first_column, j) >= arguments.out_channels) continue;
+        residuals_[j][half] = *reinterpret_cast<const uint2*>(static_cast<const uint8_t*>(arguments.epilogue.residual) +
                                                               rows.rows[half] * arguments.epilogue.residual_pitch +
                                                               ColumnOf(first_column, j));
       }
@@ -61,10 +61,12 @@ class Int8SumsStore {
                         int32_t first_column, uint32_t kept) const {
     if (kept == 0 || !AreAllPlain(arguments, first_column)) {
       StoreAny(arguments, sums, rows, first_column);
-    } else if (arguments.epilogue.residual != nullptr) {
-      StorePlain<true>(arguments, sums, rows, first_column, kept);
+    } else if (arguments.out_dtype == DType::kUint8) {
+      StorePlain<uint8_t>(arguments, sums, rows, first_column, kept);
+    } else if (arguments.out_dtype == DType::kInt8) {
+      StorePlain<int8_t>(arguments, sums, rows, first_column, kept);
     } else {
-      StorePlain<false>(arguments, sums, rows, first_column, kept);
+      StorePlain<__half>(arguments, sums, rows, first_column, kept);
     }
   }
 
@@ -82,27 +84,45 @@ class Int8SumsStore {
 
   __device__ static const float* ArrayOf(const ImplicitGemmArguments<T>& arguments, int array) {
     if (array == kKeptMultiplier) return arguments.epilogue.multiplier;
-    if (array == kKeptBias) return arguments.epilogue.bias;
-    return array == kKeptInverseScale ? arguments.epilogue.inverse_scale : arguments.epilogue.residual_scale;
+    return array == kKeptBias ? arguments.epilogue.bias : arguments.epilogue.residual_scale;
   }
 
-  // Returns true if all vectors are stored whole, in 8 or 16 bits, and the activation is none or ReLU. All threads of a
-  // warp get the same answer.
+  // Returns true if every vector has 8 output channels or none and is stored whole, in 8 or 16 bits, the residual is in
+  // 8 bits, the activation is none or ReLU, and the output's scale is part of the other arrays, which are kept for all
+  // columns. All threads of a warp get the same answer.
   __device__ static bool AreAllPlain(const ImplicitGemmArguments<T>& arguments, int32_t first_column) {
-    const ActivationFunction function = arguments.epilogue.activation.function;
-    return arguments.has_out_vectors && first_column + 2 * kSums <= arguments.out_channels &&
-           arguments.out_dtype != DType::kFloat32 &&
+    const TypedInt8Epilogue& epilogue = arguments.epilogue;
+    const ActivationFunction function = epilogue.activation.function;
+    const bool has_bytes = epilogue.residual == nullptr || epilogue.residual_dtype == DType::kUint8 ||
+                           epilogue.residual_dtype == DType::kInt8;
+    return arguments.has_out_vectors && arguments.out_channels % kCount == 0 &&
+           first_column + 2 * kSums <= kKeptChannels && arguments.out_dtype != DType::kFloat32 && has_bytes &&
+           epilogue.inverse_scale == nullptr &&
            (function == ActivationFunction::kNone || function == ActivationFunction::kRelu);
   }
 
-  // This function branches as little as possible, since a warp that stores waits for each of its instructions.
-  template <bool kHasResidual>
+  template <typename Out>
   __device__ void StorePlain(const ImplicitGemmArguments<T>& arguments, const int32_t (&sums)[kSums],
                              const WarpRows& rows, int32_t first_column, uint32_t kept) const {
+    if (arguments.epilogue.residual != nullptr) {
+      StoreAs<Out, true>(arguments, sums, rows, first_column, kept);
+    } else {
+      StoreAs<Out, false>(arguments, sums, rows, first_column, kept);
+    }
+  }
+
+  // This function does not branch, since a warp that stores waits for each of its instructions. It avoids conversions
+  // that run on the unit of special functions (F2I and I2F of bytes), at a quarter of the rate of others.
+  template <typename Out, bool kHasResidual>
+  __device__ void StoreAs(const ImplicitGemmArguments<T>& arguments, const int32_t (&sums)[kSums], const WarpRows& rows,
+                          int32_t first_column, uint32_t kept) const {
     const bool has_relu = arguments.epilogue.activation.function == ActivationFunction::kRelu;
+    // The least value that is stored. What is below 0 becomes 0 anyway in uint8.
+    const float least = has_relu ? 0.0f : std::is_same_v<Out, int8_t> ? -127.0f : -INFINITY;
     // Bytes of int8 become those of uint8 if 128 is added.
-    const uint32_t flip = arguments.epilogue.is_residual_signed ? 0x80808080u : 0;
-    const float flipped = arguments.epilogue.is_residual_signed ? -128.0f : 0.0f;
+    const bool is_signed = arguments.epilogue.residual_dtype == DType::kInt8;
+    const uint32_t flip = is_signed ? 0x80808080u : 0;
+    const float subtracted = is_signed ? kByteBase + 128.0f : kByteBase;
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
       const int32_t column = ColumnOf(first_column, j);
@@ -114,7 +134,6 @@ class Int8SumsStore {
                                   (array * kKeptChannels + column + 4 * word) * static_cast<uint32_t>(sizeof(float)));
         };
         const float4 multiplier = four_of(kKeptMultiplier), bias = four_of(kKeptBias);
-        const float4 inverse_scale = four_of(kKeptInverseScale);
         [[maybe_unused]] float4 residual_scale;
         if constexpr (kHasResidual) residual_scale = four_of(kKeptResidualScale);
 #pragma unroll
@@ -125,50 +144,46 @@ class Int8SumsStore {
             const int32_t sum = sums[(j * 4 + 2 * word + i / 2) * 4 + half * 2 + i % 2];
             float value = __fadd_rn(__fmul_rn(__int2float_rn(sum), At(multiplier, i)), At(bias, i));
             if constexpr (kHasResidual) {
-              const float residual = static_cast<float>(static_cast<uint8_t>(bytes >> (8 * i))) + flipped;
+              const float residual = __fsub_rn(AboveByteBase(bytes, i), subtracted);
               value = __fadd_rn(value, __fmul_rn(residual, At(residual_scale, i)));
             }
-            // A ReLU is applied after the scale, which is above 0: saturation then does its work.
-            values[half][4 * word + i] = __fmul_rn(value, At(inverse_scale, i));
+            values[half][4 * word + i] = value;
           }
         }
       }
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        if (arguments.out_dtype == DType::kFloat16) {
-          StoreHalves(arguments, values[half], has_relu, rows.rows[half], column);
-        } else {
-          StoreBytes(arguments, values[half], has_relu, rows.rows[half], column);
-        }
+        const int32_t row = column < arguments.out_channels ? rows.rows[half] : -1;
+        StoreVector<Out>(arguments, values[half], least, row, column);
       }
     }
   }
 
-  __device__ static void StoreBytes(const ImplicitGemmArguments<T>& arguments, const float (&values)[kCount],
-                                    bool has_relu, int32_t row, int32_t column) {
-    uint32_t words[2];
-#pragma unroll
-    for (int word = 0; word < 2; ++word) {
-      int32_t whole[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) whole[i] = __float2int_rn(values[4 * word + i]);
-      words[word] = arguments.out_dtype == DType::kUint8 ? PackUint8(whole) : PackInt8(whole, has_relu ? 0 : -127);
-    }
-    if (row < 0) return;
-    auto* const to = static_cast<uint8_t*>(arguments.out) + row * arguments.out_pitch + column;
-    *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+  // 2^23: a float32 from here on has no fraction, and its lowest byte is that of the number above 2^23.
+  static constexpr float kByteBase = 8388608.0f;
+
+  // Returns kByteBase + byte i.
+  __device__ static float AboveByteBase(uint32_t bytes, int i) {
+    constexpr uint32_t kBits = 0x4b000000u;  // of kByteBase
+    return __uint_as_float(__byte_perm(bytes, kBits, 0x7650u + static_cast<uint32_t>(i)));
   }
 
-  __device__ static void StoreHalves(const ImplicitGemmArguments<T>& arguments, const float (&values)[kCount],
-                                     bool has_relu, int32_t row, int32_t column) {
-    Pack<__half, kCount> halves;
+  // Stores the values of a thread, each of which is at least `least`. row: -1: nowhere.
+  template <typename Out>
+  __device__ static void StoreVector(const ImplicitGemmArguments<T>& arguments, const float (&values)[kCount],
+                                     float least, int32_t row, int32_t column) {
+    Pack<Out, kCount> pack;
+    if constexpr (std::is_same_v<Out, __half>) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      halves.values[i] = __float2half_rn(has_relu && values[i] < 0.0f ? 0.0f : values[i]);
+      for (int i = 0; i < kCount; ++i) pack.values[i] = __float2half_rn(values[i] < least ? least : values[i]);
+    } else {
+#pragma unroll
+      for (int word = 0; word < 2; ++word) {
+        reinterpret_cast<uint32_t*>(&pack)[word] = PackRounded<Out>(values + 4 * word, least);
+      }
     }
     if (row < 0) return;
-    *reinterpret_cast<Pack<__half, kCount>*>(static_cast<__half*>(arguments.out) + row * arguments.out_pitch + column) =
-        halves;
+    *reinterpret_cast<Pack<Out, kCount>*>(static_cast<Out*>(arguments.out) + row * arguments.out_pitch + column) = pack;
   }
 
   __device__ void StoreAny(const ImplicitGemmArguments<T>& arguments, const int32_t (&sums)[kSums],

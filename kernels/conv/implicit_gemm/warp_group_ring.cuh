@@ -63,8 +63,8 @@ struct WarpGroupShape {
   static_assert(kStageBytes % 1024 == 0 && kOutRowBytes % 16 == 0);
   static_assert(kSplitK <= 2, "there are two halves");
   // Arrays of the epilogue that are kept in shared memory: the bias, or in 8 bits those of KeptInt8Array.
-  static constexpr int kKeptArrays = kSliceBytes == kInt8SliceBytes ? 4 : 1;
-  static constexpr int kStaticBytes = kKeptArrays == 1 ? 6144 : 9216;  // barriers, notes and kept arrays, at most
+  static constexpr int kKeptArrays = kSliceBytes == kInt8SliceBytes ? 3 : 1;
+  static constexpr int kStaticBytes = kKeptArrays == 1 ? 6144 : 8192;  // barriers, notes and kept arrays, at most
   static_assert((kSharedBytes + kStaticBytes + 1024) * kBlocks <= 228 * 1024, "more shared memory than an SM has");
 };
 

@@ -20,7 +20,7 @@ namespace voxserve::kernels {
 
 inline constexpr uint8_t kUntouchedByte = 0xa5;
 
-// Rows of float32, uint8 or int8 with columns before and after them that no kernel may change.
+// Rows of float32, float16, uint8 or int8 with columns before and after them that no kernel may change.
 class Int8Table {
  public:
   Int8Table(DType dtype, int64_t rows, int32_t channels, int32_t before, int32_t after)
@@ -39,6 +39,11 @@ class Int8Table {
     const uint8_t* const at = At(row, c);
     if (dtype_ == DType::kUint8) return *at;
     if (dtype_ == DType::kInt8) return static_cast<int8_t>(*at);
+    if (dtype_ == DType::kFloat16) {
+      uint16_t bits;
+      std::memcpy(&bits, at, sizeof(bits));
+      return FromBits(dtype_, bits);
+    }
     float value;
     std::memcpy(&value, at, sizeof(value));
     return value;
@@ -47,11 +52,14 @@ class Int8Table {
     uint8_t* const at = const_cast<uint8_t*>(At(row, c));
     if (dtype_ == DType::kFloat32) {
       std::memcpy(at, &value, sizeof(value));
+    } else if (dtype_ == DType::kFloat16) {
+      const uint16_t bits = ToBits(dtype_, value);
+      std::memcpy(at, &bits, sizeof(bits));
     } else {
       *at = static_cast<uint8_t>(static_cast<int32_t>(value));
     }
   }
-  // Fills the table with random values of its type's whole range; float32 with values within 4.
+  // Fills the table with random values of its type's whole range; floats are within 4.
   void Fill(Random& random) {
     const std::vector<float> unit = random.Floats(rows_ * channels_);
     const auto [least, largest] = dtype_ == DType::kUint8  ? std::pair(0.0f, 255.0f)
@@ -60,7 +68,7 @@ class Int8Table {
     for (int64_t row = 0; row < rows_; ++row) {
       for (int32_t c = 0; c < channels_; ++c) {
         const float value = least + (unit[static_cast<size_t>(row * channels_ + c)] + 1) / 2 * (largest - least);
-        Set(row, c, dtype_ == DType::kFloat32 ? value : std::nearbyint(value));
+        Set(row, c, SizeOf(dtype_) > 1 ? value : std::nearbyint(value));
       }
     }
   }
@@ -110,6 +118,7 @@ struct Int8Case {
   bool bias = false;
   DType residual = DType::kUint16;  // none
   Activation activation;
+  bool is_folded = false;  // the output's scale is part of the other arrays, as the engine has it behind ReLU
 };
 
 inline std::vector<Int8Case> Cases() {
@@ -128,7 +137,14 @@ inline std::vector<Int8Case> Cases() {
           {.in = DType::kUint8,
            .out = DType::kFloat32,
            .residual = DType::kFloat32,
-           .activation = ActivationFunction::kSigmoid}};
+           .activation = ActivationFunction::kSigmoid},
+          {.in = DType::kUint8,
+           .out = DType::kUint8,
+           .bias = true,
+           .residual = DType::kFloat32,
+           .activation = ActivationFunction::kRelu,
+           .is_folded = true},
+          {.in = DType::kUint8, .out = DType::kInt8, .bias = true, .residual = DType::kUint8, .is_folded = true}};
 }
 
 // The operands of one case, and what the epilogue must make of exact sums.
@@ -144,6 +160,13 @@ class Int8Product {
     bias_ = Padded(random.Floats(out_channels));
     residual_scale_ = Padded(Positive(random, out_channels, 0.02f));
     inverse_scale_ = Padded(Positive(random, out_channels, 200.0f));
+    if (c.is_folded) {
+      if (SizeOf(c.residual) > 1) residual_scale_ = Padded(std::vector<float>(residual_scale_.size(), 1.0f));
+      for (std::vector<float>* const values : {&multiplier_, &bias_, &residual_scale_}) {
+        for (size_t i = 0; i < values->size(); ++i) (*values)[i] *= inverse_scale_[i];
+      }
+      inverse_scale_.assign(inverse_scale_.size(), 1.0f);
+    }
     if (c.residual != DType::kUint16) {
       residual_.push_back(is_aligned ? Aligned(c.residual) : Int8Table(c.residual, rows, out_channels, 1, 2));
       residual_.front().Fill(random);
@@ -154,10 +177,10 @@ class Int8Product {
     Int8Epilogue epilogue{.multiplier = multiplier_.data(),
                           .bias = case_.bias ? bias_.data() : nullptr,
                           .activation = case_.activation,
-                          .inverse_scale = inverse_scale_.data()};
+                          .inverse_scale = case_.is_folded ? nullptr : inverse_scale_.data()};
     if (!residual_.empty()) {
       epilogue.residual = residual_.front().View();
-      if (case_.residual != DType::kFloat32) epilogue.residual_scale = residual_scale_.data();
+      if (HasResidualScale(case_.residual)) epilogue.residual_scale = residual_scale_.data();
     }
     return epilogue;
   }
@@ -181,7 +204,7 @@ class Int8Product {
         if (case_.bias) value += bias_[channel];
         if (!residual_.empty()) {
           float residual = residual_.front().Get(row, c);
-          if (case_.residual != DType::kFloat32) residual *= residual_scale_[channel];
+          if (HasResidualScale(case_.residual)) residual *= residual_scale_[channel];
           value += residual;
         }
         value = Activate(case_.activation, value);
@@ -196,6 +219,8 @@ class Int8Product {
   Int8Table Out() const { return is_aligned_ ? Aligned(case_.out) : Int8Table(case_.out, rows_, out_channels_, 3, 2); }
 
  private:
+  // A float residual has a scale only where that of the output is part of it.
+  bool HasResidualScale(DType residual) const { return case_.is_folded || SizeOf(residual) == 1; }
   Int8Table Aligned(DType dtype) const {
     return {dtype, rows_, out_channels_, 16, static_cast<int32_t>(PaddedInt8Channels(out_channels_)) - out_channels_};
   }

@@ -113,8 +113,18 @@ DeviceArray<int8_t> Packed(int32_t num_offsets, int32_t in_channels, int32_t out
 // Types, residuals and activations whose bytes a GPU shares with the CPU.
 std::vector<Int8Case> DeviceCases() {
   using enum ActivationFunction;
-  constexpr DType kU8 = DType::kUint8, kS8 = DType::kInt8, kF32 = DType::kFloat32, kNoResidual = DType::kUint16;
-  return {{.in = kU8, .out = kU8, .bias = true, .residual = kNoResidual, .activation = kRelu},
+  constexpr DType kU8 = DType::kUint8, kS8 = DType::kInt8, kF32 = DType::kFloat32, kF16 = DType::kFloat16;
+  constexpr DType kNoResidual = DType::kUint16;
+  return {{.in = kU8, .out = kU8, .bias = true, .residual = kNoResidual, .activation = kRelu, .is_folded = true},
+          {.in = kS8, .out = kS8, .bias = false, .residual = kNoResidual, .activation = kNone, .is_folded = true},
+          {.in = kU8, .out = kU8, .bias = true, .residual = kS8, .activation = kRelu, .is_folded = true},
+          {.in = kS8, .out = kU8, .bias = true, .residual = kU8, .activation = kRelu, .is_folded = true},
+          {.in = kS8, .out = kS8, .bias = true, .residual = kU8, .activation = kRelu, .is_folded = true},
+          {.in = kU8, .out = kS8, .bias = false, .residual = kS8, .activation = kNone, .is_folded = true},
+          {.in = kU8, .out = kU8, .bias = true, .residual = kF16, .activation = kRelu, .is_folded = true},
+          {.in = kS8, .out = kS8, .bias = true, .residual = kF32, .activation = kRelu, .is_folded = true},
+          {.in = kU8, .out = kF32, .bias = true, .residual = kF16, .activation = kNone},
+          {.in = kU8, .out = kU8, .bias = true, .residual = kNoResidual, .activation = kRelu},
           {.in = kS8, .out = kS8, .bias = false, .residual = kNoResidual, .activation = kNone},
           {.in = kU8, .out = kU8, .bias = true, .residual = kS8, .activation = kRelu},
           {.in = kS8, .out = kU8, .bias = false, .residual = kU8, .activation = kRelu},
@@ -140,8 +150,8 @@ std::ostream& operator<<(std::ostream& os, const Case& c) {
   return os << c.rulebook.num_offsets << " offsets, " << c.rulebook.num_out_rows << " rows, " << c.in_channels << " + "
             << c.shortcut_channels << " to " << c.out_channels << " channels, " << NameOf(c.types.in) << " to "
             << NameOf(c.types.out) << ", bias " << c.types.bias << ", residual " << NameOf(c.types.residual)
-            << " (uint16: none), activation " << static_cast<int>(c.types.activation.function) << ", aligned "
-            << c.is_aligned << ", spare rows " << c.spare_rows;
+            << " (uint16: none), activation " << static_cast<int>(c.types.activation.function) << ", folded "
+            << c.types.is_folded << ", aligned " << c.is_aligned << ", spare rows " << c.spare_rows;
 }
 
 Int8Table RandomInput(const Case& c, int64_t rows, int32_t channels, Random& random) {
@@ -198,11 +208,15 @@ void Check(const Case& c, Random& random) {
     const std::vector<Int8Line> weights =
         cpu::PackInt8Weights(product.weights().data(), rulebook.num_offsets, c.in_channels, c.out_channels);
     Int8Table out = product.Out();
+    const std::vector<Int8Line> lines =
+        cpu::PackInt8Weights(shortcut_weights.data(), 1, c.shortcut_channels, c.out_channels);
     cpu::Int8Conv({.rulebook = rulebook,
                    .in = in.View(),
                    .weights = weights.data(),
                    .out = out.View(),
-                   .epilogue = product.Epilogue()},
+                   .epilogue = product.Epilogue(),
+                   .shortcut_in = c.shortcut_channels > 0 ? ConstRows(shortcut.View()) : ConstRows(),
+                   .shortcut_weights = lines.data()},
                   pool, std::pmr::get_default_resource());
     ASSERT_EQ(out.bytes(), expected.bytes()) << "the CPU's product";
   }
@@ -261,7 +275,7 @@ TEST_F(Int8ImplicitGemmTest, EveryWidthOfRows) {
   const Rulebook rulebook = RandomSubmanifoldRulebook(27, 150, 0.3, random);
   const std::vector<Int8Case> cases = DeviceCases();
   for (const int32_t in_channels : {1, 4, 16, 20, 32, 48, 64, 96, 100, 128, 256}) {
-    for (const int32_t out_channels : {1, 16, 20, 32, 64, 96, 100, 128, 256, 300}) {
+    for (const int32_t out_channels : {1, 8, 16, 20, 32, 48, 64, 96, 100, 128, 200, 256, 300}) {
       // Most cases are aligned, as in the engine.
       Check({.types = random.OneOf(cases),
              .rulebook = rulebook.View(),
@@ -318,12 +332,14 @@ TEST_F(Int8ImplicitGemmTest, HasTheBytesOfTheCpu) {
   Random random(84);
   const Rulebook rulebook = RandomRulebook(8, 900, 700, 0.4, random);
   for (const Int8Case& types : DeviceCases()) {
+    if (types.residual == DType::kFloat16) continue;  // no type of the CPU
     for (const auto& [in_channels, out_channels] : {std::pair(32, 64), std::pair(96, 96), std::pair(20, 44)}) {
       Check({.types = types,
              .rulebook = rulebook.View(),
              .in_channels = in_channels,
              .out_channels = out_channels,
              .is_aligned = true,
+             .shortcut_channels = in_channels % 16 == 0 && random.Chance(0.5) ? 48 : 0,
              .runs_on_cpu = true},
             random);
       if (HasFatalFailure()) return;
@@ -440,7 +456,10 @@ TEST_F(Int8ImplicitGemmTest, RefusesWhatItCannotCompute) {
   };
   expect_refusal("inputs of float32", [&](auto& params) { params.in = floats.View(); });
   expect_refusal("outputs of uint16", [](auto& params) { params.out.dtype = DType::kUint16; });
-  expect_refusal("a residual of float32", [&](auto& params) { params.epilogue.residual = floats.View(); });
+  expect_refusal("a residual of bfloat16", [&](auto& params) {
+    params.epilogue.residual = floats.View();
+    params.epilogue.residual.dtype = DType::kBfloat16;
+  });
   expect_refusal("no multiplier", [](auto& params) { params.epilogue.multiplier = nullptr; });
   expect_refusal("a block that is not offered", [](auto& params) { params.block = {.rows = 64, .columns = 48}; });
   expect_refusal("a block of single warps",
