@@ -12,9 +12,9 @@ int64_t PaddedPitch(int64_t channels, DType dtype) {
 
 }  // namespace
 
-BufferLayout::BufferLayout(DType dtype, DType label_dtype, const Int8Types& int8_types, Layers& layers,
+BufferLayout::BufferLayout(const CompileTarget& target, DType label_dtype, const Int8Types& int8_types, Layers& layers,
                            Program& program)
-    : dtype_(dtype), label_dtype_(label_dtype), int8_types_(int8_types), layers_(layers), program_(program) {
+    : target_(target), label_dtype_(label_dtype), int8_types_(int8_types), layers_(layers), program_(program) {
   PlaceConcats();
   buffer_of_.assign(static_cast<size_t>(layers_.size()), -1);
   for (int index = 0; index < layers_.size(); ++index) {
@@ -35,13 +35,15 @@ void BufferLayout::PlaceConcats() {
     if (!std::holds_alternative<ConcatOp>(concat.op)) continue;
     // Inputs of another type cannot be written in place: the copy converts them.
     const DType dtype = DTypeOf(index);
-    if (dtype != dtype_ && !int8_types_.IsStored(index)) continue;
+    const bool is_int8 = int8_types_.IsStored(index);
+    if (dtype != target_.dtype && !is_int8) continue;
     int32_t column = 0;
     for (const int node : concat.inputs) {
       const int of_node = layers_.LayerOf(node);
       Layer& input = layers_.At(of_node);
       // The voxelize kernel writes its rows' padding, so it needs a whole buffer.
-      if (input.stored_in < 0 && !std::holds_alternative<VoxelizeOp>(layers_.FirstNode(input).op) &&
+      const bool is_slow = is_int8 && target_.on_cuda && column * SizeOf(dtype) % kRowAlignmentBytes != 0;
+      if (input.stored_in < 0 && !is_slow && !std::holds_alternative<VoxelizeOp>(layers_.FirstNode(input).op) &&
           DTypeOf(of_node) == dtype && layers_.Node(node).HasRowsOf(concat)) {
         input.stored_in = index;
         input.column = column;
@@ -57,7 +59,7 @@ DType BufferLayout::DTypeOf(int index) const {
   const GraphNode& node = layers_.Node(layer.result_node);
   if (node.is_labels) return label_dtype_;
   if (node.max_boxes > 0 || node.is_selection) return DType::kFloat32;
-  return layers_.StaysFloat32(layer) ? DType::kFloat32 : dtype_;
+  return layers_.StaysFloat32(layer) ? DType::kFloat32 : target_.dtype;
 }
 
 BufferSlice BufferLayout::SliceOf(int layer) const {

@@ -6,11 +6,13 @@
 //
 // An input of a concatenation is written directly into its columns of the result's buffer. These inputs are copied
 // instead: an input that is written into another concatenation already, that is the voxelize's result, or that has
-// other rows or another type than the result.
+// other rows or another type than the result. So is on a GPU an input in 8 bits whose rows would not begin at multiples
+// of 16 bytes, since kernels read and write such rows slowly.
 
 #include <cstdint>
 #include <vector>
 
+#include "engine/compiler/compiler.h"
 #include "engine/compiler/int8_types.h"
 #include "engine/compiler/layers.h"
 #include "engine/compiler/program.h"
@@ -19,9 +21,10 @@ namespace voxserve {
 
 class BufferLayout {
  public:
-  // Adds the layers' buffers to the program. The program's steps must be made after that. dtype: the type of features.
-  // int8_types: which values are in 8 bits. They, layers and program must outlive the layout.
-  BufferLayout(DType dtype, DType label_dtype, const Int8Types& int8_types, Layers& layers, Program& program);
+  // Adds the layers' buffers to the program. The program's steps must be made after that. int8_types: which values are
+  // in 8 bits. All arguments must outlive the layout.
+  BufferLayout(const CompileTarget& target, DType label_dtype, const Int8Types& int8_types, Layers& layers,
+               Program& program);
 
   // Returns where a layer's value lies. The layer must have a buffer, its own or another layer's.
   BufferSlice SliceOf(int layer) const;
@@ -46,7 +49,7 @@ class BufferLayout {
     return program_.buffers[static_cast<size_t>(buffer_of_[static_cast<size_t>(layer)])];
   }
 
-  const DType dtype_;
+  const CompileTarget& target_;
   const DType label_dtype_;
   const Int8Types& int8_types_;
   Layers& layers_;

@@ -74,14 +74,21 @@ void Describe(const Graph& graph, const Plan& plan, const CompileTarget& target,
 Program Compile(const Graph& graph, const Plan& plan, const CompileTarget& target) {
   Program program;
   Layers layers(graph);
-  if (target.on_cuda && target.dtype != DType::kFloat32) FuseShortcuts(layers);
-  if (target.merges_products && !target.is_int8) MergeProducts(layers);
-  const Int8Types int8_types = target.is_int8 ? Int8Types(layers, target.float_nodes) : Int8Types();
+  Int8Types int8_types = target.is_int8 ? Int8Types(layers, target.float_nodes, target.on_cuda) : Int8Types();
+  if (target.is_int8) {
+    FuseShortcuts([&](int conv, int shortcut) { return int8_types.MayShareSums(conv, shortcut); }, layers);
+  } else if (target.on_cuda && target.dtype != DType::kFloat32) {
+    FuseShortcuts([](int, int) { return true; }, layers);
+  }
+  int8_types.FindStored();
+  if (target.merges_products && (target.on_cuda || !target.is_int8)) {
+    MergeProducts([&](int layer) { return int8_types.Multiplies(layer); }, layers);
+  }
   const Segments segments(layers);
   program.segments.resize(static_cast<size_t>(segments.size()));
   program.scores.resize(graph.levels.levels().size());
   program.label_dtype = target.bytes_per_label == 1 ? DType::kUint8 : DType::kUint16;
-  BufferLayout buffers(target.dtype, program.label_dtype, int8_types, layers, program);
+  BufferLayout buffers(target, program.label_dtype, int8_types, layers, program);
   StepEmitter emitter(target, int8_types, layers, buffers, program);
   const auto emit_layers = [&](const auto& is_wanted) {
     for (int layer = 0; layer < layers.size() && !target.stop.stop_requested(); ++layer) {

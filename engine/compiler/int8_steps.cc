@@ -1,6 +1,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,50 +17,93 @@
 namespace voxserve {
 namespace {
 
-// The weights of a layer in 8 bits, packed, and what a sum must be multiplied by.
+// The weights of a layer in 8 bits, packed, those of its shortcut, and what a sum must be multiplied by.
 struct Int8Product {
-  std::vector<kernels::Int8Line> weights;
+  Int8Weights weights, shortcut_weights;
   std::vector<float> multiplier;
 };
 
-// weights: [num_offsets, in channels, out channels], with batch norms folded in. They are multiplied by the scales of
-// the inputs, so that one scale for each output channel remains.
-Int8Product MakeProduct(std::vector<float> weights, int32_t num_offsets, int index, StepEmitter& emitter) {
-  const Layer& layer = emitter.At(index);
-  const int32_t out_channels = emitter.FirstNode(layer).channels;
-  const int input = emitter.layers().LayerOf(emitter.FirstNode(layer).inputs[0]);
+// Multiplies weights [..., in channels, out channels] by the scales of the layer's inputs. Returns the number of input
+// channels.
+int32_t ScaleByInputs(int index, StepEmitter& emitter, std::vector<float>& weights) {
+  const GraphNode& node = emitter.FirstNode(emitter.At(index));
+  const int input = emitter.layers().LayerOf(node.inputs[0]);
   const Int8Types& types = emitter.int8_types();
   const std::vector<float> scales = types.ScalesOf(input, types.NumberTypeOf(input));
   for (size_t i = 0; i < weights.size(); ++i) {
-    weights[i] *= scales[i / static_cast<size_t>(out_channels) % scales.size()];
+    weights[i] *= scales[i / static_cast<size_t>(node.channels) % scales.size()];
+  }
+  return static_cast<int32_t>(scales.size());
+}
+
+// weights: [num_offsets, in channels, out channels], with batch norms folded in. They and those of the layer's shortcut
+// are multiplied by the scales of the inputs, so that one scale for each output channel remains.
+Int8Product MakeProduct(std::vector<float> weights, int32_t num_offsets, int index, StepEmitter& emitter) {
+  const Layer& layer = emitter.At(index);
+  const int32_t out_channels = emitter.FirstNode(layer).channels;
+  const bool on_cuda = emitter.target().on_cuda;
+  const int32_t in_channels = ScaleByInputs(index, emitter, weights);
+  const size_t shortcut_begin = weights.size();
+  int32_t shortcut_channels = 0;
+  if (layer.shortcut >= 0) {
+    std::vector<float> of_shortcut = RowProductWeights(emitter.layers(), emitter.At(layer.shortcut));
+    shortcut_channels = ScaleByInputs(layer.shortcut, emitter, of_shortcut);
+    weights.insert(weights.end(), of_shortcut.begin(), of_shortcut.end());
   }
   emitter.CheckWeights(index, weights);
   kernels::QuantisedWeights quantised = kernels::QuantiseWeights(weights, out_channels);
-  Int8Product product = {.weights = kernels::cpu::PackInt8Weights(quantised.values.data(), num_offsets,
-                                                                  static_cast<int32_t>(scales.size()), out_channels),
+  const int8_t* const numbers = quantised.values.data();
+  Int8Product product = {.weights = Int8Weights(numbers, num_offsets, in_channels, out_channels, on_cuda),
+                         .shortcut_weights = {},
                          .multiplier = std::move(quantised.scale)};
-  emitter.CountWeightBytes(product.weights.size() * sizeof(kernels::Int8Line));
+  if (layer.shortcut >= 0) {
+    product.shortcut_weights =
+        Int8Weights(numbers + shortcut_begin, /*num_offsets=*/1, shortcut_channels, out_channels, on_cuda);
+  }
+  emitter.CountWeightBytes(product.weights.bytes() + product.shortcut_weights.bytes());
   return product;
 }
 
-// Moves the bias out of the layer.
+bool CommutesWithScale(const std::optional<kernels::Activation>& activation) {
+  return !activation || activation->function == kernels::ActivationFunction::kNone ||
+         activation->function == kernels::ActivationFunction::kRelu;
+}
+
+void Multiply(const std::vector<float>& factors, std::vector<float>& values) {
+  for (size_t i = 0; i < values.size(); ++i) values[i] *= factors[i];
+}
+
+// Moves the bias out of the layer. The output's scale becomes part of the other arrays where the activation allows it.
 FusedInt8Epilogue MakeEpilogue(std::vector<float> multiplier, int index, StepEmitter& emitter) {
   const Int8Types& types = emitter.int8_types();
   Layer& layer = emitter.At(index);
-  emitter.CheckWeights(index, layer.bias);
-  FusedInt8Epilogue epilogue{.multiplier = PaddedForInt8(std::move(multiplier))};
-  if (!layer.bias.empty()) epilogue.bias = PaddedForInt8(std::move(layer.bias));
+  std::vector<float> bias = std::move(layer.bias), residual_scale, inverse_scale;
+  emitter.CheckWeights(index, bias);
+  FusedInt8Epilogue epilogue;
   if (layer.residual >= 0) {
     epilogue.residual = emitter.UseBuffer(layer.residual);
     if (types.IsStored(layer.residual)) {
-      epilogue.residual_scale = PaddedForInt8(types.ScalesOf(layer.residual, types.NumberTypeOf(layer.residual)));
+      residual_scale = types.ScalesOf(layer.residual, types.NumberTypeOf(layer.residual));
     }
   }
   if (layer.activation) epilogue.activation = *layer.activation;
-  if (types.IsStored(index)) epilogue.inverse_scale = InverseForInt8(types.ScalesOf(index, types.NumberTypeOf(index)));
-  for (const std::vector<float>* const values :
+  if (types.IsStored(index)) {
+    inverse_scale = InverseForInt8(types.ScalesOf(index, types.NumberTypeOf(index)));
+    if (CommutesWithScale(layer.activation)) {
+      Multiply(inverse_scale, multiplier);
+      Multiply(inverse_scale, bias);
+      if (layer.residual >= 0 && residual_scale.empty()) residual_scale.assign(multiplier.size(), 1.0f);
+      Multiply(inverse_scale, residual_scale);
+      inverse_scale.clear();
+    }
+  }
+  epilogue.multiplier = PaddedForInt8(std::move(multiplier));
+  epilogue.bias = PaddedForInt8(std::move(bias));
+  epilogue.residual_scale = PaddedForInt8(std::move(residual_scale));
+  epilogue.inverse_scale = std::move(inverse_scale);
+  for (const Weights* const values :
        {&epilogue.multiplier, &epilogue.bias, &epilogue.residual_scale, &epilogue.inverse_scale}) {
-    emitter.CountWeightBytes(values->size() * sizeof(float));
+    emitter.CountWeightBytes(values->values().size() * sizeof(float));
   }
   return epilogue;
 }
@@ -91,14 +135,20 @@ std::vector<float> ByCell(const Conv2dOp& op, const std::vector<float>& weights)
 }  // namespace
 
 void EmitInt8Conv(const SparseConvOp& op, ProgramConv conv, int conv_index, int index, StepEmitter& emitter) {
-  Int8Product product = MakeProduct(Scaled(op.weight->values, emitter.At(index)), conv.num_offsets, index, emitter);
-  emitter.Push(index, std::make_unique<Int8ConvStep>(Int8ConvStep::Options{
-                          .in = emitter.UseInputBuffer(index),
-                          .out = emitter.UseBuffer(index),
-                          .index = conv_index,
-                          .conv = std::move(conv),
-                          .weights = std::move(product.weights),
-                          .epilogue = MakeEpilogue(std::move(product.multiplier), index, emitter)}));
+  Layer& layer = emitter.At(index);
+  Int8Product product = MakeProduct(Scaled(op.weight->values, layer), conv.num_offsets, index, emitter);
+  Int8ConvStep::Options options{.in = emitter.UseInputBuffer(index),
+                                .out = emitter.UseBuffer(index),
+                                .index = conv_index,
+                                .conv = std::move(conv),
+                                .weights = std::move(product.weights)};
+  if (layer.shortcut >= 0) {
+    options.shortcut_in = emitter.UseInputBuffer(layer.shortcut);
+    options.shortcut_weights = std::move(product.shortcut_weights);
+    AddShortcutBias(emitter.At(layer.shortcut), layer);
+  }
+  options.epilogue = MakeEpilogue(std::move(product.multiplier), index, emitter);
+  emitter.Push(index, std::make_unique<Int8ConvStep>(std::move(options)));
 }
 
 void EmitInt8Conv2d(const Conv2dOp& op, int index, StepEmitter& emitter) {
@@ -129,7 +179,7 @@ std::unique_ptr<Step> MakeInt8Conversion(const BufferSlice& in, const BufferSlic
   Int8ConversionStep::Options options{.in = in, .out = out};
   const auto scales_in = [&](const BufferSlice& slice) {
     const DType dtype = emitter.DTypeOf(slice);
-    return dtype == DType::kFloat32 ? std::vector<float>() : emitter.int8_types().ScalesOf(layer, dtype);
+    return IsInt8(dtype) ? emitter.int8_types().ScalesOf(layer, dtype) : std::vector<float>();
   };
   options.in_scale = PaddedForInt8(scales_in(in));
   options.inverse_scale = InverseForInt8(scales_in(out));

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <variant>
 
 #include "engine/compiler/int8_values.h"
+#include "kernels/conv/int8_epilogue.h"
 
 namespace voxserve {
 namespace {
@@ -14,21 +16,33 @@ constexpr float kScaleOfHalfTheNumbers = 255.0f / 127.0f;
 
 }  // namespace
 
-Int8Types::Int8Types(const Layers& layers, const std::vector<std::string>& float_nodes)
-    : layers_(&layers), is_non_negative_(layers.graph().nodes.size()) {
+Int8Types::Int8Types(const Layers& layers, const std::vector<std::string>& float_nodes, bool on_cuda)
+    : layers_(&layers), on_cuda_(on_cuda), is_non_negative_(layers.graph().nodes.size()) {
   const Int8Candidates candidates = FindInt8Candidates(layers.graph());
   for (const Int8Value& value : candidates.values) {
     is_non_negative_[static_cast<size_t>(value.node)] = value.is_non_negative;
   }
   multiplies_.resize(static_cast<size_t>(layers.size()));
-  is_stored_.resize(static_cast<size_t>(layers.size()));
   for (const Int8Layer& layer : candidates.layers) {
-    const std::string& name = layers.Node(layer.first_node).name;
-    const bool stays_float = std::find(float_nodes.begin(), float_nodes.end(), name) != float_nodes.end();
-    multiplies_[static_cast<size_t>(layers.LayerOf(layer.result_node))] =
-        !stays_float && HasScales(layers.Node(layer.first_node).inputs[0]);
+    const GraphNode& first = layers.Node(layer.first_node);
+    const bool stays_float = std::find(float_nodes.begin(), float_nodes.end(), first.name) != float_nodes.end() ||
+                             (on_cuda_ && std::holds_alternative<Conv2dOp>(first.op));
+    multiplies_[static_cast<size_t>(layers.LayerOf(layer.result_node))] = !stays_float && HasScales(first.inputs[0]);
   }
-  FindStored();
+}
+
+bool Int8Types::MayShareSums(int conv, int shortcut) const {
+  if (Multiplies(conv) != Multiplies(shortcut)) return false;
+  if (!Multiplies(conv)) return on_cuda_;  // float32's kernel on the CPU adds no shortcut
+  const GraphNode& of_conv = layers_->FirstNode(layers_->At(conv));
+  const GraphNode& of_shortcut = layers_->FirstNode(layers_->At(shortcut));
+  const GraphNode& in = layers_->Node(of_conv.inputs[0]);
+  const GraphNode& shortcut_in = layers_->Node(of_shortcut.inputs[0]);
+  const int64_t num_products =
+      int64_t{std::get<SparseConvOp>(of_conv.op).geometry().NumOffsets()} * in.channels + shortcut_in.channels;
+  return in.channels % kernels::kInt8ChannelAlignment == 0 &&
+         shortcut_in.channels % kernels::kInt8ChannelAlignment == 0 && num_products <= kernels::kMaxInt8Products &&
+         NumberTypeOf(layers_->LayerOf(of_conv.inputs[0])) == NumberTypeOf(layers_->LayerOf(of_shortcut.inputs[0]));
 }
 
 bool Int8Types::HasScales(int node) const {
@@ -38,6 +52,8 @@ bool Int8Types::HasScales(int node) const {
 
 // Goes backwards, since the layers that read a value stand after it.
 void Int8Types::FindStored() {
+  if (layers_ == nullptr) return;
+  is_stored_.resize(multiplies_.size());
   for (int i = layers_->size() - 1; i >= 0; --i) {
     const Layer& layer = layers_->At(i);
     const auto* const concat = std::get_if<ConcatOp>(&layers_->FirstNode(layer).op);

@@ -6,7 +6,7 @@
 // ties to even, and saturate.
 //
 // - Sparse convolutions of all kinds, linear layers and convolutions of images in one group may multiply in 8 bits.
-//   Other layers compute in float32.
+//   Other layers compute in floats.
 // - A concatenation of values on one level has no scale of its own: each part keeps the scale of its node.
 // - The compiler fuses nodes into layers (layers.h), so only the value of a layer's last node has a scale.
 

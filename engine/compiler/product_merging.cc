@@ -31,21 +31,20 @@ Product ProductOf(const Layers& layers, const Layer& layer) { return *ProductOf(
 
 class Merger {
  public:
-  explicit Merger(Layers& layers) : layers_(layers) {}
+  Merger(const std::function<bool(int)>& is_left_out, Layers& layers) : is_left_out_(is_left_out), layers_(layers) {}
 
   void Run() {
     const int num_layers = layers_.size();
     std::map<int, std::vector<int>> readers;  // by input layer
     for (int index = 0; index < num_layers; ++index) {
-      if (MayBeMerged(layers_.At(index))) readers[InputOf(index)].push_back(index);
+      if (MayBeMerged(index)) readers[InputOf(index)].push_back(index);
     }
     for (const auto& [input, siblings] : readers) MergeAlike(siblings, [this](auto& alike) { MergeSiblings(alike); });
     // Convolutions that read a merged result may be merged too. The loop also visits the layers that it appends.
     for (int merged = num_layers; merged < layers_.size(); ++merged) {
       std::vector<int> columns_readers;
       for (int index = 0; index < num_layers; ++index) {
-        if (IsConv2d(layers_.At(index)) && MayBeMerged(layers_.At(index)) &&
-            layers_.At(InputOf(index)).stored_in == merged) {
+        if (IsConv2d(layers_.At(index)) && MayBeMerged(index) && layers_.At(InputOf(index)).stored_in == merged) {
           columns_readers.push_back(index);
         }
       }
@@ -58,7 +57,9 @@ class Merger {
   const GraphNode& ResultOf(int index) const { return layers_.Node(layers_.At(index).result_node); }
   int InputOf(int index) const { return layers_.LayerOf(layers_.FirstNode(layers_.At(index)).inputs[0]); }
 
-  bool MayBeMerged(const Layer& layer) const {
+  bool MayBeMerged(int index) const {
+    if (is_left_out_(index)) return false;
+    const Layer& layer = layers_.At(index);
     const std::optional<Product> product = ProductOf(layers_.FirstNode(layer).op);
     if (!product || product->geometry.is_transposed || product->geometry.groups > 1) return false;
     if (layer.residual >= 0 || layer.stored_in >= 0 || layer.is_shortcut) return false;
@@ -133,6 +134,7 @@ class Merger {
     layers_.Append(std::move(merged));
   }
 
+  const std::function<bool(int)>& is_left_out_;
   Layers& layers_;
 };
 
@@ -147,7 +149,7 @@ std::vector<float> ScaledWeights(const Product& product, const std::vector<float
 
 }  // namespace
 
-void MergeProducts(Layers& layers) { Merger(layers).Run(); }
+void MergeProducts(const std::function<bool(int)>& is_left_out, Layers& layers) { Merger(is_left_out, layers).Run(); }
 
 FoldedProduct FoldProduct(const Layers& layers, const Layer& layer) {
   const Product product = ProductOf(layers, layer);

@@ -14,6 +14,7 @@
 // a convolution computes, and products whose result a concatenation or an argmax reads are not merged: a linear layer
 // can write its labels without its values (LinearStep).
 
+#include <functional>
 #include <vector>
 
 #include "engine/compiler/layers.h"
@@ -21,8 +22,9 @@
 
 namespace voxserve {
 
-// Appends the merged layers, and stores the members in them (Layer::stored_in).
-void MergeProducts(Layers& layers);
+// Appends the merged layers, and stores the members in them (Layer::stored_in). is_left_out(layer): true for layers
+// that stay as they are.
+void MergeProducts(const std::function<bool(int)>& is_left_out, Layers& layers);
 
 // FoldedProduct is a product that one kernel call computes.
 struct FoldedProduct {

@@ -48,8 +48,7 @@ std::unique_ptr<LinearStep> TakeShortcut(Layer& conv, const BufferSlice& out, St
   const Layer& shortcut = emitter.At(conv.shortcut);
   std::vector<float> weights = RowProductWeights(emitter.layers(), shortcut);
   emitter.CountWeights(conv.shortcut, weights);
-  conv.bias.resize(std::max(conv.bias.size(), shortcut.bias.size()));
-  for (size_t i = 0; i < shortcut.bias.size(); ++i) conv.bias[i] += shortcut.bias[i];
+  AddShortcutBias(shortcut, conv);
   return std::make_unique<LinearStep>(
       LinearStep::Options{.in = emitter.UseInputBuffer(conv.shortcut),
                           .out = out,
@@ -70,6 +69,11 @@ LinearStep* FindClassifier(const BufferSlice& values, Program& program) {
 }
 
 }  // namespace
+
+void AddShortcutBias(const Layer& shortcut, Layer& conv) {
+  conv.bias.resize(std::max(conv.bias.size(), shortcut.bias.size()));
+  for (size_t i = 0; i < shortcut.bias.size(); ++i) conv.bias[i] += shortcut.bias[i];
+}
 
 void EmitSparseConv(const SparseConvOp& conv, int index, StepEmitter& emitter) {
   Layer& layer = emitter.At(index);

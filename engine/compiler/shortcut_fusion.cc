@@ -25,13 +25,16 @@ bool CanFuse(const Layers& layers, int conv, int shortcut) {
 
 }  // namespace
 
-void FuseShortcuts(Layers& layers) {
+void FuseShortcuts(const std::function<bool(int, int)>& may_share_sums, Layers& layers) {
+  const auto can_fuse = [&](int conv, int shortcut) {
+    return CanFuse(layers, conv, shortcut) && may_share_sums(conv, shortcut);
+  };
   for (int later = 0; later < layers.size(); ++later) {
     const int earlier = layers.At(later).residual;
     if (earlier < 0) continue;
-    if (CanFuse(layers, earlier, later)) {
+    if (can_fuse(earlier, later)) {
       layers.FuseShortcut(earlier, later);
-    } else if (CanFuse(layers, later, earlier)) {
+    } else if (can_fuse(later, earlier)) {
       layers.FuseShortcut(later, earlier);
     }
   }

@@ -144,8 +144,9 @@ void StepEmitter::ConvertInputs(const Layer& layer) {
   }
   if (layer.residual >= 0) Convert(layer.residual, AddedType(layer, layer.residual), layer);
   if (layer.shortcut < 0) return;
-  const int input = layers_.LayerOf(FirstNode(At(layer.shortcut)).inputs[0]);
-  Convert(input, AddedType(layer, input), layer);
+  const Layer& shortcut = At(layer.shortcut);
+  const int input = FirstNode(shortcut).inputs[0];
+  Convert(layers_.LayerOf(input), ReadType(shortcut.first_node, input), layer);
 }
 
 DType StepEmitter::ReadType(int reader, int node) const {
@@ -155,16 +156,15 @@ DType StepEmitter::ReadType(int reader, int node) const {
   if (int8_types_.IsStored(layer)) {
     // A concatenation of values on one level copies them in their type (EmitConcatCopies).
     const auto* const concat = std::get_if<ConcatOp>(&Node(reader).op);
-    return concat != nullptr && concat->rulebooks.empty() ? buffers_.DTypeOf(layer) : DType::kFloat32;
+    return concat != nullptr && concat->rulebooks.empty() ? buffers_.DTypeOf(layer) : target_.dtype;
   }
   return layers_.IsPosition(node) && !layers_.ReadsFloat32(reader, node) ? target_.dtype : buffers_.DTypeOf(layer);
 }
 
 DType StepEmitter::AddedType(const Layer& reader, int layer) const {
-  if (int8_types_.IsStored(layer)) {
-    return int8_types_.Multiplies(layers_.LayerOf(reader.result_node)) ? buffers_.DTypeOf(layer) : DType::kFloat32;
-  }
-  return layers_.IsPosition(layers_.At(layer).result_node) ? target_.dtype : buffers_.DTypeOf(layer);
+  if (int8_types_.Multiplies(layers_.LayerOf(reader.result_node))) return buffers_.DTypeOf(layer);
+  const bool is_other = int8_types_.IsStored(layer) || layers_.IsPosition(layers_.At(layer).result_node);
+  return is_other ? target_.dtype : buffers_.DTypeOf(layer);
 }
 
 void StepEmitter::Convert(int layer, DType dtype, const Layer& reader) {

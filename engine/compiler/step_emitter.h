@@ -49,7 +49,7 @@ class StepEmitter {
   DType DTypeOf(const BufferSlice& slice) const { return program_.buffers[static_cast<size_t>(slice.buffer)].dtype; }
 
   // Appends the steps that convert those of the layer's inputs that it reads in another type than they are stored in:
-  // positions (Layers::IsPosition) to the features' type, values to 8 bits, and values in 8 bits to float32. EmitLayer
+  // positions (Layers::IsPosition) to the features' type, values to 8 bits, and values in 8 bits to floats. EmitLayer
   // calls it first, since the life of a buffer is a range of steps.
   void ConvertInputs(const Layer& layer);
 
@@ -126,7 +126,7 @@ class StepEmitter {
 
   // Returns the type in which `reader` reads the value of its input `node`.
   DType ReadType(int reader, int node) const;
-  // Returns the type in which a layer reads its residual, or a convolution's shortcut its input.
+  // Returns the type in which a layer reads its residual.
   DType AddedType(const Layer& reader, int layer) const;
   // Appends a step that converts the layer's value, unless it is stored in this type or was converted before.
   void Convert(int layer, DType dtype, const Layer& reader);

@@ -19,6 +19,9 @@ void EmitLinear(int index, StepEmitter& emitter);
 // Merged convolutions (product_merging.h) get their common step when the first of them is emitted.
 void EmitConv2d(const Conv2dOp& op, int index, StepEmitter& emitter);
 
+// Adds the bias of a convolution's shortcut to the convolution's.
+void AddShortcutBias(const Layer& shortcut, Layer& conv);
+
 // If the linear layer that an argmax reads can write labels itself, has the argmax do without the layer's values: the
 // layer's step then runs only in batches in which something else needs the values.
 void EmitArgmax(int index, StepEmitter& emitter);
@@ -51,14 +54,14 @@ void EmitVoxelToPoint(int index, StepEmitter& emitter);
 void EmitNms(const NmsOp& op, int index, StepEmitter& emitter);
 void EmitQueryDecode(const QueryDecodeOp& op, int index, StepEmitter& emitter);
 
-// ---- int8_steps.cc: products in 8 bits on the CPU
+// ---- int8_steps.cc: products in 8 bits
 
 // conv: the convolution as the program lists it, at conv_index.
 void EmitInt8Conv(const SparseConvOp& op, ProgramConv conv, int conv_index, int index, StepEmitter& emitter);
 void EmitInt8Linear(int index, StepEmitter& emitter);
-void EmitInt8Conv2d(const Conv2dOp& op, int index, StepEmitter& emitter);
-// Returns a step that copies the value of a layer to a slice of another type, float32 or 8 bits. in, out: of this
-// value.
+void EmitInt8Conv2d(const Conv2dOp& op, int index, StepEmitter& emitter);  // on the CPU
+// Returns a step that copies the value of a layer to a slice of another type, where at least one of the two is in 8
+// bits. in, out: of this value.
 std::unique_ptr<Step> MakeInt8Conversion(const BufferSlice& in, const BufferSlice& out, int layer,
                                          const StepEmitter& emitter);
 

@@ -59,14 +59,14 @@ struct ModelConfig {
   VoxelOverflow voxel_overflow = VoxelOverflow::kReject;
 
   Precision precision = Precision::kFloat16;  // on a GPU; a CPU computes in float32, or in 8 bits with kInt8
-  std::vector<std::string> float_nodes;       // with kInt8: the first nodes of layers that stay in float32
+  std::vector<std::string> float_nodes;       // with kInt8: the first nodes of layers that stay in floats
   Batching batching;
 
   VersionPolicy version_policy;
 
   std::string file = kConfigFile;  // what it was read from, as errors name it: relative to the model's folder
 
-  // Returns the type of features and weights on a GPU. No GPU runs kInt8.
+  // Returns the type of features and weights on a GPU; with kInt8 that of the layers that stay in floats.
   kernels::DType gpu_dtype() const;
   // Returns 1 if every class id and the ignore label fit into a byte, else 2.
   int bytes_per_label() const;

@@ -28,12 +28,19 @@ bool Round(const std::vector<float>& values, const Convert& convert, const Rever
 }  // namespace
 
 absl::Status WeightUploader::CopyToDevice(Weights& weights, DType dtype) {
-  if (weights.values_.empty()) return absl::OkStatus();
+  const bool are_numbers = !weights.numbers_.empty();
+  if (weights.values_.empty() && !are_numbers) return absl::OkStatus();
+  if (are_numbers != (dtype == DType::kInt8)) {
+    return absl::InternalError(absl::StrCat("weights that are ", are_numbers ? "" : "no ",
+                                            "whole numbers cannot be uploaded as ", kernels::NameOf(dtype)));
+  }
   std::vector<__half> halves;
   std::vector<__nv_bfloat16> bfloats;
   const void* from = weights.values_.data();
   bool in_range = true;
-  if (dtype == DType::kFloat16) {
+  if (are_numbers) {
+    from = weights.numbers_.data();
+  } else if (dtype == DType::kFloat16) {
     in_range = Round(
         weights.values_, [](float v) { return __float2half_rn(v); }, [](__half v) { return __half2float(v); }, halves);
     from = halves.data();
@@ -50,7 +57,7 @@ absl::Status WeightUploader::CopyToDevice(Weights& weights, DType dtype) {
                       error_reason::kBadModel);
   }
   RETURN_IF_CUDA_ERROR(cudaSetDevice(pool_->device()));
-  const auto num_values = static_cast<int64_t>(weights.values_.size());
+  const auto num_values = static_cast<int64_t>(are_numbers ? weights.numbers_.size() : weights.values_.size());
   const int64_t bytes = num_values * SizeOf(dtype);
   ASSIGN_OR_RETURN(weights.device_, DeviceBuffer::Create(*pool_, bytes, stream_));
   RETURN_IF_CUDA_ERROR(
@@ -58,6 +65,7 @@ absl::Status WeightUploader::CopyToDevice(Weights& weights, DType dtype) {
   RETURN_IF_ERROR(stream_.Synchronize());
   weights.num_values_on_device_ = num_values;
   weights.values_ = {};
+  weights.numbers_ = {};
   uploaded_bytes_ += bytes;
   return absl::OkStatus();
 }

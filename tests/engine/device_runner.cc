@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/base/status_macros.h"
+#include "kernels/conv/implicit_gemm/int8_implicit_gemm.h"
 
 namespace voxserve {
 
@@ -10,6 +11,12 @@ ConvPlan DefaultPlanOf(support::Device device, ModelConfig::Precision precision)
   if (device == support::Device::kCpu) return {};
   return DefaultCudaConvPlan(ModelConfig{.precision = precision}.gpu_dtype(),
                              /*allow_tf32=*/precision == ModelConfig::Precision::kTfloat32);
+}
+
+bool MultipliesInInt8(support::Device device) {
+  if (device == support::Device::kCpu) return true;
+  if constexpr (kernels::kHasCuda) return !kernels::cuda::Int8ImplicitGemmBlocks(/*out_channels=*/32).empty();
+  return false;
 }
 
 absl::StatusOr<std::unique_ptr<DeviceRunner>> DeviceRunner::Create(const Options& options) {
@@ -39,6 +46,8 @@ absl::StatusOr<Program> DeviceRunner::Compile(const Graph& graph, const Variant&
                                        .dtype = config.gpu_dtype(),
                                        .is_deterministic = variant.is_deterministic,
                                        .merges_products = variant.merges_products,
+                                       .is_int8 = variant.precision == ModelConfig::Precision::kInt8,
+                                       .float_nodes = variant.float_nodes,
                                        .allow_tf32 = variant.precision == ModelConfig::Precision::kTfloat32});
   WeightUploader uploader(device_.pool.get(), device_.loading->view());
   RETURN_IF_ERROR(program.Upload(uploader));

@@ -33,6 +33,9 @@ struct Variant {
 // Returns the plan that a server uses on such a device if it has no tuned plan.
 ConvPlan DefaultPlanOf(support::Device device, ModelConfig::Precision precision);
 
+// Returns true if the device runs networks in 8 bits. The device must exist.
+bool MultipliesInInt8(support::Device device);
+
 class DeviceRunner {
  public:
   struct Options {

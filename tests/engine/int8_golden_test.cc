@@ -1,5 +1,5 @@
-// Runs the trained MinkUNet in 8 bits on the CPU, on a real scan that its scales were not measured on, and compares the
-// labels and logits with stored results of TorchSparse 2.1 in float32 (tests/golden).
+// Runs the trained MinkUNet in 8 bits on a real scan that its scales were not measured on, and compares the labels and
+// logits with stored results of TorchSparse 2.1 in float32 (tests/golden).
 
 #include <gtest/gtest.h>
 
@@ -18,9 +18,11 @@
 namespace voxserve::int8_golden_test {
 namespace {
 
-class Int8GoldenTest : public ::testing::Test {
+class Int8GoldenTest : public ::testing::TestWithParam<support::Device> {
  protected:
   void SetUp() override {
+    SKIP_WITHOUT(GetParam());
+    if (!MultipliesInInt8(GetParam())) GTEST_SKIP() << "this GPU does not multiply in 8 bits";
     absl::StatusOr<LoadedModel> model = LoadMinkUNetModel();
     ASSERT_TRUE(model.ok()) << model.status();
     graph_ = std::move(model->graph);
@@ -30,7 +32,9 @@ class Int8GoldenTest : public ::testing::Test {
     scan_ = *std::move(scan);
     const absl::Status status = SetMeasuredScales(measured_.cloud, graph_);
     ASSERT_TRUE(status.ok()) << status;
-    variant_ = {.name = "Int8", .precision = ModelConfig::Precision::kInt8};
+    constexpr auto kPrecision = ModelConfig::Precision::kInt8;
+    variant_ = {
+        .name = "Int8", .device = GetParam(), .precision = kPrecision, .plan = DefaultPlanOf(GetParam(), kPrecision)};
   }
 
   std::string NameOfLayer(size_t layer) const {
@@ -44,9 +48,11 @@ class Int8GoldenTest : public ::testing::Test {
   Variant variant_;
 };
 
-TEST_F(Int8GoldenTest, LabelsAreThoseOfFloat32ButForFew) {
+INSTANTIATE_TEST_SUITE_P(Devices, Int8GoldenTest, support::AllDevices(), support::DeviceName);
+
+TEST_P(Int8GoldenTest, LabelsAreThoseOfFloat32ButForFew) {
   variant_.float_nodes = {NameOfLayer(0), NameOfLayer(SIZE_MAX)};
-  const auto runner = DeviceRunner::Create({});
+  const auto runner = DeviceRunner::Create({.device = GetParam()});
   ASSERT_TRUE(runner.ok()) << runner.status();
   const auto program = (*runner)->Compile(graph_, variant_);
   ASSERT_TRUE(program.ok()) << program.status();
@@ -72,20 +78,25 @@ TEST_F(Int8GoldenTest, LabelsAreThoseOfFloat32ButForFew) {
 }
 
 // The classifier multiplies in 8 bits here: in float32 oneDNN's sums depend on the number of rows.
-TEST_F(Int8GoldenTest, ABatchHasTheBytesOfItsScansWithEveryNumberOfThreads) {
+TEST_P(Int8GoldenTest, ABatchHasTheBytesOfItsScansWithEveryNumberOfThreads) {
   variant_.float_nodes = {NameOfLayer(0)};
   BatchReport first;
   for (const int num_threads : {1, 3}) {
-    const auto runner = DeviceRunner::Create({.num_threads = num_threads});
+    const auto runner = DeviceRunner::Create({.device = GetParam(), .num_threads = num_threads});
     ASSERT_TRUE(runner.ok()) << runner.status();
     const auto program = (*runner)->Compile(graph_, variant_);
     ASSERT_TRUE(program.ok()) << program.status();
-    BatchReport batch = (*runner)->Run(*program, {&measured_.cloud, &scan_.cloud}, true);
+    const bool is_large = GetParam() == support::Device::kCuda;  // on a CPU two scans take long enough
+    std::vector<const PointCloud*> clouds = {&measured_.cloud, &scan_.cloud};
+    if (is_large) clouds.insert(clouds.end(), {&measured_.cloud, &scan_.cloud});
+    BatchReport batch = (*runner)->Run(*program, clouds, true);
     const BatchReport alone = (*runner)->Run(*program, {&scan_.cloud}, true);
-    ASSERT_TRUE(batch.status.ok() && alone.status.ok());
-    ASSERT_EQ(batch.samples[1].outputs.size(), alone.samples[0].outputs.size());
-    for (size_t i = 0; i < alone.samples[0].outputs.size(); ++i) {
-      EXPECT_TRUE(batch.samples[1].outputs[i].bytes == alone.samples[0].outputs[i].bytes) << i;
+    ASSERT_TRUE(batch.status.ok() && alone.status.ok()) << batch.status << alone.status;
+    for (size_t sample = 1; sample < clouds.size(); sample += 2) {
+      ASSERT_EQ(batch.samples[sample].outputs.size(), alone.samples[0].outputs.size());
+      for (size_t i = 0; i < alone.samples[0].outputs.size(); ++i) {
+        EXPECT_TRUE(batch.samples[sample].outputs[i].bytes == alone.samples[0].outputs[i].bytes) << sample << ": " << i;
+      }
     }
     if (first.samples.empty()) {
       first = std::move(batch);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -54,6 +55,20 @@ absl::Status SetMeasuredScales(const PointCloud& cloud, Graph& graph) {
     RETURN_IF_ERROR(SetScales(absl::MakeConstSpan(values).subspan(begin, kMaxTensors), cloud, *runner, graph));
   }
   return absl::OkStatus();
+}
+
+std::vector<std::string> FirstAndLastLayers(const Graph& graph) {
+  const Int8Candidates candidates = FindInt8Candidates(graph);
+  std::vector<std::string> names;
+  for (const Int8Layer& layer : candidates.layers) {
+    const bool is_last = std::none_of(graph.nodes.begin(), graph.nodes.end(), [&](const GraphNode& reader) {
+      return std::find(reader.inputs.begin(), reader.inputs.end(), layer.result_node) != reader.inputs.end() &&
+             !IsHeadOp(reader.op) && !std::holds_alternative<VoxelToPointOp>(reader.op);
+    });
+    if (!is_last && layer.first_node != candidates.layers.front().first_node) continue;
+    names.push_back(graph.nodes[static_cast<size_t>(layer.first_node)].name);
+  }
+  return names;
 }
 
 }  // namespace voxserve

@@ -4,9 +4,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
 #include "engine/ops/conv/fetch_on_demand.h"
 #include "engine/ops/conv/gather_gemm_scatter.h"
 #include "engine/ops/conv/implicit_gemm.h"
+#include "kernels/conv/gather_scatter.h"
 
 namespace voxserve {
 
@@ -35,6 +37,13 @@ const ServedDataflow* ProgramConv::Find(Dataflow dataflow) const {
     return of_device.dataflow == dataflow;
   });
   return found == served.end() ? nullptr : &*found;
+}
+
+absl::Status CheckKernelVolume(const ProgramConv& conv) {
+  if (conv.num_offsets <= kernels::kMaxKernelVolume) return absl::OkStatus();
+  return WithReason(absl::InvalidArgumentError(absl::StrCat("its kernel has ", conv.num_offsets, " cells; at most ",
+                                                            kernels::kMaxKernelVolume, " are possible on a GPU")),
+                    error_reason::kBadModel);
 }
 
 std::string Describe(const kernels::ConvBlock& block) {

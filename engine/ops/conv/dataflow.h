@@ -45,7 +45,9 @@ struct ProgramConv {
   int rulebook = 0;  // index in the program's rulebooks, and in the batch's geometry
   int32_t in_channels = 0;
   int32_t out_channels = 0;
-  DType dtype = DType::kFloat32;            // of input, weights and residual; kInt8: it multiplies in 8 bits
+  // Of input, weights and residual. kInt8: it multiplies in 8 bits (engine/ops/int8), which a GPU computes as an
+  // implicit GEMM.
+  DType dtype = DType::kFloat32;
   int32_t num_offsets = 0;                  // K
   bool allow_tf32 = false;                  // float32 factors may be rounded to TensorFloat-32
   bool is_symmetric = false;                // kernels::ConvGeometry::IsSymmetric
@@ -105,7 +107,8 @@ class ConvDataflow {
 };
 
 // Returns the table: every dataflow once, in the order in which the tuner measures them. On each device, one dataflow
-// supports every convolution, and stands before all others that the device supports.
+// supports every convolution of floats, and one every convolution in 8 bits; it stands before all others that the
+// device supports.
 const std::vector<const ConvDataflow*>& Dataflows();
 
 const ConvDataflow& DataflowOf(Dataflow id);
@@ -118,6 +121,9 @@ absl::Status CheckRows(const std::string& name, const Map& map, int64_t in_rows,
   return absl::InternalError(absl::StrCat("convolution \"", name, "\" of ", in_rows, " to ", out_rows,
                                           " rows got a rulebook of ", map.num_in_rows, " to ", map.num_out_rows));
 }
+
+// Returns INVALID_ARGUMENT (BAD_MODEL) for a kernel of more cells than a GPU can have (kernels::kMaxKernelVolume).
+absl::Status CheckKernelVolume(const ProgramConv& conv);
 
 // Returns a block as text: "64 rows", "128 x 96", "128 x 96 by warps, split 2".
 std::string Describe(const kernels::ConvBlock& block);

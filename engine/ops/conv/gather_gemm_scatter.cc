@@ -5,7 +5,7 @@
 namespace voxserve {
 
 std::optional<ServedDataflow> GatherGemmScatterDataflow::Serves(const ProgramConv& conv) const {
-  if (!conv.is_on_cuda) return std::nullopt;
+  if (!conv.is_on_cuda || conv.dtype == DType::kInt8) return std::nullopt;
   return ServedDataflow{.dataflow = id()};
 }
 

@@ -5,11 +5,22 @@
 #include "engine/base/status_macros.h"
 #include "engine/runtime/cuda_status.h"
 #include "kernels/conv/implicit_gemm/implicit_gemm.h"
+#include "kernels/conv/implicit_gemm/int8_implicit_gemm.h"
 
 namespace voxserve {
+namespace {
+
+// Returns the blocks in 8 bits; none where the GPU cannot multiply in 8 bits, whose programs are not made.
+std::vector<kernels::ConvBlock> Int8Blocks([[maybe_unused]] int32_t out_channels) {
+  if constexpr (kernels::kHasCuda) return kernels::cuda::Int8ImplicitGemmBlocks(out_channels);
+  return {};
+}
+
+}  // namespace
 
 std::optional<ServedDataflow> ImplicitGemmDataflow::Serves(const ProgramConv& conv) const {
   if (!conv.is_on_cuda || (conv.dtype == DType::kFloat32 && !conv.allow_tf32)) return std::nullopt;
+  if (conv.dtype == DType::kInt8) return ServedDataflow{.dataflow = id(), .blocks = Int8Blocks(conv.out_channels)};
   if constexpr (kernels::kHasCuda) {
     std::vector<kernels::ConvBlock> blocks = kernels::cuda::ImplicitGemmBlocks(conv.dtype, conv.out_channels);
     if (!blocks.empty()) return ServedDataflow{.dataflow = id(), .blocks = std::move(blocks)};

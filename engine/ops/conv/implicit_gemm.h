@@ -2,7 +2,8 @@
 
 // The dataflow implicit GEMM (kernels/conv/implicit_gemm/implicit_gemm.h) keeps an output tile's sums on the chip. GPUs
 // of compute capability 8.0 or newer run convolutions of float16 and bfloat16 with it. They can also run float32
-// convolutions with it where factors may be rounded to TensorFloat-32.
+// convolutions with it where factors may be rounded to TensorFloat-32. Convolutions in 8 bits have its plans and read
+// its form of a rulebook; Int8ConvStep (engine/ops/int8/int8_conv.h) launches them.
 
 #include "engine/ops/conv/dataflow.h"
 

@@ -4,9 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
-#include "kernels/conv/gather_scatter.h"
 
 namespace voxserve {
 
@@ -75,11 +73,7 @@ bool SparseConvStep::NeedsSizes(const std::vector<ConvPlan>& plans) const {
 
 absl::Status SparseConvStep::Upload(WeightUploader& uploader) {
   const ProgramConv& conv = options_.conv;
-  if (conv.num_offsets > kernels::kMaxKernelVolume) {
-    return WithReason(absl::InvalidArgumentError(absl::StrCat("its kernel has ", conv.num_offsets, " cells; at most ",
-                                                              kernels::kMaxKernelVolume, " are possible on a GPU")),
-                      error_reason::kBadModel);
-  }
+  RETURN_IF_ERROR(CheckKernelVolume(conv));
   for (const ServedDataflow& served : conv.served) {
     Weights packed(DataflowOf(served.dataflow).PackWeights(conv, weights_));
     RETURN_IF_ERROR(uploader.Upload(packed, conv.dtype));

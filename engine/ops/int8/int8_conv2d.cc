@@ -1,5 +1,7 @@
 #include "engine/ops/int8/int8_conv2d.h"
 
+#include "kernels/int8/int8_product.h"
+
 namespace voxserve {
 
 absl::Status Int8Conv2dStep::Run(const StepContext& context) const {
@@ -8,7 +10,7 @@ absl::Status Int8Conv2dStep::Run(const StepContext& context) const {
                             .in_rows = options_.in_rows,
                             .in_columns = options_.in_columns,
                             .in = context.At(options_.in),
-                            .weights = options_.weights.data(),
+                            .weights = options_.weights.lines(),
                             .out = context.At(options_.out),
                             .epilogue = options_.epilogue.In(context)},
                            *context.execution->pool, context.execution->memory.get());

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "engine/ops/int8/int8_epilogue.h"
+#include "engine/ops/int8/int8_weights.h"
 #include "engine/ops/step.h"
+#include "kernels/image/conv2d.h"
 
 namespace voxserve {
 
@@ -18,7 +20,7 @@ class Int8Conv2dStep final : public Step {
     int32_t in_rows = 0;  // rows of one image
     int32_t in_columns = 0;
     kernels::Conv2dGeometry geometry;
-    std::vector<kernels::Int8Line> weights;  // of PackInt8Weights, with an offset for each cell
+    Int8Weights weights;  // with an offset for each cell
     FusedInt8Epilogue epilogue;
   };
 

@@ -1,14 +1,15 @@
 #pragma once
 
 // FusedInt8Epilogue is the work that a step in 8 bits does on its sums before it stores them
-// (kernels/int8/int8_product.h).
+// (kernels/conv/int8_epilogue.h).
 
 #include <cstdint>
 #include <utility>
 #include <vector>
 
+#include "engine/base/status_macros.h"
 #include "engine/ops/step.h"
-#include "kernels/int8/int8_product.h"
+#include "kernels/conv/int8_epilogue.h"
 
 namespace voxserve {
 
@@ -25,22 +26,27 @@ inline std::vector<float> InverseForInt8(std::vector<float> values) {
 }
 
 struct FusedInt8Epilogue {
-  std::vector<float> multiplier;  // padded, as are the others
-  std::vector<float> bias;        // empty: none
+  Weights multiplier;  // padded, as are the others
+  Weights bias;        // empty: none
   BufferSlice residual;
-  std::vector<float> residual_scale;  // empty: the residual is float32
+  Weights residual_scale;  // empty: 1
   kernels::Activation activation;
-  std::vector<float> inverse_scale;  // empty: the output is float32
+  Weights inverse_scale;  // empty: 1
 
   // Returns the kernel's parameters for the batch.
   kernels::Int8Epilogue In(const StepContext& context) const {
-    const auto data = [](const std::vector<float>& values) { return values.empty() ? nullptr : values.data(); };
-    return {.multiplier = data(multiplier),
-            .bias = data(bias),
+    return {.multiplier = multiplier.floats(),
+            .bias = bias.floats(),
             .residual = context.At(residual),
-            .residual_scale = data(residual_scale),
+            .residual_scale = residual_scale.floats(),
             .activation = activation,
-            .inverse_scale = data(inverse_scale)};
+            .inverse_scale = inverse_scale.floats()};
+  }
+  absl::Status Upload(WeightUploader& uploader) {
+    for (Weights* const values : {&multiplier, &bias, &residual_scale, &inverse_scale}) {
+      RETURN_IF_ERROR(uploader.Upload(*values, DType::kFloat32));
+    }
+    return absl::OkStatus();
   }
 };
 

@@ -1,14 +1,36 @@
 #include "engine/ops/int8/int8_linear.h"
 
+#include "engine/base/status_macros.h"
+#include "engine/runtime/cuda_status.h"
+#include "kernels/conv/implicit_gemm/int8_implicit_gemm.h"
+#include "kernels/int8/int8_product.h"
+
 namespace voxserve {
 
 absl::Status Int8LinearStep::Run(const StepContext& context) const {
-  kernels::cpu::Int8Linear({.in = context.At(options_.in),
-                            .weights = options_.weights.data(),
-                            .out = context.At(options_.out),
-                            .epilogue = options_.epilogue.In(context)},
+  const kernels::ConstRows in = context.At(options_.in);
+  const kernels::Rows out = context.At(options_.out);
+  const kernels::Int8Epilogue epilogue = options_.epilogue.In(context);
+  if constexpr (kernels::kHasCuda) {
+    if (context.cuda() != nullptr) {
+      RETURN_IF_CUDA_ERROR(kernels::cuda::Int8ImplicitGemm(
+          {.tiles = {.num_offsets = 1, .num_out = in.num_rows, .out_capacity = in.capacity},
+           .in = in,
+           .weights = options_.weights.on_device(),
+           .out = out,
+           .epilogue = epilogue},
+          context.stream()));
+      return absl::OkStatus();
+    }
+  }
+  kernels::cpu::Int8Linear({.in = in, .weights = options_.weights.lines(), .out = out, .epilogue = epilogue},
                            *context.execution->pool, context.execution->memory.get());
   return absl::OkStatus();
+}
+
+absl::Status Int8LinearStep::Upload(WeightUploader& uploader) {
+  RETURN_IF_ERROR(options_.weights.Upload(uploader));
+  return options_.epilogue.Upload(uploader);
 }
 
 }  // namespace voxserve

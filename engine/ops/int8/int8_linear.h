@@ -1,11 +1,13 @@
 #pragma once
 
-// Int8LinearStep computes a linear layer (linear.h), or a sparse convolution of one cell, in 8 bits on the CPU.
+// Int8LinearStep computes a linear layer (linear.h), or a sparse convolution of one cell, in 8 bits. On a GPU it is an
+// implicit GEMM of one offset.
 
 #include <utility>
 #include <vector>
 
 #include "engine/ops/int8/int8_epilogue.h"
+#include "engine/ops/int8/int8_weights.h"
 #include "engine/ops/step.h"
 
 namespace voxserve {
@@ -13,14 +15,15 @@ namespace voxserve {
 class Int8LinearStep final : public Step {
  public:
   struct Options {
-    BufferSlice in, out;                     // on one level, `in` in 8 bits; they do not overlap
-    std::vector<kernels::Int8Line> weights;  // of PackInt8Weights with one offset
+    BufferSlice in, out;  // on one level, `in` in 8 bits; they do not overlap
+    Int8Weights weights;  // of one offset
     FusedInt8Epilogue epilogue;
   };
 
   explicit Int8LinearStep(Options options) : options_(std::move(options)) {}
 
   absl::Status Run(const StepContext& context) const override;
+  absl::Status Upload(WeightUploader& uploader) override;
 
   const Options& options() const { return options_; }
 

@@ -13,6 +13,7 @@
 #include "engine/runtime/cuda_devices.h"
 #include "engine/tuner/plan_file.h"
 #include "kernels/conv/fetch_on_demand.h"
+#include "kernels/conv/implicit_gemm/int8_implicit_gemm.h"
 
 namespace voxserve {
 namespace {
@@ -49,16 +50,21 @@ std::string CpuModelName() {
 
 }  // namespace
 
+absl::Status CheckInt8Device(const Graph& graph, const ModelConfig& config, const Device& gpu,
+                             bool multiplies_in_int8) {
+  if (config.precision != ModelConfig::Precision::kInt8 || multiplies_in_int8) return absl::OkStatus();
+  return WithReason(
+      absl::InvalidArgumentError(absl::StrCat(
+          "model ", Quoted(graph.name), ": PRECISION_INT8 needs a GPU of compute capability 9.0 (Hopper) or ",
+          "a CPU, and ", gpu.id, " (", gpu.name, ") has compute capability ", gpu.compute_capability,
+          "; set precision to PRECISION_FLOAT16 in ", config.file, ", or serve on the CPU")),
+      error_reason::kBadModel);
+}
+
 absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& config, const Device& device,
                                     bool is_deterministic, const std::stop_token& stop) {
   const Plan plan{.fallback = DefaultConvPlan(MakePlanKey(graph, config, device, ""))};
   const bool is_int8 = config.precision == ModelConfig::Precision::kInt8;
-  if (is_int8 && device.is_cuda()) {
-    return WithReason(absl::InvalidArgumentError(absl::StrCat(
-                          "model ", Quoted(graph.name), ": PRECISION_INT8 runs on CPUs only so far, and the device is ",
-                          device.id, "; set precision to PRECISION_FLOAT16 in ", config.file, ", or serve on the CPU")),
-                      error_reason::kBadModel);
-  }
   if (is_int8) RETURN_IF_ERROR(CheckInt8(graph, config.float_nodes, config.file));
   if (!device.is_cuda()) {
     Program program = Compile(graph, plan,
@@ -72,6 +78,8 @@ absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& confi
   }
   if constexpr (kernels::kHasCuda) {
     RETURN_IF_ERROR(device.pool->MakeCurrent());  // since the compiler asks CUDA for the device's properties
+    RETURN_IF_ERROR(
+        CheckInt8Device(graph, config, device, !kernels::cuda::Int8ImplicitGemmBlocks(/*out_channels=*/32).empty()));
   }
   Program program = Compile(graph, plan,
                             {.bytes_per_label = config.bytes_per_label(),
@@ -79,6 +87,8 @@ absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& confi
                              .dtype = config.gpu_dtype(),
                              .is_deterministic = is_deterministic,
                              .merges_products = true,
+                             .is_int8 = is_int8,
+                             .float_nodes = config.float_nodes,
                              .allow_tf32 = AllowsTf32(config),
                              .stop = stop});
   if (stop.stop_requested()) return DrainingError();

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,52 +50,67 @@ double Rounded(double value, double scale, bool is_unsigned) {
   return scale * (is_unsigned ? std::clamp(whole, 0.0, 255.0) : std::clamp(whole, -127.0, 127.0));
 }
 
+// The convolution of a residual block and the block's shortcut. Their weights have one scale for each output channel.
+struct FusedPair {
+  int conv = -1;
+  int shortcut = -1;
+};
+
 // Returns the graph with the weights of its products rounded to 127 numbers of either sign for each output channel,
 // after the weights have been multiplied by the scales of their inputs.
-Graph WithRoundedWeights(Graph graph, const std::vector<std::string>& float_nodes) {
-  for (const Int8Layer& layer : FindInt8Candidates(graph).layers) {
-    GraphNode& node = At(graph, layer.first_node);
-    if (std::find(float_nodes.begin(), float_nodes.end(), node.name) != float_nodes.end()) continue;
-    const bool is_unsigned = std::all_of(layer.inputs.begin(), layer.inputs.end(), [&](int input) {
-      const std::vector<Int8Value> values = FindInt8Candidates(graph).values;
-      return std::any_of(values.begin(), values.end(),
-                         [&](const Int8Value& value) { return value.node == input && value.is_non_negative; });
-    });
-    std::vector<double> scales;
-    for (const int input : layer.inputs) {
-      const std::vector<Int8Value> values = FindInt8Candidates(graph).values;
-      const auto found =
-          std::find_if(values.begin(), values.end(), [&](const Int8Value& v) { return v.node == input; });
-      const double scale = At(graph, input).scale * (found->is_non_negative && !is_unsigned ? 255.0 / 127 : 1.0);
-      scales.insert(scales.end(), static_cast<size_t>(At(graph, input).channels), scale);
+Graph WithRoundedWeights(Graph graph, const std::vector<std::string>& float_nodes, const FusedPair& pair = {}) {
+  std::map<int, std::vector<double>> largest_of;  // by node, for each output channel
+  for (const bool rounds : {false, true}) {
+    for (const Int8Layer& layer : FindInt8Candidates(graph).layers) {
+      GraphNode& node = At(graph, layer.first_node);
+      if (std::find(float_nodes.begin(), float_nodes.end(), node.name) != float_nodes.end()) continue;
+      const bool is_unsigned = std::all_of(layer.inputs.begin(), layer.inputs.end(), [&](int input) {
+        const std::vector<Int8Value> values = FindInt8Candidates(graph).values;
+        return std::any_of(values.begin(), values.end(),
+                           [&](const Int8Value& value) { return value.node == input && value.is_non_negative; });
+      });
+      std::vector<double> scales;
+      for (const int input : layer.inputs) {
+        const std::vector<Int8Value> values = FindInt8Candidates(graph).values;
+        const auto found =
+            std::find_if(values.begin(), values.end(), [&](const Int8Value& v) { return v.node == input; });
+        const double scale = At(graph, input).scale * (found->is_non_negative && !is_unsigned ? 255.0 / 127 : 1.0);
+        scales.insert(scales.end(), static_cast<size_t>(At(graph, input).channels), scale);
+      }
+      auto* const conv = std::get_if<SparseConvOp>(&node.op);
+      auto* const linear = std::get_if<LinearOp>(&node.op);
+      auto* const image = std::get_if<Conv2dOp>(&node.op);
+      HostTensorPtr& stored = conv != nullptr ? conv->weight : linear != nullptr ? linear->weight : image->weight;
+      HostTensor weight = *stored;
+      const size_t outs = static_cast<size_t>(node.channels), ins = scales.size();
+      const size_t cells = weight.values.size() / outs / ins;
+      const bool ends_with_outs = conv != nullptr || (image != nullptr && image->geometry.is_transposed);
+      // Weights are [cells, in, out], or [out, in] or [out, in, cells], or [in, out, cells].
+      const auto out_of = [&](size_t i) {
+        const size_t matrix = conv != nullptr ? i : i / cells;
+        return ends_with_outs ? matrix % outs : matrix / ins;
+      };
+      const auto in_of = [&](size_t i) {
+        const size_t matrix = conv != nullptr ? i : i / cells;
+        return ends_with_outs ? matrix / outs % ins : matrix % ins;
+      };
+      std::vector<double>& largest = largest_of[layer.first_node];
+      largest.resize(outs);
+      for (size_t i = 0; i < weight.values.size(); ++i) {
+        largest[out_of(i)] = std::max(largest[out_of(i)], std::abs(weight.values[i] * scales[in_of(i)]));
+      }
+      if (!rounds) continue;
+      for (const int other : {pair.conv, pair.shortcut}) {
+        if (layer.first_node != pair.conv && layer.first_node != pair.shortcut) break;
+        for (size_t o = 0; o < outs; ++o) largest[o] = std::max(largest[o], largest_of[other][o]);
+      }
+      for (size_t i = 0; i < weight.values.size(); ++i) {
+        const double scaled = weight.values[i] * scales[in_of(i)];
+        weight.values[i] =
+            static_cast<float>(Rounded(scaled, largest[out_of(i)] / 127, /*is_unsigned=*/false) / scales[in_of(i)]);
+      }
+      stored = std::make_shared<const HostTensor>(std::move(weight));
     }
-    auto* const conv = std::get_if<SparseConvOp>(&node.op);
-    auto* const linear = std::get_if<LinearOp>(&node.op);
-    auto* const image = std::get_if<Conv2dOp>(&node.op);
-    HostTensorPtr& stored = conv != nullptr ? conv->weight : linear != nullptr ? linear->weight : image->weight;
-    HostTensor weight = *stored;
-    const size_t outs = static_cast<size_t>(node.channels), ins = scales.size();
-    const size_t cells = weight.values.size() / outs / ins;
-    const bool ends_with_outs = conv != nullptr || (image != nullptr && image->geometry.is_transposed);
-    // Weights are [cells, in, out], or [out, in] or [out, in, cells], or [in, out, cells].
-    const auto out_of = [&](size_t i) {
-      const size_t matrix = conv != nullptr ? i : i / cells;
-      return ends_with_outs ? matrix % outs : matrix / ins;
-    };
-    const auto in_of = [&](size_t i) {
-      const size_t matrix = conv != nullptr ? i : i / cells;
-      return ends_with_outs ? matrix / outs % ins : matrix % ins;
-    };
-    std::vector<double> largest(outs);
-    for (size_t i = 0; i < weight.values.size(); ++i) {
-      largest[out_of(i)] = std::max(largest[out_of(i)], std::abs(weight.values[i] * scales[in_of(i)]));
-    }
-    for (size_t i = 0; i < weight.values.size(); ++i) {
-      const double scaled = weight.values[i] * scales[in_of(i)];
-      weight.values[i] =
-          static_cast<float>(Rounded(scaled, largest[out_of(i)] / 127, /*is_unsigned=*/false) / scales[in_of(i)]);
-    }
-    stored = std::make_shared<const HostTensor>(std::move(weight));
   }
   return graph;
 }
@@ -115,11 +131,11 @@ std::vector<float> ScoresOf(const Graph& graph, const Points& points, const Vari
 // Expects the scores that the network has in double, if each value of `rounded` is rounded to its whole numbers, as are
 // the weights of all layers but float_nodes.
 void ExpectRoundedScores(const Graph& graph, const Points& points, const std::vector<int>& rounded,
-                         const std::vector<std::string>& float_nodes = {}) {
+                         const std::vector<std::string>& float_nodes = {}, const FusedPair& pair = {}) {
   Variant variant = kInt8;
   variant.float_nodes = float_nodes;
   const std::vector<float> scores = ScoresOf(graph, points, variant);
-  const Graph exact = WithRoundedWeights(graph, float_nodes);
+  const Graph exact = WithRoundedWeights(graph, float_nodes, pair);
   Interpreter interpreter(exact, points);
   const std::vector<Int8Value> values = FindInt8Candidates(graph).values;
   interpreter.EditValues([&](int node, Values& rows) {
@@ -189,6 +205,26 @@ TEST(Int8NetworkTest, ANetworkWithoutReluIsSignedThroughout) {
   const UNet unet(/*has_relu=*/false);
   for (const Int8Value& value : FindInt8Candidates(unet.graph).values) EXPECT_FALSE(value.is_non_negative);
   ExpectRoundedScores(unet.graph, unet.points, unet.values);
+}
+
+TEST(Int8NetworkTest, AConvolutionAddsItsShortcut) {
+  for (const bool is_first : {true, false}) {
+    GraphBuilder b(18);
+    const int in = b.Relu(b.Submanifold(0, 16, true));
+    const auto add_shortcut = [&] { return b.Linear(in, 12, true); };
+    FusedPair pair;
+    if (is_first) pair.shortcut = add_shortcut();
+    const int inner = b.Relu(b.Submanifold(in, 32, true));
+    pair.conv = b.Submanifold(inner, 12, true);
+    if (!is_first) pair.shortcut = add_shortcut();
+    const int block = b.Relu(b.Sum(pair.conv, pair.shortcut));
+    Graph graph = b.Finish(b.Linear(b.Relu(b.Submanifold(block, 9, true)), 5, true));
+    const Points points = RandomPoints(7);
+    AddScales(graph, points);
+    std::vector<int> values;
+    for (const Int8Value& value : FindInt8Candidates(graph).values) values.push_back(value.node);
+    ExpectRoundedScores(graph, points, values, {}, pair);
+  }
 }
 
 TEST(Int8NetworkTest, FloatNodesReadAndMultiplyFloats) {
@@ -379,10 +415,10 @@ TEST(Int8ProgramTest, WeightsAreCountedAsTheyArePacked) {
   const UNet unet(/*has_relu=*/true);
   const Program program = Compile(unet.graph, Plan(), {.is_int8 = true});
   size_t bytes = 0;
-  const auto add = [&](const std::vector<kernels::Int8Line>& weights, const FusedInt8Epilogue& epilogue) {
-    bytes += weights.size() * sizeof(kernels::Int8Line);
+  const auto add = [&](const Int8Weights& weights, const FusedInt8Epilogue& epilogue) {
+    bytes += weights.bytes();
     for (const auto* values : {&epilogue.multiplier, &epilogue.bias, &epilogue.residual_scale, &epilogue.inverse_scale})
-      bytes += values->size() * sizeof(float);
+      bytes += values->values().size() * sizeof(float);
   };
   for (const auto& step : program.steps) {
     if (const auto* conv = dynamic_cast<const Int8ConvStep*>(step.get())) {
@@ -409,7 +445,8 @@ TEST(Int8ProgramTest, AnOutputStaysFloat32) {
   const int node = found.layers[1].result_node;  // a convolution reads it
   unet.graph.tensors.push_back({"features", node});
   const Layers layers(unet.graph);
-  const Int8Types types(layers, {});
+  Int8Types types(layers, {}, /*on_cuda=*/false);
+  types.FindStored();
   EXPECT_FALSE(types.IsStored(layers.LayerOf(node)));
   EXPECT_TRUE(types.IsStored(layers.LayerOf(found.layers[2].result_node)));
 }

@@ -8,6 +8,7 @@
 #include "engine/tuner/result_guard.h"
 #include "tests/engine/device_runner.h"
 #include "tests/engine/golden_scan.h"
+#include "tests/engine/measured_scales.h"
 
 // Tests the plan search on a real GPU, with a trained network on a real scan.
 
@@ -20,10 +21,15 @@ class PlanSearchCudaTest : public ::testing::TestWithParam<Precision> {};
 
 TEST_P(PlanSearchCudaTest, FindsAPlanThatComputesTheSame) {
   SKIP_WITHOUT(support::Device::kCuda);
-  const absl::StatusOr<LoadedModel> model = LoadMinkUNetModel();
+  const bool is_int8 = GetParam() == Precision::kInt8;
+  if (is_int8 && !MultipliesInInt8(support::Device::kCuda)) GTEST_SKIP() << "this GPU does not multiply in 8 bits";
+  absl::StatusOr<LoadedModel> model = LoadMinkUNetModel();
   ASSERT_TRUE(model.ok()) << model.status();
   const absl::StatusOr<GoldenScan> scan = LoadGoldenScan("pandaset_063");
   ASSERT_TRUE(scan.ok()) << scan.status();
+  if (is_int8) {
+    ASSERT_TRUE(SetMeasuredScales(scan->cloud, model->graph).ok());
+  }
   absl::StatusOr<std::unique_ptr<DeviceRunner>> runner = DeviceRunner::Create({.device = support::Device::kCuda});
   ASSERT_TRUE(runner.ok()) << runner.status();
   const ConvPlan plan = DefaultPlanOf(support::Device::kCuda, GetParam());
@@ -58,10 +64,13 @@ TEST_P(PlanSearchCudaTest, FindsAPlanThatComputesTheSame) {
   ASSERT_EQ(WhyFailed(expected) + WhyFailed(first) + WhyFailed(second), "");
   EXPECT_EQ(WhyDeviates(*program, expected.samples[0], first.samples[0]), "");
   EXPECT_TRUE(HaveSameBytes(first.samples[0], second.samples[0]));
+  // Sums of whole numbers are exact, so no plan changes a byte.
+  EXPECT_TRUE(!is_int8 || HaveSameBytes(first.samples[0], expected.samples[0]));
 }
 
 INSTANTIATE_TEST_SUITE_P(, PlanSearchCudaTest,
-                         ::testing::Values(Precision::kFloat16, Precision::kBfloat16, Precision::kFloat32));
+                         ::testing::Values(Precision::kFloat16, Precision::kBfloat16, Precision::kFloat32,
+                                           Precision::kInt8));
 
 }  // namespace
 }  // namespace voxserve::plan_search_cuda_test

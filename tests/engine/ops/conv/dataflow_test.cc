@@ -61,6 +61,19 @@ TEST(DataflowTest, ADeviceServesEveryConvolutionByItsFirst) {
   }
 }
 
+TEST(DataflowTest, In8BitsADeviceHasOneDataflow) {
+  for (ProgramConv& conv : Convs()) {
+    conv.dtype = DType::kInt8;
+    for (const bool on_cuda : {false, true}) {
+      conv.is_on_cuda = on_cuda;
+      const std::vector<ServedDataflow> served = ServedDataflows(conv);
+      ASSERT_EQ(served.size(), 1U);
+      EXPECT_EQ(served.front().dataflow, on_cuda ? Dataflow::kImplicitGemm : Dataflow::kFetchOnDemand);
+      EXPECT_TRUE(conv.is_on_cuda == served.front().blocks.has_value());
+    }
+  }
+}
+
 // A CPU's rulebook has only one form, so a dataflow of the CPU names none.
 TEST(DataflowTest, EveryEntryOfAGpuReadsSomeFormOfARulebookEitherWayRound) {
   for (const ConvDataflow* const dataflow : Dataflows()) {

@@ -83,9 +83,32 @@ TEST(Int8ProgramTest, ALayerWithoutAScaleMustBeOneOfTheFloatNodes) {
   EXPECT_TRUE(named.ok()) << named;
 }
 
-TEST(Int8ProgramTest, AGpuRefusesItAndSaysWhatToSet) {
+TEST(Int8ProgramTest, AGpuThatCannotMultiplyIsNamedWithWhatToSet) {
+  const ModelConfig int8{.precision = ModelConfig::Precision::kInt8};
+  const Device gpu{.id = "cuda:1", .name = "NVIDIA L4", .compute_capability = "8.9"};
+  const absl::Status status = CheckInt8Device(Graph{.name = "street"}, int8, gpu, /*multiplies_in_int8=*/false);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(status), error_reason::kBadModel);
+  EXPECT_EQ(
+      status.message(),
+      "model \"street\": PRECISION_INT8 needs a GPU of compute capability 9.0 (Hopper) or a CPU, and cuda:1 "
+      "(NVIDIA L4) has compute capability 8.9; set precision to PRECISION_FLOAT16 in config.textproto, or serve on "
+      "the CPU");
+  EXPECT_TRUE(CheckInt8Device(Graph(), int8, gpu, /*multiplies_in_int8=*/true).ok());
+  EXPECT_TRUE(CheckInt8Device(Graph(), ModelConfig(), gpu, /*multiplies_in_int8=*/false).ok());
+}
+
+TEST(Int8ProgramTest, AGpuOfHopperLoadsItAndOthersRefuseIt) {
   SKIP_WITHOUT(support::Device::kCuda);
-  EXPECT_THAT(StatusInInt8(support::Device::kCuda, kScales).message(), HasSubstr("PRECISION_FLOAT16"));
+  const absl::StatusOr<std::vector<Device>> devices = OpenDevices("cuda:0", /*memory_limit_bytes=*/0);
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  const absl::Status status = StatusInInt8(support::Device::kCuda, kScales);
+  if (devices->front().compute_capability == "9.0") {
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_THAT(StatusInInt8(support::Device::kCuda, {}).message(), HasSubstr("voxserve-calibrate"));
+  } else {
+    EXPECT_THAT(status.message(), HasSubstr("PRECISION_FLOAT16"));
+  }
 }
 
 }  // namespace
