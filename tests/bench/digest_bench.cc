@@ -15,6 +15,8 @@
 // vector instructions, a GPU's on its kind and on CUDA's version. The exit status is 0 if no case failed and at least
 // one ran.
 //
+// In 8 bits a network's scales are the largest values on another scan, and its first and last layers stay in floats.
+//
 // The hash (FNV-1a) covers every sample's labels, scores, boxes, counts and sampled points.
 
 #include <algorithm>
@@ -53,6 +55,7 @@
 #include "tests/bench/network_cases.h"
 #include "tests/bench/varied_scans.h"
 #include "tests/engine/device_runner.h"
+#include "tests/engine/measured_scales.h"
 #include "tests/support/paths.h"
 #include "tests/support/real_scans.h"
 
@@ -114,7 +117,7 @@ const char* ShortName(support::Device device) { return device == support::Device
 
 // Returns the variant that a server without a tuned plan runs.
 Variant DefaultVariant(support::Device device, Precision precision) {
-  if (device == support::Device::kCpu) return {.merges_products = false};
+  if (device == support::Device::kCpu) return {.precision = precision, .merges_products = false};
   return {.device = device, .precision = precision, .plan = DefaultPlanOf(device, precision)};
 }
 
@@ -155,11 +158,13 @@ class CaseList {
       AddTrainedNetwork(precision);
       AddSmallNetworks(precision);
     }
+    if (MultipliesInInt8(device)) AddTrainedNetworkInInt8();
   }
 
   void AddModel(const std::string& folder, const Scan& scan) {
     absl::StatusOr<LoadedModel> model = LoadModelVersion(folder, 1);
-    const Precision precision = model.ok() && is_cuda() ? model->config.precision : Precision::kFloat32;
+    const bool is_int8 = model.ok() && model->config.precision == Precision::kInt8;
+    const Precision precision = model.ok() && (is_cuda() || is_int8) ? model->config.precision : Precision::kFloat32;
     std::error_code ignored;
     const std::string network = std::filesystem::weakly_canonical(folder, ignored).filename();
     Add({.name = Name(network, scan.name, precision),
@@ -251,6 +256,29 @@ class CaseList {
     }
   }
 
+  // Adds deploy/models/minkunet in 8 bits, on one scan and on four, and with all layers in 8 bits.
+  void AddTrainedNetworkInInt8() {
+    for (const bool has_floats : {true, false}) {
+      Case alone = {.name = Name(has_floats ? "trained minkunet" : "trained minkunet without layers of floats",
+                                 "pandaset_070", Precision::kInt8),
+                    .load = [has_floats]() -> absl::StatusOr<LoadedModel> {
+                      ASSIGN_OR_RETURN(LoadedModel model,
+                                       LoadModelVersion(support::SourceDir() + "/deploy/models/minkunet", 1));
+                      ASSIGN_OR_RETURN(const PointCloud cloud, Read(GoldenScan063()));
+                      RETURN_IF_ERROR(SetMeasuredScales(cloud, model.graph));
+                      if (has_floats) model.config.float_nodes = FirstAndLastLayers(model.graph);
+                      return model;
+                    },
+                    .variant = DefaultVariant(device_, Precision::kInt8),
+                    .scans = {GoldenScan070()}};
+      Add(alone);
+      Case batch = alone;
+      batch.name += ", batch of 4";
+      batch.scans = {GoldenScan063(), GoldenScan070(), GoldenScan063(), GoldenScan070()};
+      Add(batch);
+    }
+  }
+
   // Adds every kind of network that the exporter writes, on its own and in a batch. Some of them answer with boxes.
   void AddSmallNetworks(Precision precision) {
     for (const char* network :
@@ -337,7 +365,9 @@ absl::StatusOr<uint64_t> DigestOf(const Case& c, DeviceRunner& runner) {
     clouds.push_back(std::move(cloud));
   }
   ASSIGN_OR_RETURN(const LoadedModel model, c.load());
-  ASSIGN_OR_RETURN(const Program program, runner.Compile(model.graph, c.variant, model.config.bytes_per_label()));
+  Variant variant = c.variant;
+  variant.float_nodes = model.config.float_nodes;
+  ASSIGN_OR_RETURN(const Program program, runner.Compile(model.graph, variant, model.config.bytes_per_label()));
   std::vector<InferTask> tasks;
   for (const PointCloud& cloud : clouds) {
     tasks.push_back({.cloud = cloud, .return_scores = program.has_scores, .sample = c.sample});

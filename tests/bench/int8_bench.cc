@@ -14,12 +14,10 @@
 #include <filesystem>
 #include <limits>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "engine/compiler/compiler.h"
-#include "engine/compiler/int8_values.h"
 #include "engine/executor/cpu_executor.h"
 #include "engine/model/model_version.h"
 #include "kernels/conv/fetch_on_demand.h"
@@ -67,21 +65,6 @@ struct Timed {
   }
 };
 
-// Returns the first nodes of the first layer and of those whose values the head alone reads.
-std::vector<std::string> FloatNodes(const Graph& graph) {
-  const Int8Candidates candidates = FindInt8Candidates(graph);
-  std::vector<std::string> names;
-  for (const Int8Layer& layer : candidates.layers) {
-    const bool is_last = std::none_of(graph.nodes.begin(), graph.nodes.end(), [&](const GraphNode& reader) {
-      return std::find(reader.inputs.begin(), reader.inputs.end(), layer.result_node) != reader.inputs.end() &&
-             !IsHeadOp(reader.op) && !std::holds_alternative<VoxelToPointOp>(reader.op);
-    });
-    if (!is_last && layer.first_node != candidates.layers.front().first_node) continue;
-    names.push_back(graph.nodes[static_cast<size_t>(layer.first_node)].name);
-  }
-  return names;
-}
-
 void Compare(const std::string& name, const std::string& folder, const std::string& path, int runs,
              bool prints_layers) {
   if (!std::filesystem::exists(path)) {
@@ -92,8 +75,9 @@ void Compare(const std::string& name, const std::string& folder, const std::stri
   const PointCloud cloud = OrDie(support::ReadScan(support::ScanFormat::kKitti, path));
   OrDie(SetMeasuredScales(cloud, model.graph));
   Timed float32{.name = "float32", .program = Compile(model.graph, Plan(), {})};
-  Timed int8{.name = "int8",
-             .program = Compile(model.graph, Plan(), {.is_int8 = true, .float_nodes = FloatNodes(model.graph)})};
+  Timed int8{
+      .name = "int8",
+      .program = Compile(model.graph, Plan(), {.is_int8 = true, .float_nodes = FirstAndLastLayers(model.graph)})};
   kernels::ThreadPool pool(kernels::ThreadPool::AvailableCpus());
   ExecutionContext context{.device = "cpu", .pool = &pool};
   CpuExecutor executor(&context);

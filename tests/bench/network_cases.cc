@@ -6,7 +6,7 @@
 namespace voxserve::bench {
 
 const char* NameOf(ModelConfig::Precision precision) {
-  constexpr const char* kPrecisions[] = {"fp16", "fp32", "tf32", "bf16"};
+  constexpr const char* kPrecisions[] = {"fp16", "fp32", "tf32", "bf16", "int8"};
   return kPrecisions[static_cast<int>(precision)];
 }
 

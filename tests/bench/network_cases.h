@@ -13,7 +13,7 @@
 
 namespace voxserve::bench {
 
-// Returns "fp16", "fp32", "tf32" or "bf16".
+// Returns "fp16", "fp32", "tf32", "bf16" or "int8".
 const char* NameOf(ModelConfig::Precision precision);
 
 // The times in ms of TorchSparse 2.1 for the same case, or 0 if not measured. They are times of the network alone, with

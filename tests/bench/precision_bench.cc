@@ -5,6 +5,9 @@
 //
 // MODEL is a model's folder, of a network with labels or boxes. SCAN is the name of one of the scans of
 // tests/support/real_scans.h. The tables are Markdown. Exits with 77 if there is no GPU.
+//
+// In 8 bits a version that voxserve-calibrate made has its own scales. Other versions get the largest values on the
+// same scan, and their first and last layers stay in float16.
 
 #include <algorithm>
 #include <cmath>
@@ -27,6 +30,7 @@
 #include "tests/bench/network_cases.h"
 #include "tests/bench/or_die.h"
 #include "tests/engine/device_runner.h"
+#include "tests/engine/measured_scales.h"
 #include "tests/support/real_scans.h"
 
 namespace voxserve::bench {
@@ -34,14 +38,29 @@ namespace {
 
 using Precision = ModelConfig::Precision;
 
+// Returns the model as it is run in 8 bits.
+LoadedModel InInt8(const LoadedModel& model, const PointCloud& cloud) {
+  LoadedModel int8 = model;
+  if (model.config.precision == Precision::kInt8) return int8;
+  OrDie(SetMeasuredScales(cloud, int8.graph));
+  int8.config.float_nodes = FirstAndLastLayers(int8.graph);
+  return int8;
+}
+
 // Returns the error of a network that the precision does not serve.
 absl::StatusOr<InferResult> Infer(const LoadedModel& model, const PointCloud& cloud, support::Device device,
                                   Precision precision) {
+  if (precision == Precision::kInt8 && !MultipliesInInt8(device)) {
+    return absl::UnimplementedError("this GPU does not multiply in 8 bits");
+  }
   const auto runner =
       OrDie(DeviceRunner::Create({.device = device, .num_threads = kernels::ThreadPool::AvailableCpus()}));
-  absl::StatusOr<Program> program =
-      runner->Compile(model.graph, {.device = device, .precision = precision, .plan = DefaultPlanOf(device, precision)},
-                      model.config.bytes_per_label());
+  absl::StatusOr<Program> program = runner->Compile(model.graph,
+                                                    {.device = device,
+                                                     .precision = precision,
+                                                     .plan = DefaultPlanOf(device, precision),
+                                                     .float_nodes = model.config.float_nodes},
+                                                    model.config.bytes_per_label());
   if (!program.ok()) return program.status();
   BatchReport output =
       runner->Run(*program, {&cloud}, /*return_scores=*/true, {.ignore_label = model.config.ignore_label});
@@ -59,7 +78,7 @@ float MarginOf(const float* scores, size_t num_classes) {
 }
 
 constexpr Precision kPrecisions[] = {Precision::kFloat32, Precision::kTfloat32, Precision::kFloat16,
-                                     Precision::kBfloat16};
+                                     Precision::kBfloat16, Precision::kInt8};
 
 struct Answer {
   Precision precision;
@@ -153,7 +172,8 @@ int Run(const std::string& folder, const support::RealScan& scan, int version) {
   const InferResult expected = OrDie(Infer(model, cloud, support::Device::kCpu, Precision::kFloat32));
   Answers answers;
   for (const Precision precision : kPrecisions) {
-    absl::StatusOr<InferResult> found = Infer(model, cloud, support::Device::kCuda, precision);
+    absl::StatusOr<InferResult> found =
+        Infer(precision == Precision::kInt8 ? InInt8(model, cloud) : model, cloud, support::Device::kCuda, precision);
     if (found.ok()) {
       answers.push_back({precision, *std::move(found)});
     } else {

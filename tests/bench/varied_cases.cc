@@ -8,11 +8,13 @@
 #include <tuple>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "tests/bench/or_die.h"
 #include "tests/bench/varied_scans.h"
+#include "tests/engine/measured_scales.h"
 
 namespace voxserve::bench {
 namespace {
@@ -39,15 +41,21 @@ Lazy<std::vector<PointCloud>> InputsOf(const support::RealScan& scan, bool has_t
   return inputs->try_emplace({scan.name, has_time, num_inputs}, make).first->second;
 }
 
-BenchCase CaseOf(const std::string& folder, const std::string& scan_name, int num_inputs) {
+// named: a model's folder, perhaps with ":" and a version after it.
+BenchCase CaseOf(const std::string& named, const std::string& scan_name, int num_inputs) {
+  const size_t colon = named.rfind(':');
+  int version = 1;
+  const bool has_version = colon != std::string::npos && absl::SimpleAtoi(named.substr(colon + 1), &version);
+  const std::string folder = has_version ? named.substr(0, colon) : named;
   const bool has_time = absl::EndsWith(scan_name, "+t");
   const auto scan = support::RealScanNamed(std::string(absl::StripSuffix(scan_name, "+t")));
   if (!scan) {
     std::cerr << "no scan is named " << scan_name << std::endl;
     std::exit(2);
   }
-  return {.name = absl::StrCat(std::filesystem::weakly_canonical(folder).filename().string(), ", ", scan->name),
-          .model = Lazy<LoadedModel>([folder] { return OrDie(LoadModelVersion(folder, 1)); }),
+  return {.name = absl::StrCat(std::filesystem::weakly_canonical(folder).filename().string(),
+                               has_version ? absl::StrCat(":", version) : "", ", ", scan->name),
+          .model = Lazy<LoadedModel>([folder, version] { return OrDie(LoadModelVersion(folder, version)); }),
           .inputs = InputsOf(*scan, has_time, num_inputs)};
 }
 
@@ -80,7 +88,8 @@ PreparedCase::PreparedCase(const BenchCase& c, support::Device device)
                                     {.device = device,
                                      .precision = model_.config.precision,
                                      .plan = DefaultPlanOf(device, model_.config.precision),
-                                     .is_deterministic = c.is_deterministic},
+                                     .is_deterministic = c.is_deterministic,
+                                     .float_nodes = model_.config.float_nodes},
                                     model_.config.bytes_per_label()));
 }
 
@@ -140,6 +149,19 @@ std::vector<BenchCase> VariedCases(const std::vector<std::pair<std::string, std:
   }
   for (const auto& [folder, scan] : models) cases.push_back(CaseOf(folder, scan, num_inputs));
   return cases;
+}
+
+BenchCase InInt8(const BenchCase& float_case) {
+  BenchCase int8 = float_case;
+  int8.name += ", int8";
+  int8.model = Lazy<LoadedModel>([floats = float_case.model, inputs = float_case.inputs] {
+    LoadedModel model = *floats;
+    OrDie(SetMeasuredScales((*inputs).front(), model.graph));
+    model.config.precision = ModelConfig::Precision::kInt8;
+    model.config.float_nodes = FirstAndLastLayers(model.graph);
+    return model;
+  });
+  return int8;
 }
 
 std::vector<BenchCase> VoxelCases() {

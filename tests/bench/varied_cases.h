@@ -88,10 +88,14 @@ BenchCase CaseOf(const NetworkCase& network, int num_inputs = kNumInputs);
 
 // Returns MinkUNet 1.0x and 0.5x on real scans, and the models. If with_deterministic is true, also returns
 // MinkUNet 1.0x on the first scan as the server's flag --deterministic computes it. models: pairs of a model folder and
-// the name of a scan in tests/support/real_scans.h. If "+t" follows the name, points get a field t (WithTime of
-// varied_scans.h).
+// the name of a scan in tests/support/real_scans.h. A folder may end with ":N", its version; else it is 1. If "+t"
+// follows the scan's name, points get a field t (WithTime of varied_scans.h).
 std::vector<BenchCase> VariedCases(const std::vector<std::pair<std::string, std::string>>& models,
                                    bool with_deterministic, int num_inputs = kNumInputs);
+
+// Returns the same case in 8 bits: scales are the largest values on the first input, and the first and last layers stay
+// in floats. The case must not be in 8 bits yet.
+BenchCase InInt8(const BenchCase& float_case);
 
 // Returns MinkUNet 1.0x from 1,000 to 1,000,000 voxels, in batches of 1.
 std::vector<BenchCase> VoxelCases();

@@ -6,8 +6,9 @@
 //   varied_inputs_cuda_bench voxels [OPTIONS]       MinkUNet 1.0x in float16 from 1,000 to 1,000,000 voxels, batch 1
 //
 //   --filter TEXT         only cases whose name contains this text ("MinkUNet 1.0x, semantickitti" for instance)
-//   --model FOLDER SCAN   adds a model's version 1 on a scan of tests/support/real_scans.h by its name; "SCAN+t" gives
-//                         its points a field t
+//   --model FOLDER SCAN   adds a model's version 1 ("FOLDER:N": version N) on a scan of tests/support/real_scans.h by
+//                         its name; "SCAN+t" gives its points a field t
+//   --int8                runs each case a second time in 8 bits (InInt8 of varied_cases.h)
 //   --batch N             only batches of N scans
 //   --inputs N            inputs a case (default 20); not of `voxels`
 //   --captured            runs each case a second time, as captured batches (engine/executor/captured_batches.h)
@@ -57,6 +58,7 @@ struct Options {
   int batch = 0;                                            // 0: all
   int num_inputs = kNumInputs;
   bool with_captured = false;
+  bool with_int8 = false;
   double row_seconds = 0.8;
   double seconds = 90;
   std::string save_points;
@@ -134,14 +136,19 @@ class TimedCase {
   PreparedCase prepared_;
 };
 
-// Returns each case, followed by the same case with captured batches.
-std::vector<BenchCase> WithCaptured(const std::vector<BenchCase>& cases) {
+BenchCase Captured(BenchCase c) {
+  c.name += ", captured";
+  c.captures = true;
+  return c;
+}
+
+// Returns each case, followed by what `change` makes of it.
+template <typename Change>
+std::vector<BenchCase> Doubled(const std::vector<BenchCase>& cases, const Change& change) {
   std::vector<BenchCase> both;
   for (const BenchCase& c : cases) {
     both.push_back(c);
-    both.push_back(c);
-    both.back().name += ", captured";
-    both.back().captures = true;
+    both.push_back(change(c));
   }
   return both;
 }
@@ -261,6 +268,8 @@ std::optional<Options> Parse(int argc, char** argv) {
       is_right = absl::SimpleAtoi(next(), &options.num_inputs) && options.num_inputs > 0;
     } else if (option == "--captured") {
       options.with_captured = true;
+    } else if (option == "--int8") {
+      options.with_int8 = true;
     } else if (option == "--row_seconds") {
       is_right = absl::SimpleAtod(next(), &options.row_seconds) && options.row_seconds >= 0;
     } else if (option == "--seconds") {
@@ -285,7 +294,7 @@ int Main(int argc, char** argv) {
   if (!options) {
     std::fprintf(stderr,
                  "usage: %s [networks|voxels] [--filter TEXT] [--model FOLDER SCAN]... [--batch N] [--inputs N]"
-                 " [--captured] [--row_seconds S] [--seconds S] [--save_points DIR] [--device cpu|cuda]\n",
+                 " [--captured] [--int8] [--row_seconds S] [--seconds S] [--save_points DIR] [--device cpu|cuda]\n",
                  argv[0]);
     return 2;
   }
@@ -309,7 +318,8 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "no case has '%s' in its name and batches of that size\n", options->filter.c_str());
     return 2;
   }
-  if (options->with_captured) cases = WithCaptured(cases);
+  if (options->with_int8) cases = Doubled(cases, InInt8);
+  if (options->with_captured) cases = Doubled(cases, Captured);
   return Measure(cases, *options);
 }
 
