@@ -125,8 +125,9 @@ class Calibration {
     if (chooses_source()) return;
     Warn(absl::StrCat("version_policy (latest: ", policy.latest, ") in ",
                       (found_.model_folder / "config.textproto").string(), " will no longer choose version ",
-                      found_.version, ", the float version; a server with a GPU then serves neither, since 8 bits run ",
-                      "on the CPU only"));
+                      found_.version,
+                      ", the float version; a server with a GPU before Hopper then serves neither, since ",
+                      "such a GPU does not multiply in 8 bits"));
   }
 
   absl::Status ReadScans(const std::vector<client::ScanJob>& jobs) {
