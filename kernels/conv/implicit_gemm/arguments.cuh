@@ -31,7 +31,7 @@ template <typename T>
 using TypedEpilogueOf = std::conditional_t<sizeof(T) == 1, TypedInt8Epilogue, TypedEpilogue<T, float>>;
 
 // Returns true if the outputs of a thread may be stored as one vector: 16 bytes, with its bias and residual, or in 8
-// bits the 8 values of a thread, with its residual.
+// bits the 8 values of a thread, with its residual and the epilogue's arrays.
 inline bool HasOutVectors(const Rows& out, const Epilogue& epilogue) {
   CommonAlignment alignment;
   alignment.Add(out);
@@ -40,8 +40,10 @@ inline bool HasOutVectors(const Rows& out, const Epilogue& epilogue) {
 }
 inline bool HasOutVectors(const Rows& out, const Int8Epilogue& epilogue) {
   constexpr int64_t kValues = 8;
+  CommonAlignment arrays;
+  arrays.Add(epilogue.multiplier).Add(epilogue.bias).Add(epilogue.residual_scale);
   return CommonAlignment().Add(out).bytes() >= std::min(kValues * SizeOf(out.dtype), kVectorBytes) &&
-         CommonAlignment().Add(epilogue.residual).bytes() >= kValues;
+         CommonAlignment().Add(epilogue.residual).bytes() >= kValues && arrays.bytes() == kVectorBytes;
 }
 
 // ImplicitGemmParams with typed pointers, and values that follow from them. T: the type of inputs and weights. The

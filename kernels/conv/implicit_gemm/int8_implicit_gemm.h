@@ -23,8 +23,8 @@ struct Int8ImplicitGemmParams {
   TilesView tiles;                // as of ImplicitGemmParams
   ConstRows in;                   // [num_in_rows, in_channels] uint8 or int8
   const void* weights = nullptr;  // PackInt8ImplicitGemmWeights, 128-byte aligned
-  // [num_out_rows, out_channels] uint8, int8, float16 or float32. Stores are fast for at most 256 channels, a multiple
-  // of 8, in 8 or 16 bits, with rows at multiples of 16 bytes, no activation but ReLU, and no inverse_scale.
+  // [num_out_rows, out_channels] uint8, int8, float16 or float32. Stores are fast for channels that are a multiple of
+  // 8, in 8 or 16 bits, with rows and arrays at multiples of 16 bytes, no activation but ReLU, and no inverse_scale.
   Rows out;
   Int8Epilogue epilogue;  // arrays on the GPU; the residual may be `out` if their types have the same size
   // The shortcut of ConvOperands, in the type of `in`. Its sums are added to the convolution's before the epilogue, so

@@ -37,11 +37,13 @@ __device__ __noinline__ void StoreInt8SumsOneByOne(const ImplicitGemmArguments<T
 }
 
 // Stores the sums of a warp as WarpSumsStore does: 16 rows and 2 * kSums columns. Load must be called before Store.
-template <typename T, int kSums>
+// kReadsArrays: vectors are also stored fast where the epilogue's arrays are not kept. Narrow blocks, which seldom need
+// it, have no registers to spare for it.
+template <typename T, int kSums, bool kReadsArrays>
 class Int8SumsStore {
  public:
   __device__ void Load(const ImplicitGemmArguments<T>& arguments, const WarpRows& rows, int32_t first_column) {
-    const bool is_read = arguments.epilogue.residual != nullptr && AreAllPlain(arguments, first_column);
+    const bool is_read = arguments.epilogue.residual != nullptr && AreAllPlain(arguments);
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
 #pragma unroll
@@ -55,18 +57,16 @@ class Int8SumsStore {
     }
   }
 
-  // kept: where the block keeps the epilogue's arrays in shared memory, 16-byte aligned; 0: nowhere, so values are
-  // stored one by one.
+  // kept: where the block keeps the epilogue's arrays in shared memory, 16-byte aligned; 0: nowhere.
   __device__ void Store(const ImplicitGemmArguments<T>& arguments, const int32_t (&sums)[kSums], const WarpRows& rows,
                         int32_t first_column, uint32_t kept) const {
-    if (kept == 0 || !AreAllPlain(arguments, first_column)) {
+    const bool are_kept = kept != 0 && first_column + 2 * kSums <= kKeptChannels;
+    if (!AreAllPlain(arguments) || (!are_kept && !kReadsArrays)) {
       StoreAny(arguments, sums, rows, first_column);
-    } else if (arguments.out_dtype == DType::kUint8) {
-      StorePlain<uint8_t>(arguments, sums, rows, first_column, kept);
-    } else if (arguments.out_dtype == DType::kInt8) {
-      StorePlain<int8_t>(arguments, sums, rows, first_column, kept);
-    } else {
-      StorePlain<__half>(arguments, sums, rows, first_column, kept);
+    } else if (are_kept || !kReadsArrays) {
+      StorePlain<true>(arguments, sums, rows, first_column, kept);
+    } else if constexpr (kReadsArrays) {
+      StorePlain<false>(arguments, sums, rows, first_column, kept);
     }
   }
 
@@ -88,32 +88,56 @@ class Int8SumsStore {
   }
 
   // Returns true if every vector has 8 output channels or none and is stored whole, in 8 or 16 bits, the residual is in
-  // 8 bits, the activation is none or ReLU, and the output's scale is part of the other arrays, which are kept for all
-  // columns. All threads of a warp get the same answer.
-  __device__ static bool AreAllPlain(const ImplicitGemmArguments<T>& arguments, int32_t first_column) {
+  // 8 bits, the activation is none or ReLU, and the output's scale is part of the other arrays.
+  __device__ static bool AreAllPlain(const ImplicitGemmArguments<T>& arguments) {
     const TypedInt8Epilogue& epilogue = arguments.epilogue;
     const ActivationFunction function = epilogue.activation.function;
     const bool has_bytes = epilogue.residual == nullptr || epilogue.residual_dtype == DType::kUint8 ||
                            epilogue.residual_dtype == DType::kInt8;
     return arguments.has_out_vectors && arguments.out_channels % kCount == 0 &&
-           first_column + 2 * kSums <= kKeptChannels && arguments.out_dtype != DType::kFloat32 && has_bytes &&
-           epilogue.inverse_scale == nullptr &&
+           arguments.out_dtype != DType::kFloat32 && has_bytes && epilogue.inverse_scale == nullptr &&
            (function == ActivationFunction::kNone || function == ActivationFunction::kRelu);
   }
 
-  template <typename Out>
+  template <bool kAreKept>
   __device__ void StorePlain(const ImplicitGemmArguments<T>& arguments, const int32_t (&sums)[kSums],
                              const WarpRows& rows, int32_t first_column, uint32_t kept) const {
-    if (arguments.epilogue.residual != nullptr) {
-      StoreAs<Out, true>(arguments, sums, rows, first_column, kept);
+    const auto store = [&](auto out) {
+      using Out = decltype(out);
+      if (arguments.epilogue.residual != nullptr) {
+        StoreAs<Out, true, kAreKept>(arguments, sums, rows, first_column, kept);
+      } else {
+        StoreAs<Out, false, kAreKept>(arguments, sums, rows, first_column, kept);
+      }
+    };
+    if (arguments.out_dtype == DType::kUint8) {
+      store(uint8_t{});
+    } else if (arguments.out_dtype == DType::kInt8) {
+      store(int8_t{});
     } else {
-      StoreAs<Out, false>(arguments, sums, rows, first_column, kept);
+      store(__half{});
     }
   }
 
-  // This function does not branch, since a warp that stores waits for each of its instructions. It avoids conversions
-  // that run on the unit of special functions (F2I and I2F of bytes), at a quarter of the rate of others.
-  template <typename Out, bool kHasResidual>
+  // Returns four neighbouring values of one of the epilogue's arrays. kAreKept: they are kept in shared memory.
+  template <bool kAreKept>
+  __device__ static float4 FourOf(const ImplicitGemmArguments<T>& arguments, KeptInt8Array array, int32_t channel,
+                                  uint32_t kept) {
+    if constexpr (kAreKept) {
+      return LoadSharedFloats(kept + (array * kKeptChannels + channel) * static_cast<uint32_t>(sizeof(float)));
+    }
+    const float* const from = ArrayOf(arguments, array);
+    if (from != nullptr && channel < arguments.out_channels) {
+      return __ldg(reinterpret_cast<const float4*>(from + channel));
+    }
+    const float missing = array == kKeptBias ? 0.0f : 1.0f;
+    return make_float4(missing, missing, missing, missing);
+  }
+
+  // With kept arrays this function does not branch, since a warp that stores waits for each of its instructions. It
+  // avoids conversions that run on the unit of special functions (F2I and I2F of bytes), at a quarter of the rate of
+  // others.
+  template <typename Out, bool kHasResidual, bool kAreKept>
   __device__ void StoreAs(const ImplicitGemmArguments<T>& arguments, const int32_t (&sums)[kSums], const WarpRows& rows,
                           int32_t first_column, uint32_t kept) const {
     const bool has_relu = arguments.epilogue.activation.function == ActivationFunction::kRelu;
@@ -130,8 +154,7 @@ class Int8SumsStore {
 #pragma unroll
       for (int word = 0; word < 2; ++word) {
         const auto four_of = [&](KeptInt8Array array) {
-          return LoadSharedFloats(kept +
-                                  (array * kKeptChannels + column + 4 * word) * static_cast<uint32_t>(sizeof(float)));
+          return FourOf<kAreKept>(arguments, array, column + 4 * word, kept);
         };
         const float4 multiplier = four_of(kKeptMultiplier), bias = four_of(kKeptBias);
         [[maybe_unused]] float4 residual_scale;
@@ -213,7 +236,8 @@ class Int8SumsStore {
 };
 
 // How a kernel with factors of type T stores its sums.
-template <typename T, int kSums, bool kMayLabel = false>
-using SumsStore = std::conditional_t<sizeof(T) == 1, Int8SumsStore<T, kSums>, WarpSumsStore<T, kSums, kMayLabel>>;
+template <typename T, int kSums, bool kMayLabel = false, bool kReadsArrays = false>
+using SumsStore =
+    std::conditional_t<sizeof(T) == 1, Int8SumsStore<T, kSums, kReadsArrays>, WarpSumsStore<T, kSums, kMayLabel>>;
 
 }  // namespace voxserve::kernels::cuda

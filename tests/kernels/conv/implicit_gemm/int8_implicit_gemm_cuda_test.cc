@@ -275,7 +275,7 @@ TEST_F(Int8ImplicitGemmTest, EveryWidthOfRows) {
   const Rulebook rulebook = RandomSubmanifoldRulebook(27, 150, 0.3, random);
   const std::vector<Int8Case> cases = DeviceCases();
   for (const int32_t in_channels : {1, 4, 16, 20, 32, 48, 64, 96, 100, 128, 256}) {
-    for (const int32_t out_channels : {1, 8, 16, 20, 32, 48, 64, 96, 100, 128, 200, 256, 300}) {
+    for (const int32_t out_channels : {1, 8, 16, 20, 32, 48, 64, 96, 100, 128, 200, 256, 300, 320}) {
       // Most cases are aligned, as in the engine.
       Check({.types = random.OneOf(cases),
              .rulebook = rulebook.View(),
