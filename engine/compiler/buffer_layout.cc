@@ -59,6 +59,9 @@ DType BufferLayout::DTypeOf(int index) const {
   const GraphNode& node = layers_.Node(layer.result_node);
   if (node.is_labels) return label_dtype_;
   if (node.max_boxes > 0 || node.is_selection) return DType::kFloat32;
+  if (std::holds_alternative<VoxelizeOp>(layers_.FirstNode(layer).op) && int8_types_.IsOnlyMultiplied(index)) {
+    return DType::kFloat32;  // it is converted once, from the values that the CPU has
+  }
   return layers_.StaysFloat32(layer) ? DType::kFloat32 : target_.dtype;
 }
 

@@ -63,11 +63,23 @@ void Int8Types::FindStored() {
     const std::vector<int>& readers = layers_->ReadersOf(layer);
     is_stored_[static_cast<size_t>(i)] = std::any_of(readers.begin(), readers.end(), [&](int node) {
       const int reader = layers_->LayerOf(node);
-      const GraphNode& first = layers_->FirstNode(layers_->At(reader));
-      if (Multiplies(reader)) return first.inputs[0] == layer.result_node;
-      return std::holds_alternative<ConcatOp>(first.op) && IsStored(reader);
+      if (Multiplies(reader)) return IsMultipliedBy(node, layer);
+      return std::holds_alternative<ConcatOp>(layers_->FirstNode(layers_->At(reader)).op) && IsStored(reader);
     });
   }
+}
+
+bool Int8Types::IsMultipliedBy(int node, const Layer& layer) const {
+  const int reader = layers_->LayerOf(node);
+  return Multiplies(reader) && layers_->FirstNode(layers_->At(reader)).inputs[0] == layer.result_node;
+}
+
+bool Int8Types::IsOnlyMultiplied(int layer) const {
+  if (layers_ == nullptr) return false;
+  const Layer& of_value = layers_->At(layer);
+  const std::vector<int>& readers = layers_->ReadersOf(of_value);
+  return !layers_->IsOutput(of_value.result_node) &&
+         std::all_of(readers.begin(), readers.end(), [&](int node) { return IsMultipliedBy(node, of_value); });
 }
 
 DType Int8Types::NumberTypeOf(int layer) const {

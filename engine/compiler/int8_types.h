@@ -10,7 +10,9 @@
 //   parts keep scales of their own, by channel, since scales of inputs become part of the reader's weights. So no part
 //   is rounded coarsely because another one has larger values.
 // - All other values are floats: float32 on the CPU, float16 on a GPU. A reader that needs another type than a value is
-//   stored in reads a converted copy (StepEmitter); the residual of a layer in 8 bits is read as it is stored.
+//   stored in reads a converted copy (StepEmitter); the residual of a layer in 8 bits is read as it is stored. The
+//   voxels' features are float32 on a GPU too, if only layers in 8 bits read them: a network without layers of floats
+//   then has the same bytes on both devices.
 
 #include <string>
 #include <vector>
@@ -39,6 +41,8 @@ class Int8Types {
   void FindStored();
   // Returns true if the layer's value is stored in 8 bits, in its NumberTypeOf.
   bool IsStored(int layer) const { return IsTrue(is_stored_, layer); }
+  // Returns true if only layers that multiply in 8 bits read the value of a layer that does not.
+  bool IsOnlyMultiplied(int layer) const;
   // Returns the type of the layer's value in 8 bits: kUint8 if it cannot be negative, else kInt8.
   DType NumberTypeOf(int layer) const;
   // Returns the scale of each channel of the layer's value in 8 bits. Every part of the value must have a scale. dtype:
@@ -50,6 +54,8 @@ class Int8Types {
     return static_cast<size_t>(layer) < flags.size() && flags[static_cast<size_t>(layer)];
   }
   bool HasScales(int node) const;
+  // Returns true if the node's layer multiplies this layer's value in 8 bits.
+  bool IsMultipliedBy(int node, const Layer& layer) const;
 
   const Layers* layers_ = nullptr;
   bool on_cuda_ = false;

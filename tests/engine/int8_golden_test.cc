@@ -77,6 +77,23 @@ TEST_P(Int8GoldenTest, LabelsAreThoseOfFloat32ButForFew) {
   EXPECT_LE(error, 0.05 * magnitude);
 }
 
+// All layers multiply in 8 bits.
+TEST_P(Int8GoldenTest, WithoutLayersOfFloatsAGpuHasTheBytesOfTheCpu) {
+  if (GetParam() == support::Device::kCpu) GTEST_SKIP() << "the other device is compared with this one";
+  std::vector<BatchReport> outputs;
+  for (const support::Device device : {support::Device::kCpu, GetParam()}) {
+    const auto runner = DeviceRunner::Create({.device = device});
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    variant_.device = device;
+    variant_.plan = DefaultPlanOf(device, variant_.precision);
+    const auto program = (*runner)->Compile(graph_, variant_);
+    ASSERT_TRUE(program.ok()) << program.status();
+    outputs.push_back((*runner)->Run(*program, {&scan_.cloud, &measured_.cloud}, /*return_scores=*/true));
+    ASSERT_TRUE(outputs.back().status.ok()) << outputs.back().status;
+  }
+  ExpectSameBytes(outputs[1], outputs[0]);
+}
+
 // The classifier multiplies in 8 bits here: in float32 oneDNN's sums depend on the number of rows.
 TEST_P(Int8GoldenTest, ABatchHasTheBytesOfItsScansWithEveryNumberOfThreads) {
   variant_.float_nodes = {NameOfLayer(0)};

@@ -56,12 +56,6 @@ class Int8CudaTest : public testing::Test {
   std::unique_ptr<DeviceRunner> cpu_, cuda_;
 };
 
-// Rounds features so that float16 holds them: a GPU then reads the CPU's values.
-PointCloud CloudInFloat16(Points points) {
-  for (float& value : points.values) value = std::round(value * 256) / 256;
-  return CloudOf(points);
-}
-
 // Gives each value that a layer may read in 8 bits a scale, by its largest magnitude on these points.
 Graph WithScales(Graph graph, const Points& points) {
   Interpreter interpreter(graph, points);
@@ -106,7 +100,7 @@ struct UNet {
 
 std::vector<PointCloud> Clouds() {
   std::vector<PointCloud> clouds;
-  for (uint32_t seed = 20; seed < 25; ++seed) clouds.push_back(CloudInFloat16(RandomPoints(seed)));
+  for (uint32_t seed = 20; seed < 25; ++seed) clouds.push_back(CloudOf(RandomPoints(seed)));
   return clouds;
 }
 
@@ -138,7 +132,7 @@ TEST_F(Int8CudaTest, HasTheBytesOfTheCpu) {
 // Each plan gives one block to all convolutions that the GPU serves with it, also with split K.
 TEST_F(Int8CudaTest, EveryBlockGivesTheSameBytes) {
   const UNet unet(16, /*has_relu=*/true);
-  const PointCloud cloud = CloudInFloat16(RandomPoints(30));
+  const PointCloud cloud = CloudOf(RandomPoints(30));
   const BatchReport expected = cpu_->Run(ProgramOf(unet.graph, VariantOf(Device::kCpu)), {&cloud}, true);
   const Program program = ProgramOf(unet.graph, VariantOf(Device::kCuda));
   std::vector<kernels::ConvBlock> blocks;

@@ -215,6 +215,14 @@ TEST(Int8DeviceProgramTest, ProductsOfFloatsAreMergedOnAGpuAndThoseIn8BitsAreNot
   EXPECT_EQ(Count<LinearStep>(on_cpu), 3);
 }
 
+TEST(Int8DeviceProgramTest, VoxelsStayFloat32WhereOnlyLayersIn8BitsReadThem) {
+  const UNet unet;
+  const Program program = CompileFor(/*on_cuda=*/true, unet.graph);
+  EXPECT_EQ(CountBuffers(program, DType::kFloat16), 0);
+  EXPECT_EQ(CountBuffers(program, DType::kFloat32), 2) << "the voxels' and the head's";
+  EXPECT_EQ(Count<Int8ConversionStep>(program), 1);
+}
+
 // A part whose rows would begin between multiples of 16 bytes is copied on a GPU.
 TEST(Int8DeviceProgramTest, PartsOfAConcatenationAreWrittenInPlaceWhereTheyAreAligned) {
   for (const int channels : {16, 24}) {
