@@ -18,6 +18,8 @@ own file, STEP.md, beside STEP.log:
             weights: CenterPoint, SECOND, SPVCNN, MinkowskiEngine's MinkUNet; with and without determinism
             (30 s more than --seconds)
   captured  varied_inputs_cuda_bench networks --captured: MinkUNet with and without captured batches (120 s)
+  int8      dataflow_cuda_bench int8, and varied_inputs_cuda_bench networks --captured --int8: MinkUNet on SemanticKITTI
+            in float16 and in 8 bits, layer by layer and whole                                      (210 s)
   voxels    varied_inputs_cuda_bench voxels: time over 1,000 to 1,000,000 voxels, and voxels.svg   (90 s)
   layers    layer_profile.py: every convolution of MinkUNet 1.0x, with ncu                          (150 s)
   peers     peer_bench.py: spconv's and TorchSparse's MinkUNet 1.0x on the inputs of `networks`     (180 s each)
@@ -58,7 +60,7 @@ while (($# > 0)); do
   shift
 done
 [[ $seconds =~ ^[1-9][0-9]{0,3}$ ]] || die "--seconds takes a whole number from 1 to 9999, not '$seconds'"
-all=(accuracy networks captured voxels layers peers)
+all=(accuracy networks captured int8 voxels layers peers)
 ((${#steps[@]} > 0)) || steps=("${all[@]}")
 for name in "${steps[@]}"; do
   [[ " ${all[*]} " == *" $name "* ]] || die "--only takes one of ${all[*]}, not '$name'"
@@ -145,6 +147,13 @@ MODELS
 
 run_captured() {
   measure captured 120 "$bench/varied_inputs_cuda_bench" networks --captured --seconds 100 --filter "MinkUNet 1.0x"
+}
+
+run_int8() {
+  measure int8-layers 90 "$bench/dataflow_cuda_bench" int8 1.0
+  measure int8-networks 120 "$bench/varied_inputs_cuda_bench" networks --captured --int8 --seconds 100 \
+    --filter "x, semantickitti"
+  (cat "$out/int8-layers.md" && echo && cat "$out/int8-networks.md") >"$out/int8.md"
 }
 
 run_voxels() {
