@@ -1,9 +1,12 @@
 #include "engine/compiler/buffer_layout.h"
 
+#include <algorithm>
+
 namespace voxserve {
 namespace {
 
 constexpr int64_t kRowAlignmentBytes = 16;
+constexpr int32_t kAlignedColumns = 8;  // of 16 bits
 
 int64_t PaddedPitch(int64_t channels, DType dtype) {
   const int64_t alignment = kRowAlignmentBytes / SizeOf(dtype);
@@ -19,7 +22,8 @@ BufferLayout::BufferLayout(const CompileTarget& target, DType label_dtype, const
   buffer_of_.assign(static_cast<size_t>(layers_.size()), -1);
   for (int index = 0; index < layers_.size(); ++index) {
     const Layer& layer = layers_.At(index);
-    if (layer.stored_in >= 0 || layer.is_shortcut || layers_.IsMadeByAnswer(layer.result_node)) continue;
+    if (layer.stored_in >= 0 || layer.is_shortcut || layer.is_in_mlp || layers_.IsMadeByAnswer(layer.result_node))
+      continue;
     const GraphNode& node = layers_.Node(layer.result_node);
     buffer_of_[static_cast<size_t>(index)] = Add({.level = node.level,
                                                   .rows_per_sample = node.rows_per_sample(),
@@ -44,13 +48,26 @@ void BufferLayout::PlaceConcats() {
       // The voxelize kernel writes its rows' padding, so it needs a whole buffer.
       const bool is_slow = is_int8 && target_.on_cuda && column * SizeOf(dtype) % kRowAlignmentBytes != 0;
       if (input.stored_in < 0 && !is_slow && !std::holds_alternative<VoxelizeOp>(layers_.FirstNode(input).op) &&
-          DTypeOf(of_node) == dtype && layers_.Node(node).HasRowsOf(concat)) {
+          (column % kAlignedColumns == 0 || !NeedsAlignedRows(of_node)) && DTypeOf(of_node) == dtype &&
+          layers_.Node(node).HasRowsOf(concat)) {
         input.stored_in = index;
         input.column = column;
       }
       column += layers_.Node(node).channels;
     }
   }
+}
+
+bool BufferLayout::NeedsAlignedRows(int index) const {
+  const Layer& layer = layers_.At(index);
+  const std::vector<int>& readers = layers_.ReadersOf(layer);
+  if (layer.mlp || std::any_of(readers.begin(), readers.end(), [&](int node) { return layers_.IsOfMlp(node); })) {
+    return true;
+  }
+  if (!std::holds_alternative<ConcatOp>(layers_.FirstNode(layer).op)) return false;
+  const std::vector<int> inputs = layers_.InputsOf(layer);
+  return std::any_of(inputs.begin(), inputs.end(),
+                     [&](int input) { return layers_.At(input).stored_in == index && NeedsAlignedRows(input); });
 }
 
 DType BufferLayout::DTypeOf(int index) const {

@@ -5,9 +5,10 @@
 // each program.
 //
 // An input of a concatenation is written directly into its columns of the result's buffer. These inputs are copied
-// instead: an input that is written into another concatenation already, that is the voxelize's result, or that has
-// other rows or another type than the result. So is on a GPU an input in 8 bits whose rows would not begin at multiples
-// of 16 bytes, since kernels read and write such rows slowly.
+// instead: an input that is written into another concatenation already, that is the voxelize's result, that has other
+// rows or another type than the result, or whose columns would not be aligned as an MLP's kernel needs them. So is on a
+// GPU an input in 8 bits whose rows would not begin at multiples of 16 bytes, since kernels read and write such rows
+// slowly.
 
 #include <cstdint>
 #include <vector>
@@ -45,6 +46,8 @@ class BufferLayout {
 
  private:
   void PlaceConcats();
+  // Returns true if a kernel needs the value's rows aligned to 16 bytes: that of an MLP (layer_fusion.h).
+  bool NeedsAlignedRows(int index) const;
   const Buffer& BufferOf(int layer) const {
     return program_.buffers[static_cast<size_t>(buffer_of_[static_cast<size_t>(layer)])];
   }

@@ -9,11 +9,11 @@
 #include "engine/compiler/buffer_layout.h"
 #include "engine/compiler/buffer_placement.h"
 #include "engine/compiler/int8_types.h"
+#include "engine/compiler/layer_fusion.h"
 #include "engine/compiler/layers.h"
 #include "engine/compiler/operators.h"
 #include "engine/compiler/product_merging.h"
 #include "engine/compiler/segments.h"
-#include "engine/compiler/shortcut_fusion.h"
 #include "engine/compiler/step_emitter.h"
 
 namespace voxserve {
@@ -75,15 +75,15 @@ Program Compile(const Graph& graph, const Plan& plan, const CompileTarget& targe
   Program program;
   Layers layers(graph);
   Int8Types int8_types = target.is_int8 ? Int8Types(layers, target.float_nodes, target.on_cuda) : Int8Types();
+  const auto is_int8_product = [&](int layer) { return int8_types.Multiplies(layer); };
+  if (target.fuses_mlps) FuseMlps(is_int8_product, layers);
   if (target.is_int8) {
     FuseShortcuts([&](int conv, int shortcut) { return int8_types.MayShareSums(conv, shortcut); }, layers);
   } else if (target.on_cuda && target.dtype != DType::kFloat32) {
     FuseShortcuts([](int, int) { return true; }, layers);
   }
   int8_types.FindStored();
-  if (target.merges_products && (target.on_cuda || !target.is_int8)) {
-    MergeProducts([&](int layer) { return int8_types.Multiplies(layer); }, layers);
-  }
+  if (target.merges_products && (target.on_cuda || !target.is_int8)) MergeProducts(is_int8_product, layers);
   const Segments segments(layers);
   program.segments.resize(static_cast<size_t>(segments.size()));
   program.scores.resize(graph.levels.levels().size());

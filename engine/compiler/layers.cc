@@ -122,7 +122,27 @@ bool Layers::IsOutput(int node) const {
   return std::find(outputs.begin(), outputs.end(), node) != outputs.end();
 }
 
+std::vector<int> MlpParts::All() const {
+  std::vector<int> all;
+  if (input_norm >= 0) all.push_back(input_norm);
+  all.insert(all.end(), {first, second});
+  all.insert(all.end(), norms.begin(), norms.end());
+  return all;
+}
+
 std::vector<int> Layers::InputsOf(const Layer& layer) const {
+  if (!layer.mlp) return OwnInputsOf(layer);
+  const std::vector<int> parts = layer.mlp->All();
+  std::vector<int> inputs;
+  for (const int part : parts) {
+    for (const int input : OwnInputsOf(At(part))) {
+      if (std::find(parts.begin(), parts.end(), input) == parts.end()) inputs.push_back(input);
+    }
+  }
+  return inputs;
+}
+
+std::vector<int> Layers::OwnInputsOf(const Layer& layer) const {
   std::vector<int> inputs;
   const GraphNode& node = FirstNode(layer);
   for (size_t i = 0; i < NumInputsRead(node); ++i) inputs.push_back(LayerOf(node.inputs[i]));
@@ -147,6 +167,12 @@ void Layers::FuseShortcut(int conv, int shortcut) {
   for (Layer& layer : layers_) {
     if (layer.residual == shortcut) layer.residual = conv;
   }
+}
+
+void Layers::FuseMlp(const MlpParts& parts) {
+  const std::vector<int> all = parts.All();
+  for (const int part : all) At(part).is_in_mlp = part != all.back();
+  At(all.back()).mlp = parts;
 }
 
 void Layers::MarkOutputs() {

@@ -16,13 +16,26 @@
 
 namespace voxserve {
 
+// The layers of an MLP that one kernel computes (layer_fusion.h), in the order in which their values depend on each
+// other.
+struct MlpParts {
+  int input_norm = -1;     // -1: none
+  int first = -1;          // the product that makes the hidden values, with its activation
+  int second = -1;         // the product that reads them, with its residual
+  std::vector<int> norms;  // behind it
+
+  std::vector<int> All() const;
+};
+
 struct Layer {
   int first_node = 0;   // the node that the layer begins with; the node's op decides the kernel
   int result_node = 0;  // the last node that was fused into the layer: the layer computes this node's value
   int residual = -1;    // the layer that provides the value to add; -1: none
-  int shortcut = -1;    // the layer whose row product this convolution computes and adds (shortcut_fusion.h); -1: none
-  bool is_shortcut = false;  // another layer computes it as its shortcut
-  bool is_union = false;     // it adds two inputs on the union of their sites; only an activation can be fused into it
+  int shortcut = -1;    // the layer whose row product this convolution computes and adds (layer_fusion.h); -1: none
+  bool is_shortcut = false;     // another layer computes it as its shortcut
+  std::optional<MlpParts> mlp;  // this layer is the last of these, and computes all of them
+  bool is_in_mlp = false;       // a later layer computes it as a part of its MLP
+  bool is_union = false;  // it adds two inputs on the union of their sites; only an activation can be fused into it
   std::optional<kernels::Activation> activation;
   bool has_epilogue = true;  // its kernel ends with an epilogue, into which following operators are fused
   bool has_scale = true;     // its kernel can scale what it computes, so that batch norms fold into it
@@ -90,14 +103,23 @@ class Layers {
   // - a rotary, which rotates before it rounds,
   // - a pool that reads positions.
   bool ReadsFloat32(int reader, int node) const;
+  // Returns true if a kernel that computes an MLP (layer_fusion.h) computes or reads for it the node's values.
+  bool IsOfMlp(int node) const {
+    const Layer& layer = At(LayerOf(node));
+    return layer.is_in_mlp || layer.mlp;
+  }
   bool IsOutput(int node) const;  // true if an output has the node's values
 
   void Append(Layer layer) { layers_.push_back(std::move(layer)); }
   // Lets a convolution compute its shortcut too. One of the two layers is the other's residual; the convolution then
   // computes the value of that other one.
   void FuseShortcut(int conv, int shortcut);
+  // Lets the last of the parts compute all of them.
+  void FuseMlp(const MlpParts& parts);
 
  private:
+  // Does the same as InputsOf, for a layer that computes nothing but its own nodes.
+  std::vector<int> OwnInputsOf(const Layer& layer) const;
   // Finds the nodes from whose values the outputs and the scores of prunes are computed.
   void FindRead();
   void FindConsumers();

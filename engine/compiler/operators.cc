@@ -452,7 +452,8 @@ bool AbsorbNode(int node, const Layers& layers, Layer& layer) {
 }
 
 void EmitLayer(int layer, StepEmitter& emitter) {
-  if (emitter.At(layer).is_shortcut) return;
+  if (emitter.At(layer).is_shortcut || emitter.At(layer).is_in_mlp) return;
+  if (emitter.At(layer).mlp) return EmitMlp(layer, emitter);
   emitter.ConvertInputs(emitter.At(layer));
   std::visit(Emission{emitter, layer}, emitter.FirstNode(emitter.At(layer)).op);
 }

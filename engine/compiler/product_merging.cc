@@ -63,10 +63,11 @@ class Merger {
     const std::optional<Product> product = ProductOf(layers_.FirstNode(layer).op);
     if (!product || product->geometry.is_transposed || product->geometry.groups > 1) return false;
     if (layer.residual >= 0 || layer.stored_in >= 0 || layer.is_shortcut) return false;
+    if (layer.is_in_mlp || layer.mlp) return false;
     const std::vector<int>& readers = layers_.ReadersOf(layer);
     return std::none_of(readers.begin(), readers.end(), [this](int reader) {
       const GraphOp& op = layers_.Node(reader).op;
-      return std::holds_alternative<ConcatOp>(op) || std::holds_alternative<ArgmaxOp>(op);
+      return std::holds_alternative<ConcatOp>(op) || std::holds_alternative<ArgmaxOp>(op) || layers_.IsOfMlp(reader);
     });
   }
 

@@ -11,8 +11,8 @@
 //    are 0, and no layer reads these channels.
 //
 // Each product's result stays the same. Products with a residual, with groups, transposed convolutions, shortcuts that
-// a convolution computes, and products whose result a concatenation or an argmax reads are not merged: a linear layer
-// can write its labels without its values (LinearStep).
+// a convolution computes, parts of MLPs that one kernel computes, what such MLPs read, and products whose result a
+// concatenation or an argmax reads are not merged: a linear layer can write its labels without its values (LinearStep).
 
 #include <functional>
 #include <vector>

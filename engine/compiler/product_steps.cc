@@ -10,6 +10,7 @@
 #include "engine/compiler/steps.h"
 #include "engine/ops/conv/sparse_conv.h"
 #include "engine/ops/image/conv2d.h"
+#include "engine/ops/mlp/mlp.h"
 #include "engine/ops/rows/argmax.h"
 #include "engine/ops/rows/linear.h"
 
@@ -117,6 +118,47 @@ void EmitLinear(int layer, StepEmitter& emitter) {
   FoldedProduct linear = FoldProduct(emitter.layers(), emitter.At(index));
   emitter.At(index).bias = std::move(linear.bias);
   EmitRowProduct(Transposed(linear.weights, emitter.buffers().ColumnsOf(emitter.At(index))), index, emitter);
+}
+
+void EmitMlp(int index, StepEmitter& emitter) {
+  const MlpParts parts = *emitter.At(index).mlp;
+  for (const int part : parts.All()) emitter.ConvertInputs(emitter.At(part));
+  const auto take_product = [&](int layer) {
+    std::vector<float> weights = RowProductWeights(emitter.layers(), emitter.At(layer));
+    emitter.CountWeights(layer, weights);
+    return weights;
+  };
+  const auto take_norm = [&](int layer) {
+    const auto& op = std::get<RowNormOp>(emitter.FirstNode(emitter.At(layer)).op);
+    const auto channels = static_cast<size_t>(emitter.FirstNode(emitter.At(layer)).channels);
+    MlpStep::Norm norm{.weight = op.weight ? op.weight->values : std::vector<float>(channels, 1.0f),
+                       .bias = op.bias ? op.bias->values : std::vector<float>(channels, 0.0f),
+                       .epsilon = op.epsilon,
+                       .residual = emitter.TakeEpilogue(layer).residual};
+    emitter.CountWeights(layer, norm.weight.values());
+    emitter.CountWeights(layer, norm.bias.values());
+    return norm;
+  };
+  MlpStep::Options options{
+      .first = take_product(parts.first), .second = take_product(parts.second), .dtype = emitter.target().dtype};
+  const bool has_norm = parts.input_norm >= 0;
+  const int begin = has_norm ? parts.input_norm : parts.first;
+  options.in = emitter.UseInputBuffer(begin);
+  if (has_norm) options.input_norm.push_back(take_norm(parts.input_norm));
+  FusedEpilogue of_first = emitter.TakeEpilogue(parts.first);
+  options.hidden_bias = std::move(of_first.bias);
+  options.activation = of_first.activation.function;
+  // The kernel has its normalised input, or its input, on the chip.
+  const int on_chip = emitter.layers().LayerOf(emitter.FirstNode(emitter.At(parts.first)).inputs[0]);
+  Layer& second = emitter.At(parts.second);
+  options.adds_normed_input = second.residual == on_chip;
+  if (options.adds_normed_input) second.residual = -1;
+  FusedEpilogue of_second = emitter.TakeEpilogue(parts.second);
+  options.bias = std::move(of_second.bias);
+  options.residual = of_second.residual;
+  for (const int norm : parts.norms) options.norms.push_back(take_norm(norm));
+  options.out = emitter.UseBuffer(index);
+  emitter.Push(index, std::make_unique<MlpStep>(std::move(options)));
 }
 
 void EmitArgmax(int index, StepEmitter& emitter) {

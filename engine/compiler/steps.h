@@ -16,6 +16,8 @@ namespace voxserve {
 
 void EmitSparseConv(const SparseConvOp& conv, int index, StepEmitter& emitter);
 void EmitLinear(int index, StepEmitter& emitter);
+// Emits the one step of an MLP (layer_fusion.h). index: the last of its layers.
+void EmitMlp(int index, StepEmitter& emitter);
 // Merged convolutions (product_merging.h) get their common step when the first of them is emitted.
 void EmitConv2d(const Conv2dOp& op, int index, StepEmitter& emitter);
 

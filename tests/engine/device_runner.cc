@@ -4,6 +4,7 @@
 
 #include "engine/base/status_macros.h"
 #include "kernels/conv/implicit_gemm/int8_implicit_gemm.h"
+#include "kernels/rows/mlp/mlp.h"
 
 namespace voxserve {
 
@@ -40,12 +41,15 @@ absl::StatusOr<Program> DeviceRunner::Compile(const Graph& graph, const Variant&
                               .is_int8 = variant.precision == ModelConfig::Precision::kInt8,
                               .float_nodes = variant.float_nodes});
   const ModelConfig config{.precision = variant.precision};
+  bool fuses_mlps = variant.fuses_mlps;
+  if constexpr (kernels::kHasCuda) fuses_mlps = fuses_mlps && kernels::cuda::SupportsMlp(config.gpu_dtype());
   Program program = voxserve::Compile(graph, plan,
                                       {.bytes_per_label = bytes_per_label,
                                        .on_cuda = true,
                                        .dtype = config.gpu_dtype(),
                                        .is_deterministic = variant.is_deterministic,
                                        .merges_products = variant.merges_products,
+                                       .fuses_mlps = fuses_mlps,
                                        .is_int8 = variant.precision == ModelConfig::Precision::kInt8,
                                        .float_nodes = variant.float_nodes,
                                        .allow_tf32 = variant.precision == ModelConfig::Precision::kTfloat32});

@@ -27,6 +27,7 @@ struct Variant {
   ConvPlan plan = {};
   bool is_deterministic = false;
   bool merges_products = true;
+  bool fuses_mlps = true;                     // if the GPU has the kernel
   std::vector<std::string> float_nodes = {};  // of kInt8
 };
 

@@ -14,6 +14,7 @@
 #include "engine/tuner/plan_file.h"
 #include "kernels/conv/fetch_on_demand.h"
 #include "kernels/conv/implicit_gemm/int8_implicit_gemm.h"
+#include "kernels/rows/mlp/mlp.h"
 
 namespace voxserve {
 namespace {
@@ -76,10 +77,12 @@ absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& confi
     RETURN_IF_ERROR(program.Check());
     return program;
   }
+  bool fuses_mlps = false;
   if constexpr (kernels::kHasCuda) {
     RETURN_IF_ERROR(device.pool->MakeCurrent());  // since the compiler asks CUDA for the device's properties
     RETURN_IF_ERROR(
         CheckInt8Device(graph, config, device, !kernels::cuda::Int8ImplicitGemmBlocks(/*out_channels=*/32).empty()));
+    fuses_mlps = kernels::cuda::SupportsMlp(config.gpu_dtype());
   }
   Program program = Compile(graph, plan,
                             {.bytes_per_label = config.bytes_per_label(),
@@ -87,6 +90,7 @@ absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& confi
                              .dtype = config.gpu_dtype(),
                              .is_deterministic = is_deterministic,
                              .merges_products = true,
+                             .fuses_mlps = fuses_mlps,
                              .is_int8 = is_int8,
                              .float_nodes = config.float_nodes,
                              .allow_tf32 = AllowsTf32(config),

@@ -1,4 +1,4 @@
-// Tests that a convolution computes the shortcut of its residual block where it can (shortcut_fusion.h), and that the
+// Tests that a convolution computes the shortcut of its residual block where it can (layer_fusion.h), and that the
 // result is that of the CPU, which computes the two one after the other.
 
 #include <gtest/gtest.h>

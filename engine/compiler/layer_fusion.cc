@@ -1,0 +1,113 @@
+#include "engine/compiler/layer_fusion.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "engine/compiler/row_products.h"
+#include "kernels/rows/mlp/mlp.h"
+
+namespace voxserve {
+namespace {
+
+using kernels::ActivationFunction;
+
+int InputOf(const Layers& layers, int layer) { return layers.LayerOf(layers.FirstNode(layers.At(layer)).inputs[0]); }
+
+bool IsFree(const Layer& layer) { return !layer.is_in_mlp && !layer.mlp; }
+
+bool IsProduct(const Layers& layers, int layer) {
+  return IsFree(layers.At(layer)) && IsRowProduct(layers, layers.At(layer));
+}
+
+bool IsLayerNorm(const Layers& layers, int layer) {
+  const auto* const norm = std::get_if<RowNormOp>(&layers.FirstNode(layers.At(layer)).op);
+  return norm != nullptr && norm->kind == kernels::RowNorm::kLayerNorm && IsFree(layers.At(layer)) &&
+         !layers.At(layer).activation;
+}
+
+// Returns true if only nodes of these layers read the layer's value.
+bool IsReadOnlyBy(const Layers& layers, int layer, std::initializer_list<int> allowed) {
+  const Layer& of_layer = layers.At(layer);
+  if (layers.IsOutput(of_layer.result_node) || layers.DecidesSites(of_layer.result_node)) return false;
+  const std::vector<int>& readers = layers.ReadersOf(of_layer);
+  return std::all_of(readers.begin(), readers.end(), [&](int reader) {
+    return std::find(allowed.begin(), allowed.end(), layers.LayerOf(reader)) != allowed.end();
+  });
+}
+
+bool HasKernel(const Layers& layers, int first, int second) {
+  const auto channels_of = [&](int layer) { return layers.Node(layers.At(layer).result_node).channels; };
+  return kernels::MlpShapeOf(channels_of(InputOf(layers, first)), channels_of(first), channels_of(second)).padded_in >
+         0;
+}
+
+// Returns the MLP whose second product is this layer.
+std::optional<MlpParts> FindMlp(const std::function<bool(int)>& is_left_out, const Layers& layers, int second) {
+  if (is_left_out(second) || !IsProduct(layers, second) || layers.At(second).activation) return std::nullopt;
+  const int first = InputOf(layers, second);
+  if (is_left_out(first) || !IsProduct(layers, first) || layers.At(first).residual >= 0) return std::nullopt;
+  const kernels::Activation activation = layers.At(first).activation.value_or(ActivationFunction::kNone);
+  if (activation != ActivationFunction::kGelu && activation != ActivationFunction::kRelu) return std::nullopt;
+  if (!IsReadOnlyBy(layers, first, {second}) || layers.At(second).residual == first) return std::nullopt;
+  if (!HasKernel(layers, first, second) || layers.StaysFloat32(layers.At(second))) return std::nullopt;
+  MlpParts parts{.first = first, .second = second};
+  const int norm = InputOf(layers, first);
+  if (IsLayerNorm(layers, norm) && layers.At(norm).residual < 0 && IsReadOnlyBy(layers, norm, {first, second})) {
+    parts.input_norm = norm;
+  }
+  for (int last = second; parts.norms.size() < size_t{kernels::kMaxMlpNorms}; last = parts.norms.back()) {
+    const std::vector<int>& readers = layers.ReadersOf(layers.At(last));
+    if (readers.size() != 1) break;
+    const int next = layers.LayerOf(readers.front());
+    if (!IsLayerNorm(layers, next) || layers.At(next).first_node != readers.front()) break;
+    if (!IsReadOnlyBy(layers, last, {next}) || layers.StaysFloat32(layers.At(next))) break;
+    parts.norms.push_back(next);
+  }
+  return parts;
+}
+
+bool CanAddShortcut(const Layers& layers, int conv, int shortcut) {
+  const Layer& of_conv = layers.At(conv);
+  const Layer& of_shortcut = layers.At(shortcut);
+  if (!std::holds_alternative<SparseConvOp>(layers.FirstNode(of_conv).op) || IsRowProduct(layers, of_conv))
+    return false;
+  if (!IsRowProduct(layers, of_shortcut) || of_shortcut.is_in_mlp || of_shortcut.mlp) return false;
+  if (of_conv.shortcut >= 0) return false;  // a kernel adds one shortcut
+  const Layer& earlier = conv < shortcut ? of_conv : of_shortcut;
+  const Layer& later = conv < shortcut ? of_shortcut : of_conv;
+  // The later layer has taken the addition, and the earlier layer as its residual.
+  const bool is_read_elsewhere = layers.ReadersOf(earlier).size() != 1 || layers.IsOutput(earlier.result_node) ||
+                                 layers.DecidesSites(earlier.result_node);
+  return !is_read_elsewhere && !earlier.activation && layers.InputsOf(of_shortcut).front() < conv &&
+         !layers.StaysFloat32(later);
+}
+
+}  // namespace
+
+void FuseMlps(const std::function<bool(int)>& is_left_out, Layers& layers) {
+  for (int second = 0; second < layers.size(); ++second) {
+    if (const std::optional<MlpParts> parts = FindMlp(is_left_out, layers, second)) layers.FuseMlp(*parts);
+  }
+}
+
+void FuseShortcuts(const std::function<bool(int, int)>& may_share_sums, Layers& layers) {
+  const auto can_add = [&](int conv, int shortcut) {
+    return CanAddShortcut(layers, conv, shortcut) && may_share_sums(conv, shortcut);
+  };
+  for (int later = 0; later < layers.size(); ++later) {
+    const int earlier = layers.At(later).residual;
+    if (earlier < 0) continue;
+    if (can_add(earlier, later)) {
+      layers.FuseShortcut(earlier, later);
+    } else if (can_add(later, earlier)) {
+      layers.FuseShortcut(later, earlier);
+    }
+  }
+}
+
+}  // namespace voxserve

@@ -1,0 +1,39 @@
+#pragma once
+
+// These functions let one kernel compute several layers.
+
+#include <functional>
+
+#include "engine/compiler/layers.h"
+
+namespace voxserve {
+
+// Finds the MLPs of transformer blocks and lets one kernel of a GPU compute each (kernels/rows/mlp/mlp.h):
+//
+//   [layer norm ->] row product, GELU or ReLU -> row product [+ residual] [-> layer norm [+ residual], up to 3 times]
+//
+// Row products are linear layers and convolutions of one cell (row_products.h). The values between them then need no
+// buffer. An MLP is fused if
+//  - neither of its products is left out,
+//  - nothing else reads its hidden values, and no activation follows the second product,
+//  - a kernel has its numbers of channels (MlpShapeOf),
+//  - its result has the type of the features.
+// The norm before it is fused if only the first product and the residual of the second one read its result. Norms
+// behind it are fused as long as nothing else reads the values in between, and no activation follows them.
+//
+// Sets Layer::mlp and Layer::is_in_mlp. Call it before FuseShortcuts. is_left_out(layer): true for products that stay
+// as they are.
+void FuseMlps(const std::function<bool(int)>& is_left_out, Layers& layers);
+
+// Lets a sparse convolution compute the shortcut of its residual block: the row product of the block's input that is
+// added to the convolution's result. On a GPU, and in 8 bits on the CPU too, one kernel then adds both sums before it
+// stores them (kernels/conv/implicit_gemm/implicit_gemm.h), which saves a pass over the rows.
+//
+// A pair is fused if nothing but the addition reads the earlier of the two, if no activation lies between, if the row
+// product's input is known when the convolution runs, if the product is no part of an MLP that one kernel computes, if
+// the sum has the type of the features, and if the types of both allow it (Int8Types::MayShareSums).
+//
+// Sets Layer::shortcut. may_share_sums(conv, shortcut): whether the types of two layers allow it.
+void FuseShortcuts(const std::function<bool(int, int)>& may_share_sums, Layers& layers);
+
+}  // namespace voxserve
