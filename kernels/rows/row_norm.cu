@@ -74,8 +74,8 @@ struct LayerNormOfRow {
   const Activation& activation;
   float mean, scale;
 
-  __device__ LayerNormOfRow(const RowNormParams& params, float mean_of_row, float variance)
-      : activation(params.activation), mean(mean_of_row), scale(1.0f / sqrtf(variance + params.epsilon)) {}
+  __device__ LayerNormOfRow(const Activation& of_norm, float epsilon, float mean_of_row, float variance)
+      : activation(of_norm), mean(mean_of_row), scale(1.0f / sqrtf(variance + epsilon)) {}
 
   __device__ float operator()(float value, float weight, float bias, float residual) const {
     value = (value - mean) * scale * weight + bias + residual;
@@ -83,20 +83,28 @@ struct LayerNormOfRow {
   }
 };
 
+// A thread of at most so many values keeps the second norm's weights in registers, too. Otherwise it reads them for
+// each row, from the L1 cache.
+constexpr int kMostKeptSecond = 8;
+
 // Returns as many blocks per SM as have registers for thread_values values of a row, and for the weights of these.
 template <typename T, typename Out>
-constexpr int LayerNormBlocksAnSm(int thread_values) {
-  if (thread_values > 8) return BlocksAnSm(2);
-  return BlocksAnSm(sizeof(T) == 2 && sizeof(Out) == 2 ? 4 : 3);
+constexpr int LayerNormBlocksAnSm(int thread_values, bool has_second) {
+  const bool are_short = sizeof(T) == 2 && sizeof(Out) == 2;
+  if (thread_values > 8) return BlocksAnSm(are_short || !has_second ? 2 : 1);
+  if (has_second) return BlocksAnSm(thread_values <= kMostKeptSecond ? 2 : 3);
+  return BlocksAnSm(are_short ? 4 : 3);
 }
 
 // The layer norm of at most kLanes * kPacks * kPack channels: kLanes threads hold a row in registers. Thread i has the
 // packs i, i + kLanes, ... of kPack channels. A thread keeps its channels' weights for all of its rows, and loads its
-// next row before it computes this one. is_aligned: whole packs may be read and written at once.
-template <typename T, typename Out, int kLanes, int kPacks, int kPack>
-__global__ void __launch_bounds__(kBlockThreads, LayerNormBlocksAnSm<T, Out>(kPacks* kPack))
+// next row before it computes this one. is_aligned: whole packs may be read and written at once. kHasSecond: the second
+// norm follows; it adds in the order of a call of its own.
+template <typename T, typename Out, int kLanes, int kPacks, int kPack, bool kHasSecond>
+__global__ void __launch_bounds__(kBlockThreads, LayerNormBlocksAnSm<T, Out>(kPacks* kPack, kHasSecond))
     LayerNormKernel(const __grid_constant__ RowNormParams params, bool is_aligned) {
   constexpr int kRowsPerBlock = kBlockThreads / kLanes;
+  constexpr bool kKeepsSecond = kPacks * kPack <= kMostKeptSecond;
   const int32_t first = static_cast<int32_t>(threadIdx.x) % kLanes * kPack;
   // Loads the thread's packs of a row, or of the weights. Without any, and beyond the channels, values are `otherwise`.
   const auto load = [&]<typename From>(const From* from, From otherwise, PackBits<From, kPack>(&bits)[kPacks]) {
@@ -119,13 +127,48 @@ __global__ void __launch_bounds__(kBlockThreads, LayerNormBlocksAnSm<T, Out>(kPa
       }
     }
   };
-  const auto add = [](float x, float y) { return x + y; };
+  const auto store = [&]<typename To>(const Pack<To, kPack>& results, To* to, int32_t c) {
+    if (is_aligned) {
+      *reinterpret_cast<Pack<To, kPack>*>(to + c) = results;
+    } else {
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        if (c + i < params.in.channels) to[c + i] = results.values[i];
+      }
+    }
+  };
+  const auto count = static_cast<float>(params.in.channels);
+  // Returns a norm of the row whose values the threads hold, with zeros beyond the channels.
+  const auto norm_of = [&](const float(&values)[kPacks][kPack], const Activation& activation, float epsilon) {
+    const auto add = [](float x, float y) { return x + y; };
+    float sum = 0;
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) sum += values[p][i];
+    }
+    const float mean = CombineLanes<kLanes>(sum, add) / count;
+    float squares = 0;
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        const float difference = values[p][i] - mean;
+        if (first + p * kLanes * kPack + i < params.in.channels) squares += difference * difference;
+      }
+    }
+    return LayerNormOfRow<Out>(activation, epsilon, mean, CombineLanes<kLanes>(squares, add) / count);
+  };
 
-  PackBits<float, kPack> weights[kPacks], biases[kPacks];
+  PackBits<float, kPack> weights[kPacks], biases[kPacks], second_weights[kPacks], second_biases[kPacks];
   load(params.weight, 1.0f, weights);
   load(params.bias, 0.0f, biases);
+  const auto load_second = [&] {
+    load(params.second.weight, 1.0f, second_weights);
+    load(params.second.bias, 0.0f, second_biases);
+  };
+  if constexpr (kHasSecond && kKeepsSecond) load_second();
   WaitForEarlierKernels();
-  const auto count = static_cast<float>(params.in.channels);
   const int64_t num_rows = NumRows(params.out.capacity, params.out.num_rows);
   const int64_t stride = int64_t{gridDim.x} * kRowsPerBlock;
   const auto* const in = static_cast<const T*>(params.in.data);
@@ -142,30 +185,20 @@ __global__ void __launch_bounds__(kBlockThreads, LayerNormBlocksAnSm<T, Out>(kPa
   // No thread leaves before its block's last row, since the warp's shuffles need all of them.
   for (int64_t block_row = first_row; block_row < num_rows; block_row += stride) {
     const int64_t row = block_row + threadIdx.x / kLanes;
-    float values[kPacks][kPack], residuals[kPacks][kPack];
-    float sum = 0;
+    float values[kPacks][kPack];
+    PackBits<T, kPack> residuals[kPacks];
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
         values[p][i] = ValueOf<T, kPack>(next[p], i);
-        residuals[p][i] = ValueOf<T, kPack>(next_residuals[p], i);
-        sum += values[p][i];
       }
+      residuals[p] = next_residuals[p];
     }
     load_next(row + stride);
-    const float mean = CombineLanes<kLanes>(sum, add) / count;
-    float squares = 0;
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
-#pragma unroll
-      for (int i = 0; i < kPack; ++i) {
-        const float difference = values[p][i] - mean;
-        if (first + p * kLanes * kPack + i < params.in.channels) squares += difference * difference;
-      }
-    }
-    const LayerNormOfRow<Out> norm(params, mean, CombineLanes<kLanes>(squares, add) / count);
-    if (row >= num_rows) continue;
+    const LayerNormOfRow<Out> norm = norm_of(values, params.activation, params.epsilon);
+    const bool exists = row < num_rows;
+    if (!kHasSecond && !exists) continue;
     Out* const out = static_cast<Out*>(params.out.data) + row * params.out.pitch;
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
@@ -174,16 +207,30 @@ __global__ void __launch_bounds__(kBlockThreads, LayerNormBlocksAnSm<T, Out>(kPa
       Pack<Out, kPack> results;
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
-        results.values[i] = FromFloat<Out>(norm(values[p][i], ValueOf<float, kPack>(weights[p], i),
-                                                ValueOf<float, kPack>(biases[p], i), residuals[p][i]));
+        results.values[i] =
+            FromFloat<Out>(norm(values[p][i], ValueOf<float, kPack>(weights[p], i), ValueOf<float, kPack>(biases[p], i),
+                                ValueOf<T, kPack>(residuals[p], i)));
+        if constexpr (kHasSecond) values[p][i] = c + i < params.in.channels ? ToFloat(results.values[i]) : 0.0f;
       }
-      if (is_aligned) {
-        *reinterpret_cast<Pack<Out, kPack>*>(out + c) = results;
-      } else {
+      if (exists) store(results, out, c);
+    }
+    if constexpr (kHasSecond) {
+      if constexpr (!kKeepsSecond) load_second();
+      const Activation none;
+      const LayerNormOfRow<Out> second = norm_of(values, none, params.second.epsilon);
+      if (!exists) continue;
+      Out* const second_out = static_cast<Out*>(params.second.out.data) + row * params.second.out.pitch;
+#pragma unroll
+      for (int p = 0; p < kPacks; ++p) {
+        const int32_t c = first + p * kLanes * kPack;
+        if (c >= params.in.channels) break;
+        Pack<Out, kPack> results;
 #pragma unroll
         for (int i = 0; i < kPack; ++i) {
-          if (c + i < params.in.channels) out[c + i] = results.values[i];
+          results.values[i] = FromFloat<Out>(second(values[p][i], ValueOf<float, kPack>(second_weights[p], i),
+                                                    ValueOf<float, kPack>(second_biases[p], i), 0.0f));
         }
+        store(results, second_out, c);
       }
     }
   }
@@ -192,37 +239,38 @@ __global__ void __launch_bounds__(kBlockThreads, LayerNormBlocksAnSm<T, Out>(kPa
 // Enough blocks to fill every GPU; each thread has several rows beyond that.
 constexpr int64_t kMostLayerNormBlocks = 1024;
 
-template <typename T, typename Out, int kLanes, int kPacks, int kPack>
+template <typename T, typename Out, int kLanes, int kPacks, int kPack, bool kHasSecond>
 cudaError_t LaunchLayerNorm(const RowNormParams& params, cudaStream_t stream) {
   constexpr int kRowsPerBlock = kBlockThreads / kLanes;
   const int64_t num_blocks = std::min((params.out.capacity + kRowsPerBlock - 1) / kRowsPerBlock, kMostLayerNormBlocks);
   const auto is_pack_of = [](const CommonAlignment& alignment, size_t value_bytes) {
     return alignment.bytes() >= std::min(static_cast<int64_t>(kPack * value_bytes), kVectorBytes);
   };
-  const bool is_aligned = params.in.channels % kPack == 0 &&
-                          is_pack_of(CommonAlignment().Add(params.in).Add(params.residual), sizeof(T)) &&
-                          is_pack_of(CommonAlignment().Add(params.weight).Add(params.bias), sizeof(float)) &&
-                          is_pack_of(CommonAlignment().Add(params.out), sizeof(Out));
-  return LaunchEarly(LayerNormKernel<T, Out, kLanes, kPacks, kPack>, static_cast<unsigned>(num_blocks), kBlockThreads,
-                     0, stream, params, is_aligned);
+  const bool is_aligned =
+      params.in.channels % kPack == 0 && is_pack_of(CommonAlignment().Add(params.in).Add(params.residual), sizeof(T)) &&
+      is_pack_of(CommonAlignment().Add(params.weight).Add(params.bias), sizeof(float)) &&
+      is_pack_of(CommonAlignment().Add(params.second.weight).Add(params.second.bias), sizeof(float)) &&
+      is_pack_of(CommonAlignment().Add(params.out).Add(params.second.out), sizeof(Out));
+  return LaunchEarly(LayerNormKernel<T, Out, kLanes, kPacks, kPack, kHasSecond>, static_cast<unsigned>(num_blocks),
+                     kBlockThreads, 0, stream, params, is_aligned);
 }
 
 constexpr int32_t kMostLayerNormChannels = 512;  // of LaunchLayerNorm
 
 // How a row is divided among threads depends on its channels alone, and so does the order of its sums.
-template <typename T, typename Out>
+template <typename T, typename Out, bool kHasSecond>
 cudaError_t LayerNorm(const RowNormParams& params, cudaStream_t stream) {
   const int32_t channels = params.in.channels;
   if (channels % 8 != 0) {
-    if (channels <= 128) return LaunchLayerNorm<T, Out, 32, 1, 4>(params, stream);
-    return channels <= 256 ? LaunchLayerNorm<T, Out, 32, 2, 4>(params, stream)
-                           : LaunchLayerNorm<T, Out, 32, 4, 4>(params, stream);
+    if (channels <= 128) return LaunchLayerNorm<T, Out, 32, 1, 4, kHasSecond>(params, stream);
+    return channels <= 256 ? LaunchLayerNorm<T, Out, 32, 2, 4, kHasSecond>(params, stream)
+                           : LaunchLayerNorm<T, Out, 32, 4, 4, kHasSecond>(params, stream);
   }
-  if (channels <= 32) return LaunchLayerNorm<T, Out, 4, 1, 8>(params, stream);
-  if (channels <= 64) return LaunchLayerNorm<T, Out, 8, 1, 8>(params, stream);
-  if (channels <= 128) return LaunchLayerNorm<T, Out, 16, 1, 8>(params, stream);
-  return channels <= 256 ? LaunchLayerNorm<T, Out, 32, 1, 8>(params, stream)
-                         : LaunchLayerNorm<T, Out, 32, 2, 8>(params, stream);
+  if (channels <= 32) return LaunchLayerNorm<T, Out, 4, 1, 8, kHasSecond>(params, stream);
+  if (channels <= 64) return LaunchLayerNorm<T, Out, 8, 1, 8, kHasSecond>(params, stream);
+  if (channels <= 128) return LaunchLayerNorm<T, Out, 16, 1, 8, kHasSecond>(params, stream);
+  return channels <= 256 ? LaunchLayerNorm<T, Out, 32, 1, 8, kHasSecond>(params, stream)
+                         : LaunchLayerNorm<T, Out, 32, 2, 8, kHasSecond>(params, stream);
 }
 
 // No thread leaves before the end, since the warp's shuffles need all of them.
@@ -246,7 +294,7 @@ __global__ void __launch_bounds__(kBlockThreads) NormalizeRowsKernel(const __gri
       const auto count = static_cast<float>(params.in.channels);
       const float mean = part.Sum([](float value) { return value; }) / count;
       const float variance = part.Sum([&](float value) { return (value - mean) * (value - mean); }) / count;
-      const LayerNormOfRow<Out> norm(params, mean, variance);
+      const LayerNormOfRow<Out> norm(params.activation, params.epsilon, mean, variance);
       const T* const residual = static_cast<const T*>(params.residual.data);
       part.Write(out, [&](float value, int32_t c) {
         return norm(value, params.weight == nullptr ? 1.0f : params.weight[c],
@@ -292,11 +340,25 @@ cudaError_t Launch(const RowNormParams& params, cudaStream_t stream) {
 cudaError_t NormalizeRows(const RowNormParams& params, cudaStream_t stream) {
   if (params.out.capacity == 0 || params.out.channels == 0) return cudaSuccess;
   const NvtxRange range("NormalizeRows");
+  const bool has_second = params.second.out.data != nullptr;
+  if (has_second && (params.kind != RowNorm::kLayerNorm || params.out.dtype != params.in.dtype ||
+                     params.second.out.dtype != params.in.dtype)) {
+    return cudaErrorInvalidValue;
+  }
+  if (has_second && params.in.channels > kMostLayerNormChannels) {
+    RowNormParams first = params;
+    first.second = {};
+    VOXSERVE_RETURN_IF_CUDA(NormalizeRows(first, stream));
+    return NormalizeRows(SecondNormOf(params), stream);
+  }
   return VisitInAndOutType(params.in.dtype, params.out.dtype, [&](auto in, auto out) {
     using T = decltype(in);
     using Out = decltype(out);
     if (params.kind == RowNorm::kLayerNorm && params.in.channels <= kMostLayerNormChannels) {
-      return LayerNorm<T, Out>(params, stream);
+      if constexpr (std::is_same_v<T, Out>) {
+        if (has_second) return LayerNorm<T, Out, true>(params, stream);
+      }
+      return LayerNorm<T, Out, false>(params, stream);
     }
     return params.in.channels <= kNarrowChannels ? Launch<T, Out, kNarrowLanes>(params, stream)
                                                  : Launch<T, Out, kWideLanes>(params, stream);

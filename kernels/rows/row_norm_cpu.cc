@@ -34,8 +34,11 @@ void Softmax(const float* in, int32_t channels, float* out) {
   for (int32_t c = 0; c < channels; ++c) out[c] /= sum;
 }
 
-// residual: null for none.
-void LayerNorm(const RowNormParams& params, const float* in, int32_t channels, const float* residual, float* out) {
+void LayerNorm(const RowNormParams& params, int64_t row) {
+  const int32_t channels = params.in.channels;
+  const float* const in = params.in.floats(row);
+  const float* const residual = params.residual.data == nullptr ? nullptr : params.residual.floats(row);
+  float* const out = params.out.floats(row);
   const auto count = static_cast<float>(channels);
   const float mean = SumOf(channels, [=](int32_t c) { return in[c]; }) / count;
   const float variance = SumOf(channels, [=](int32_t c) { return (in[c] - mean) * (in[c] - mean); }) / count;
@@ -77,7 +80,8 @@ void NormalizeRows(const RowNormParams& params, ThreadPool& pool) {
           Softmax(in, channels, out);
           break;
         case RowNorm::kLayerNorm:
-          LayerNorm(params, in, channels, params.residual.data == nullptr ? nullptr : params.residual.floats(row), out);
+          LayerNorm(params, row);
+          if (params.second.out.data != nullptr) LayerNorm(SecondNormOf(params), row);
           break;
         case RowNorm::kL2:
           NormalizeByLength(params.epsilon, in, channels, out);

@@ -184,6 +184,81 @@ TEST_P(RowKernelTest, ALayerNormAddsAResidualAndActivates) {
   }
 }
 
+// A second norm has the bytes of a call of its own, and the first norm those without a second. The first result is
+// written over the residual.
+TEST_P(RowKernelTest, ASecondLayerNormHasTheBytesOfACallOfItsOwn) {
+  Random random(22);
+  for (const int32_t channels : {1, 3, 16, 32, 36, 64, 96, 128, 130, 252, 256, 260, 504, 512, 516}) {
+    for (const int64_t num_rows : {0, 1, 7, 133}) {
+      const bool is_affine = random.Chance(0.7), adds = random.Chance(0.5);
+      const Margins margins = random.OneOf(kMargins), second_margins = random.OneOf(kMargins);
+      SCOPED_TRACE(testing::Message() << channels << " channels, " << num_rows << " rows, affine " << is_affine
+                                      << ", residual " << adds << ", margins " << margins.before << "+" << margins.after
+                                      << ", " << second_margins.before << "+" << second_margins.after);
+      const Matrix in(num_rows, channels, margins, &random, dtype());
+      const Matrix added(num_rows, channels, margins, &random, dtype());
+      const DeviceArray<float> weights(device(), random.Floats(4 * int64_t{channels}));
+      const auto weights_at = [&](int i) { return is_affine ? weights.data() + i * channels : nullptr; };
+      const DeviceMatrix device_in(device(), dtype(), in);
+      RowNormParams params{.kind = RowNorm::kLayerNorm,
+                           .epsilon = 1e-2f,
+                           .weight = weights_at(0),
+                           .bias = weights_at(1),
+                           .activation = random.OneOf(std::vector<Activation>{{}, ActivationFunction::kRelu}),
+                           .in = device_in.View()};
+      // Runs the norms in one call or in two, and returns both results.
+      const auto run = [&](bool in_one_call) {
+        const DeviceMatrix first(device(), dtype(), added);
+        const DeviceMatrix second(device(), dtype(), Matrix(num_rows, channels, second_margins, nullptr));
+        RowNormParams both = params;
+        both.out = first.View();
+        if (adds) both.residual = first.View();
+        both.second = {.epsilon = 1e-3f, .weight = weights_at(2), .bias = weights_at(3), .out = second.View()};
+        const auto normalize = [&](const RowNormParams& call) {
+          Run(call, cpu::NormalizeRows, [](const auto&... all) { return cuda::NormalizeRows(all...); });
+        };
+        if (in_one_call) {
+          normalize(both);
+        } else {
+          RowNormParams alone = both;
+          alone.second = {};
+          normalize(alone);
+          normalize(SecondNormOf(both));
+        }
+        return std::pair(first.ToHost(), second.ToHost());
+      };
+      const auto [first, second] = run(true);
+      const auto [expected_first, expected_second] = run(false);
+      EXPECT_EQ(first.values, expected_first.values);
+      EXPECT_EQ(second.values, expected_second.values);
+      for (int64_t row = 0; row < num_rows; ++row) {
+        const std::vector<double> normed = Defined({.kind = RowNorm::kLayerNorm, .epsilon = 1e-3f}, first, row, {}, {});
+        for (int64_t c = 0; c < channels && !is_affine; ++c) {
+          const double value = normed[static_cast<size_t>(c)];
+          ASSERT_NEAR(second.at(row, c), value, Tolerance(DType::kFloat32, 10) + Tolerance(dtype(), std::abs(value)))
+              << "row " << row << ", channel " << c;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(RowKernelTest, ASecondNormOfAnotherKindOrTypeIsRefused) {
+  if (device() == Device::kCpu) GTEST_SKIP() << "the CPU's caller checks";
+  if constexpr (kHasCuda) {
+    const Matrix rows(3, 8, {}, nullptr);
+    const DeviceMatrix in(device(), dtype(), rows), out(device(), dtype(), rows);
+    const DType other = dtype() == DType::kFloat32 ? DType::kFloat16 : DType::kFloat32;
+    const DeviceMatrix of_other_type(device(), other, rows);
+    const RowNormParams params{.in = in.View(), .out = out.View(), .second = {.out = out.View()}};
+    EXPECT_EQ(cuda::NormalizeRows(params, TestStream()), cudaErrorInvalidValue);  // kSoftmax
+    RowNormParams of_types = params;
+    of_types.kind = RowNorm::kLayerNorm;
+    of_types.second.out = of_other_type.View();
+    EXPECT_EQ(cuda::NormalizeRows(of_types, TestStream()), cudaErrorInvalidValue);
+  }
+}
+
 TEST_P(RowKernelTest, NormsEqualTheNaiveLoop) {
   Random random(1);
   for (const int32_t channels : kChannels) {
