@@ -2,6 +2,7 @@
 
 #include "kernels/coordinates/morton_key.h"
 #include "kernels/core/launch.cuh"
+#include "kernels/core/row_chunks.cuh"
 #include "kernels/core/row_tiles.cuh"
 #include "kernels/rows/rotary.h"
 
@@ -50,6 +51,18 @@ __device__ int32_t CoordinateOf(int32_t dimension, uint64_t key, int32_t axis) {
   }
 }
 
+// Returns the sine (x) and cosine (y) of a row's angle for a pair of a head.
+template <typename Params>
+__device__ float2 AngleOf(const Params& params, int64_t row, int32_t pair) {
+  const int32_t pairs = params.PairsOfAnAxis(), axis = pair / pairs, j = pair % pairs;
+  const float position = params.positions.data != nullptr
+                             ? ValueAt(params.positions, row, axis)
+                             : static_cast<float>(CoordinateOf(params.dimension, params.keys[row], axis));
+  float2 angle;
+  sincosf(position * params.frequencies[j], &angle.x, &angle.y);
+  return angle;
+}
+
 // A block takes rows_a_block rows at a time. angles: dynamic shared memory, [rows_a_block, pairs of a head].
 template <typename T, typename Out>
 __global__ void __launch_bounds__(kBlockThreads)
@@ -64,12 +77,7 @@ __global__ void __launch_bounds__(kBlockThreads)
        first += int64_t{gridDim.x} * division.rows_a_block) {
     const auto rows = static_cast<int32_t>(min(int64_t{division.rows_a_block}, num_rows - first));
     for (int32_t i = thread; i < rows * head_pairs; i += kBlockThreads) {
-      const int64_t row = first + i / head_pairs;
-      const int32_t axis = i % head_pairs / pairs, j = i % pairs;
-      const float position = params.positions.data != nullptr
-                                 ? ValueAt(params.positions, row, axis)
-                                 : static_cast<float>(CoordinateOf(params.dimension, params.keys[row], axis));
-      sincosf(position * params.frequencies[j], &angles[i].x, &angles[i].y);
+      angles[i] = AngleOf(params, first + i / head_pairs, i % head_pairs);
     }
     __syncthreads();
     const int32_t first_row = thread / lanes < rows_at_once ? thread / lanes : rows;
@@ -102,6 +110,16 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
+// A thread computes one angle of the table.
+__global__ void __launch_bounds__(kBlockThreads) RotaryAnglesKernel(const __grid_constant__ RotaryAnglesParams params) {
+  const int32_t head_pairs = params.dimension * params.pairs, angles = head_pairs + kRepeatedAngles;
+  const int64_t at = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x, row = at / angles;
+  if (row >= NumRows(params.out.capacity, params.out.num_rows)) return;
+  const auto angle = static_cast<int32_t>(at - row * angles);
+  float2* const out = reinterpret_cast<float2*>(static_cast<float*>(params.out.data) + row * params.out.pitch);
+  out[angle] = AngleOf(params, row, angle % head_pairs);
+}
+
 // ---- launchers
 
 // Calls visit(T{}, Out{}) for the types that RotaryParams names.
@@ -126,6 +144,20 @@ cudaError_t Rotary(const RotaryParams& params, cudaStream_t stream) {
                                                                                                         params);
     return LaunchStatus(stream);
   });
+}
+
+cudaError_t RotaryAngles(const RotaryAnglesParams& params, cudaStream_t stream) {
+  const int32_t head_pairs = params.dimension * params.pairs;
+  if (head_pairs < 1 || head_pairs > kMaxRotaryHeadChannels / 2 || params.out.dtype != DType::kFloat32 ||
+      params.out.channels != AngleTableChannels(head_pairs) ||
+      CommonAlignment().Add(params.out).bytes() < static_cast<int64_t>(sizeof(float2))) {
+    return cudaErrorInvalidValue;
+  }
+  if (params.out.capacity == 0) return cudaSuccess;
+  const NvtxRange range("RotaryAngles");
+  RotaryAnglesKernel<<<NumBlocks(params.out.capacity * (head_pairs + kRepeatedAngles)), kBlockThreads, 0, stream>>>(
+      params);
+  return LaunchStatus(stream);
 }
 
 }  // namespace voxserve::kernels::cuda

@@ -13,10 +13,14 @@
 //   in radians.
 // - A position that is NaN or infinite makes its axis's channels NaN.
 // - Rows are independent of each other.
+//
+// Rotary is the operator on rows. RotaryAngles makes a table of the angles of one head instead, with which products
+// rotate the queries and keys that they compute (kernels/conv/pair_rotation.h). All of a level's products share it.
 
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/conv/pair_rotation.h"
 #include "kernels/coordinates/conv_geometry.h"
 #include "kernels/core/cuda_stream.h"
 #include "kernels/core/rows.h"
@@ -40,8 +44,21 @@ struct RotaryParams {
 };
 static_assert(std::is_trivially_copyable_v<RotaryParams>);
 
+struct RotaryAnglesParams {
+  int32_t dimension = 3;  // as in RotaryParams
+  int32_t pairs = 1;      // in the chunk of an axis
+  ConstRows positions;
+  const uint64_t* keys = nullptr;
+  float frequencies[kMaxRotaryHeadChannels / 2] = {};  // [pairs]
+  Rows out;  // float32, AngleTableChannels(dimension * pairs) channels, rows aligned to 8 bytes
+
+  constexpr int32_t PairsOfAnAxis() const { return pairs; }
+};
+static_assert(std::is_trivially_copyable_v<RotaryAnglesParams>);
+
 // Sets frequencies[j] = base^(-j / h), rounded to float32. The other members are set already.
 void SetRotaryFrequencies(float base, RotaryParams* params);
+void SetRotaryFrequencies(float base, RotaryAnglesParams* params);
 
 namespace cpu {
 
@@ -52,9 +69,10 @@ void Rotary(const RotaryParams& params, ThreadPool& pool);
 
 namespace cuda {
 
-// Returns cudaErrorInvalidValue if a head has more than kMaxRotaryHeadChannels channels, or for types other than those
-// named above.
+// Both return cudaErrorInvalidValue if a head has more than kMaxRotaryHeadChannels channels, or for types other than
+// those named above. RotaryAngles computes the sines and cosines that Rotary uses, with the same bits.
 cudaError_t Rotary(const RotaryParams& params, cudaStream_t stream);
+cudaError_t RotaryAngles(const RotaryAnglesParams& params, cudaStream_t stream);
 
 }  // namespace cuda
 }  // namespace voxserve::kernels

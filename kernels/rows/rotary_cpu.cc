@@ -5,13 +5,20 @@
 #include "kernels/rows/rotary.h"
 
 namespace voxserve::kernels {
+namespace {
 
-void SetRotaryFrequencies(float base, RotaryParams* params) {
+template <typename Params>
+void SetFrequencies(float base, Params* params) {
   const int32_t pairs = params->PairsOfAnAxis();
   for (int32_t j = 0; j < pairs; ++j) {
     params->frequencies[j] = static_cast<float>(std::pow(double{base}, -static_cast<double>(j) / pairs));
   }
 }
+
+}  // namespace
+
+void SetRotaryFrequencies(float base, RotaryParams* params) { SetFrequencies(base, params); }
+void SetRotaryFrequencies(float base, RotaryAnglesParams* params) { SetFrequencies(base, params); }
 
 namespace cpu {
 namespace {

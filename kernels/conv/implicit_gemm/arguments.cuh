@@ -72,7 +72,11 @@ struct ImplicitGemmArguments {
         shortcut_channels(params.operands.shortcut_in.channels),
         shortcut_weights(static_cast<const unsigned char*>(params.operands.shortcut_weights)),
         epilogue(of_sums),
-        out_dtype(params.operands.out.dtype) {
+        out_dtype(params.operands.out.dtype),
+        angles(static_cast<const float2*>(params.rotation.angles.data)),
+        angles_pitch(params.rotation.angles.pitch / 2),
+        head_pairs(params.rotation.head_pairs),
+        rotated_columns(angles == nullptr ? 0 : params.rotation.num_columns) {
     has_out_vectors = HasOutVectors(params.operands.out, of_sums);
     has_in_vectors = CommonAlignment().Add(params.operands.in).bytes() == kVectorBytes;
     has_whole_in_vectors = HasWholeVectors(params.operands.in);
@@ -106,6 +110,10 @@ struct ImplicitGemmArguments {
   int32_t num_shortcut_slices = 0;
   TypedEpilogueOf<T> epilogue;
   DType out_dtype;
+  const float2* angles;  // PairRotation::angles; null: nothing is rotated
+  int64_t angles_pitch;  // in angles
+  int32_t head_pairs;
+  int32_t rotated_columns;
 };
 
 // Returns the largest number of tiles that a launch can have, for Shape's rows and columns.

@@ -37,6 +37,19 @@ bool CanWriteLabels(const ImplicitGemmParams& params) {
          operands.epilogue.activation == Activation();
 }
 
+// Returns false if the params ask for a rotation that no kernel can do.
+bool CanRotate(const ImplicitGemmParams& params) {
+  const PairRotation& rotation = params.rotation;
+  if (rotation.angles.data == nullptr) return true;
+  const ConvOperands& operands = params.operands;
+  const bool stores_sums = params.labels.data == nullptr && operands.epilogue.residual.data == nullptr &&
+                           operands.epilogue.activation == Activation();
+  return stores_sums && operands.in.dtype != DType::kFloat32 && operands.out.dtype == operands.in.dtype &&
+         rotation.num_columns % 2 == 0 && rotation.angles.dtype == DType::kFloat32 && rotation.head_pairs > 0 &&
+         rotation.angles.channels == AngleTableChannels(rotation.head_pairs) &&
+         CommonAlignment().Add(rotation.angles).bytes() >= static_cast<int64_t>(sizeof(float2));
+}
+
 // Returns true if the sizes fit the kernels' indices.
 bool IsWithinLimits(const ImplicitGemmParams& params) {
   const ConstRows& in = params.operands.in;
@@ -148,7 +161,7 @@ bool ImplicitGemmAddsShortcut(const ImplicitGemmParams& params) {
 cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) {
   const NvtxRange range("ImplicitGemm");
   const ConvOperands& operands = params.operands;
-  if (!HasServedTypes(operands) || !CanWriteLabels(params)) return cudaErrorInvalidValue;
+  if (!HasServedTypes(operands) || !CanWriteLabels(params) || !CanRotate(params)) return cudaErrorInvalidValue;
   const ConstRows& of_shortcut = operands.shortcut_in;
   if (of_shortcut.data != nullptr && !ImplicitGemmAddsShortcut(params)) return cudaErrorInvalidValue;
   if (params.tiles.out_capacity == 0) return cudaSuccess;

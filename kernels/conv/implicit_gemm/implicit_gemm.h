@@ -27,6 +27,7 @@
 
 #include "kernels/conv/conv_block.h"
 #include "kernels/conv/conv_operands.h"
+#include "kernels/conv/pair_rotation.h"
 #include "kernels/conv/tiles.h"
 #include "kernels/core/cuda_stream.h"
 
@@ -49,6 +50,10 @@ struct ImplicitGemmParams {
   // no activation, at most kMaxLabelChannels output channels, and `block` must be the default.
   Rows labels;
   int32_t not_finite_label = 0;  // must fit the labels' type
+
+  // If it has angles, the kernel rotates pairs of columns. `out` must then have in.dtype, of 16 bits, and there may be
+  // no residual, no activation and no labels.
+  PairRotation rotation;
 };
 static_assert(std::is_trivially_copyable_v<ImplicitGemmParams>);
 
@@ -74,8 +79,8 @@ bool ImplicitGemmAddsShortcut(const ImplicitGemmParams& params);
 // Queues the convolution on `stream`.
 //
 // A kernel of warp groups starts before its predecessor on the stream has ended. The predecessor may write features,
-// residuals, outputs and the counters of the tiles form. It must not write the other members of the tiles form, the
-// weights or the bias. The last kernel of MakeTiles writes counters alone, so the GEMM starts after the others are
+// residuals, angles, outputs and the counters of the tiles form. It must not write the other members of the tiles form,
+// the weights or the bias. The last kernel of MakeTiles writes counters alone, so the GEMM starts after the others are
 // done.
 //
 // Returns cudaErrorInvalidValue for
@@ -84,6 +89,7 @@ bool ImplicitGemmAddsShortcut(const ImplicitGemmParams& params);
 // - types that do not belong together: out must have in.dtype or float32, a residual in.dtype;
 // - labels with a residual, an activation, too many channels or a block of the caller's;
 // - a shortcut that the kernel cannot add;
+// - a rotation with another type of output, a residual, an activation, labels, or angles of another form;
 // - 2^31 - 128 or more output rows, 2^15 or more offsets or input channels, an input pitch of 2 GiB or more, weights of
 //   32 GiB or more.
 cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream);

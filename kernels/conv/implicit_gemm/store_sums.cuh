@@ -59,6 +59,17 @@ class WarpSumsStore {
         }
       }
     }
+    if constexpr (kMayRotate) {
+      const int32_t column = ColumnOf(first_column, 0);
+      const int32_t pair = arguments.angles == nullptr ? 0 : column / 2 % arguments.head_pairs;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        first_angles_[half] = make_float2(0, 1);
+        if (column < arguments.rotated_columns && rows.rows[half] >= 0) {
+          first_angles_[half] = arguments.angles[rows.rows[half] * arguments.angles_pitch + pair];
+        }
+      }
+    }
   }
 
   // Returns the value that a block keeps for a channel in shared memory. There is one array, the bias.
@@ -74,6 +85,12 @@ class WarpSumsStore {
     if constexpr (kMayLabel) {
       if (arguments.labels != nullptr) {
         StoreLabels(arguments, sums, rows, kept_bias);
+        return;
+      }
+    }
+    if constexpr (kMayRotate) {
+      if (first_column < arguments.rotated_columns) {
+        StoreRotated(arguments, sums, rows, first_column, kept_bias);
         return;
       }
     }
@@ -101,6 +118,7 @@ class WarpSumsStore {
   static constexpr int kCount = 8;
   static constexpr int kVectors = kSums / 16;
   static_assert(kSums % 16 == 0, "32 columns at a time");
+  static constexpr bool kMayRotate = sizeof(T) < sizeof(float);
 
   // Returns true if all vectors are stored whole in type T and StorePlain knows the activation. All threads of a warp
   // get the same answer.
@@ -175,6 +193,64 @@ class WarpSumsStore {
           StoreSumsOneByOne(arguments, copy, kCount, row, column);
         }
       }
+    }
+  }
+
+  // Rotates pairs of sums (PairRotation) and stores the sums. Some of the columns may not be rotated, or lie after the
+  // last output channel. A thread's eight columns are four pairs, whose angles lie beside each other in the table.
+  __device__ void StoreRotated(const ImplicitGemmArguments<T>& arguments, const float (&sums)[kSums],
+                               const WarpRows& rows, int32_t first_column, uint32_t kept_bias) const {
+    const int32_t head_pairs = arguments.head_pairs, pairs_to_next = 16 % head_pairs;
+    int32_t pair = ColumnOf(first_column, 0) / 2 % head_pairs;  // the first one's place in its head
+#pragma unroll
+    for (int j = 0; j < kVectors; ++j) {
+      const int32_t column = ColumnOf(first_column, j);
+      const bool is_wide = IsWide(arguments, column);
+      float bias[kCount];
+      if (is_wide) {
+        const Pack<float, kCount> wide = LoadBias(arguments, column, kept_bias);
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) bias[i] = wide.values[i];
+      } else {
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) bias[i] = ValueToKeep(arguments, 0, column + i);
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int32_t row = rows.rows[half];
+        if (row < 0) continue;
+        const float2* const angles = arguments.angles + row * arguments.angles_pitch + pair;
+        Pack<T, kCount> result;
+#pragma unroll
+        for (int i = 0; i < kCount; i += 2) {
+          const float u = sums[(j * 4 + i / 2) * 4 + half * 2] + bias[i];
+          const float v = sums[(j * 4 + i / 2) * 4 + half * 2 + 1] + bias[i + 1];
+          const bool is_rotated = column + i < arguments.rotated_columns;
+          float2 angle = make_float2(0, 1);  // sine and cosine
+          if (j == 0 && i == 0) {
+            angle = first_angles_[half];
+          } else if (is_rotated) {
+            angle = angles[i / 2];
+          }
+          // Columns that are not rotated keep their sums: a product of infinity and 0 would be NaN. Where to round is
+          // not left to the compiler, since a row's bytes must not depend on the block.
+          const float of_u = __fmaf_rn(u, angle.y, -__fmul_rn(v, angle.x));
+          const float of_v = __fmaf_rn(v, angle.y, __fmul_rn(u, angle.x));
+          result.values[i] = FromFloat<T>(is_rotated ? of_u : u);
+          result.values[i + 1] = FromFloat<T>(is_rotated ? of_v : v);
+        }
+        T* const to = static_cast<T*>(arguments.out) + row * arguments.out_pitch + column;
+        if (is_wide) {
+          *reinterpret_cast<Pack<T, kCount>*>(to) = result;
+        } else {
+#pragma unroll
+          for (int i = 0; i < kCount; ++i) {
+            if (column + i < arguments.out_channels) to[i] = result.values[i];
+          }
+        }
+      }
+      pair += pairs_to_next;
+      if (pair >= head_pairs) pair -= head_pairs;
     }
   }
 
@@ -280,6 +356,9 @@ class WarpSumsStore {
   __device__ static Words WordsOf(const Pack<T, kCount>& values) { return reinterpret_cast<const Words&>(values); }
 
   Words residuals_[kVectors][2];
+  // The angle of the thread's first pair in both rows. It is loaded ahead of the others, which then mostly lie in the
+  // L1 cache.
+  float2 first_angles_[2];
 };
 
 }  // namespace voxserve::kernels::cuda
