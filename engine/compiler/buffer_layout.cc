@@ -24,6 +24,7 @@ BufferLayout::BufferLayout(const CompileTarget& target, DType label_dtype, const
     const Layer& layer = layers_.At(index);
     if (layer.stored_in >= 0 || layer.is_shortcut || layer.is_in_mlp || layers_.IsMadeByAnswer(layer.result_node))
       continue;
+    if (layers_.LayerOf(layer.result_node) != index && layer.members.empty()) continue;  // a rotary of a linear layer
     const GraphNode& node = layers_.Node(layer.result_node);
     buffer_of_[static_cast<size_t>(index)] = Add({.level = node.level,
                                                   .rows_per_sample = node.rows_per_sample(),

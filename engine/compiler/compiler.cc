@@ -76,12 +76,15 @@ Program Compile(const Graph& graph, const Plan& plan, const CompileTarget& targe
   Layers layers(graph);
   Int8Types int8_types = target.is_int8 ? Int8Types(layers, target.float_nodes, target.on_cuda) : Int8Types();
   const auto is_int8_product = [&](int layer) { return int8_types.Multiplies(layer); };
+  const bool is_in_16_bits = target.on_cuda && target.dtype != DType::kFloat32;
   if (target.fuses_mlps) FuseMlps(is_int8_product, layers);
+  FuseNorms(layers);
   if (target.is_int8) {
     FuseShortcuts([&](int conv, int shortcut) { return int8_types.MayShareSums(conv, shortcut); }, layers);
-  } else if (target.on_cuda && target.dtype != DType::kFloat32) {
+  } else if (is_in_16_bits) {
     FuseShortcuts([](int, int) { return true; }, layers);
   }
+  if (is_in_16_bits && target.rotates_products) FuseRotaries(is_int8_product, layers);
   int8_types.FindStored();
   if (target.merges_products && (target.on_cuda || !target.is_int8)) MergeProducts(is_int8_product, layers);
   const Segments segments(layers);
@@ -95,7 +98,10 @@ Program Compile(const Graph& graph, const Plan& plan, const CompileTarget& targe
       if (!is_wanted(layers.At(layer))) continue;
       const int first_step = static_cast<int>(program.steps.size());
       EmitLayer(layer, emitter);
-      if (!target.on_cuda) AddValue(layers, layer, first_step, buffers, program);
+      if (target.on_cuda) continue;
+      AddValue(layers, layer, first_step, buffers, program);
+      const int second = layers.At(layer).second_norm;
+      if (second >= 0) AddValue(layers, second, first_step, buffers, program);
     }
   };
   // Steps are emitted in the order in which they run, the head last: the life of a buffer is a range of step numbers.

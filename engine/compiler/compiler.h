@@ -5,8 +5,10 @@
 //     norm, addition and activation after it, as long as no other node reads the values in between. Batch norms are
 //     folded into weights and bias. The layer that computes the later input of an addition absorbs the addition, and
 //     the earlier input becomes the layer's residual. Products that read the same input are merged (on a GPU). A sparse
-//     convolution computes the shortcut of its residual block too, in 16 bits on a GPU and in 8 bits, and on Hopper one
-//     kernel computes a transformer block's MLP (layers.h, operators.h, product_merging.h, layer_fusion.h).
+//     convolution computes the shortcut of its residual block too, in 16 bits on a GPU and in 8 bits. In 16 bits on a
+//     GPU, a linear layer computes the rotary of its result, and on Hopper one kernel computes a transformer block's
+//     MLP. A layer norm computes a layer norm of its result too (layers.h, operators.h, product_merging.h,
+//     layer_fusion.h).
 //  2. It assigns buffers, one per value (buffer_layout.h). Inputs of a concatenation are written in place where that is
 //     possible, and copied otherwise. A node has neither buffer nor step if other nodes name it only to use its sites,
 //     and none reads its values.
@@ -39,6 +41,9 @@ struct CompileTarget {
   // Computes the MLP of a transformer block in one kernel (layer_fusion.h). The GPU must have the kernel for this
   // dtype: kernels::cuda::SupportsMlp.
   bool fuses_mlps = false;
+  // On a GPU in 16 bits: linear layers rotate the queries and keys of attention (layer_fusion.h). It needs
+  // LinearStep::CanRotate.
+  bool rotates_products = false;
   // Convolutions and linear layers multiply in 8 bits where their inputs have scales (int8_types.h). On a GPU dtype is
   // kFloat16 then, and the GPU must have products in 8 bits. On the CPU products are not merged. float_nodes: the first
   // nodes of layers that do not multiply in 8 bits.

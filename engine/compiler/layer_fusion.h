@@ -1,6 +1,7 @@
 #pragma once
 
-// These functions let one kernel compute several layers.
+// These functions let one kernel compute several layers, so that a GPU does not write a value and read it again in the
+// next kernel. The compiler calls them in this order: MLPs take the norms beside them before norms are paired.
 
 #include <functional>
 
@@ -21,9 +22,16 @@ namespace voxserve {
 // The norm before it is fused if only the first product and the residual of the second one read its result. Norms
 // behind it are fused as long as nothing else reads the values in between, and no activation follows them.
 //
-// Sets Layer::mlp and Layer::is_in_mlp. Call it before FuseShortcuts. is_left_out(layer): true for products that stay
-// as they are.
+// Sets Layer::mlp and Layer::is_in_mlp. Call it before the functions below. is_left_out(layer): true for products that
+// stay as they are.
 void FuseMlps(const std::function<bool(int)>& is_left_out, Layers& layers);
+
+// Lets a layer norm compute a layer norm of its result, as a transformer block has behind its convolution
+// (kernels/rows/row_norm.h). Others may read the first result too. Sets Layer::second_norm.
+//
+// A pair is fused if nothing is fused into the second norm, if neither is part of an MLP that one kernel computes, and
+// if both results have the type of the features. A layer norm computes one second norm, the first that reads it.
+void FuseNorms(Layers& layers);
 
 // Lets a sparse convolution compute the shortcut of its residual block: the row product of the block's input that is
 // added to the convolution's result. On a GPU, and in 8 bits on the CPU too, one kernel then adds both sums before it
@@ -35,5 +43,17 @@ void FuseMlps(const std::function<bool(int)>& is_left_out, Layers& layers);
 //
 // Sets Layer::shortcut. may_share_sums(conv, shortcut): whether the types of two layers allow it.
 void FuseShortcuts(const std::function<bool(int, int)>& may_share_sums, Layers& layers);
+
+// Lets linear layers rotate the queries and keys of an attention (kernels/conv/pair_rotation.h). The channels of a
+// rotated pair then lie beside each other, which changes no dot product of queries and keys. Sets Layer::rotary.
+//
+// The two rotaries of an attention are fused together or not at all. They are if
+//  - both have as many heads as the attention, which alone reads them, and not as its values;
+//  - each rotates a linear layer that nothing else reads, that is not left out, and that adds no residual and has no
+//    activation;
+//  - their positions are computed before the linear layers' input, or are the sites' coordinates.
+//
+// is_left_out(layer): true for products that stay as they are.
+void FuseRotaries(const std::function<bool(int)>& is_left_out, Layers& layers);
 
 }  // namespace voxserve

@@ -148,6 +148,8 @@ std::vector<int> Layers::OwnInputsOf(const Layer& layer) const {
   for (size_t i = 0; i < NumInputsRead(node); ++i) inputs.push_back(LayerOf(node.inputs[i]));
   if (layer.residual >= 0) inputs.push_back(layer.residual);
   if (layer.shortcut >= 0) inputs.push_back(LayerOf(FirstNode(At(layer.shortcut)).inputs[0]));
+  if (layer.rotary >= 0 && Node(layer.rotary).inputs.size() > 1)
+    inputs.push_back(LayerOf(Node(layer.rotary).inputs[1]));
   return inputs;
 }
 
@@ -173,6 +175,14 @@ void Layers::FuseMlp(const MlpParts& parts) {
   const std::vector<int> all = parts.All();
   for (const int part : all) At(part).is_in_mlp = part != all.back();
   At(all.back()).mlp = parts;
+}
+
+void Layers::FuseRotary(int product, int rotary) {
+  Layer& of_product = At(product);
+  At(LayerOf(rotary)).is_computed_by_other = true;
+  of_product.rotary = rotary;
+  of_product.result_node = rotary;
+  layer_of_[static_cast<size_t>(rotary)] = product;
 }
 
 void Layers::MarkOutputs() {

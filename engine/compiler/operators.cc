@@ -289,13 +289,21 @@ struct Emission {
                                                                     .out = emitter.UseBuffer(index)}));
   }
   void operator()(const RowNormOp& op) const {
-    Push(std::make_unique<RowNormStep>(RowNormStep::Options{.in = emitter.UseInputBuffer(index),
-                                                            .out = emitter.UseBuffer(index),
-                                                            .kind = op.kind,
-                                                            .epsilon = op.epsilon,
-                                                            .weight = Counted(op.weight),
-                                                            .bias = Counted(op.bias),
-                                                            .epilogue = emitter.TakeEpilogue(index)}));
+    RowNormStep::Options options{.in = emitter.UseInputBuffer(index),
+                                 .out = emitter.UseBuffer(index),
+                                 .kind = op.kind,
+                                 .epsilon = op.epsilon,
+                                 .weight = Counted(op.weight),
+                                 .bias = Counted(op.bias),
+                                 .epilogue = emitter.TakeEpilogue(index)};
+    if (const int second = layer().second_norm; second >= 0) {
+      const auto& norm = std::get<RowNormOp>(emitter.FirstNode(emitter.At(second)).op);
+      options.second = {.out = emitter.UseBuffer(second),
+                        .epsilon = norm.epsilon,
+                        .weight = Counted(norm.weight),
+                        .bias = Counted(norm.bias)};
+    }
+    Push(std::make_unique<RowNormStep>(std::move(options)));
   }
   void operator()(const PReluOp& op) const {
     std::vector<float> slopes = op.slopes->values;
@@ -452,8 +460,9 @@ bool AbsorbNode(int node, const Layers& layers, Layer& layer) {
 }
 
 void EmitLayer(int layer, StepEmitter& emitter) {
-  if (emitter.At(layer).is_shortcut || emitter.At(layer).is_in_mlp) return;
-  if (emitter.At(layer).mlp) return EmitMlp(layer, emitter);
+  const Layer& of_layer = emitter.At(layer);
+  if (of_layer.is_shortcut || of_layer.is_in_mlp || of_layer.is_computed_by_other) return;
+  if (of_layer.mlp) return EmitMlp(layer, emitter);
   emitter.ConvertInputs(emitter.At(layer));
   std::visit(Emission{emitter, layer}, emitter.FirstNode(emitter.At(layer)).op);
 }

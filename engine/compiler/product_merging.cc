@@ -79,22 +79,44 @@ class Merger {
     return ProductAt(a).geometry == ProductAt(b).geometry && ProductAt(a).in_channels == ProductAt(b).in_channels &&
            one.activation == other.activation && one.is_for_all == other.is_for_all &&
            one.is_for_scores == other.is_for_scores && one.for_tensors == other.for_tensors &&
-           layers_.StaysFloat32(one) == layers_.StaysFloat32(other);
+           layers_.StaysFloat32(one) == layers_.StaysFloat32(other) &&
+           (one.rotary < 0 || other.rotary < 0 ? one.rotary == other.rotary || !HasPrune()
+                                               : HaveOneRotation(one, other));
   }
 
-  // Calls merge(alike) for each set of two or more layers that agree. Sets keep the layers' order.
+  // Where scores decide about sites, positions may belong to a later segment than the input of the products.
+  bool HasPrune() const {
+    const std::vector<CoordinateLevel>& levels = layers_.graph().levels.levels();
+    return std::any_of(levels.begin(), levels.end(), [this](const auto& level) { return layers_.ScoreOf(level) >= 0; });
+  }
+
+  // Returns true if two rotated results have the same angles in the same order.
+  bool HaveOneRotation(const Layer& one, const Layer& other) const {
+    const auto base = [&](const Layer& layer) { return std::get<RotaryOp>(layers_.Node(layer.rotary).op).base; };
+    const auto positions = [&](const Layer& layer) {
+      const std::vector<int>& inputs = layers_.Node(layer.rotary).inputs;
+      return inputs.size() > 1 ? layers_.LayerOf(inputs[1]) : -1;
+    };
+    return base(one) == base(other) && positions(one) == positions(other) &&
+           RotatedPairs(layers_, one) == RotatedPairs(layers_, other);
+  }
+
+  // Calls merge(alike) for each set of two or more layers of which any two agree. Sets keep the layers' order.
   template <typename Merge>
   void MergeAlike(std::vector<int> candidates, const Merge& merge) {
     while (candidates.size() > 1) {
-      const auto others = std::stable_partition(candidates.begin(), candidates.end(),
-                                                [&, first = candidates.front()](int c) { return AreAlike(first, c); });
-      std::vector<int> alike(candidates.begin(), others);
-      candidates.erase(candidates.begin(), others);
+      std::vector<int> alike, others;
+      for (const int c : candidates) {
+        const bool agrees = std::all_of(alike.begin(), alike.end(), [&](int other) { return AreAlike(other, c); });
+        (agrees ? alike : others).push_back(c);
+      }
+      candidates = std::move(others);
       if (alike.size() > 1) merge(alike);
     }
   }
 
-  void MergeSiblings(const std::vector<int>& siblings) {
+  void MergeSiblings(std::vector<int>& siblings) {
+    std::stable_partition(siblings.begin(), siblings.end(), [&](int c) { return layers_.At(c).rotary >= 0; });
     std::vector<int32_t> begins = {0};
     for (const int sibling : siblings) begins.push_back(begins.back() + ResultOf(sibling).channels);
     Merge(siblings, begins, /*num_groups=*/1);
@@ -148,13 +170,34 @@ std::vector<float> ScaledWeights(const Product& product, const std::vector<float
   return weights;
 }
 
+// Returns rows of output channels in the order of PairedChannel if the layer's result is rotated.
+std::vector<float> Paired(const Layers& layers, const Layer& layer, std::vector<float> rows) {
+  if (layer.rotary < 0 || rows.empty()) return rows;
+  const auto num_rows = static_cast<size_t>(layers.Node(layer.rotary).channels), a_row = rows.size() / num_rows;
+  const auto pairs = static_cast<size_t>(RotatedPairs(layers, layer));
+  std::vector<float> paired(rows.size());
+  for (size_t c = 0; c < num_rows; ++c) {
+    std::copy_n(rows.begin() + static_cast<ptrdiff_t>(c * a_row), a_row,
+                paired.begin() + static_cast<ptrdiff_t>(PairedChannel(c, pairs) * a_row));
+  }
+  return paired;
+}
+
 }  // namespace
+
+int32_t RotatedPairs(const Layers& layers, const Layer& layer) {
+  const GraphNode& node = layers.Node(layer.rotary);
+  return node.channels / std::get<RotaryOp>(node.op).num_heads / layers.graph().dimension / 2;
+}
 
 void MergeProducts(const std::function<bool(int)>& is_left_out, Layers& layers) { Merger(is_left_out, layers).Run(); }
 
 FoldedProduct FoldProduct(const Layers& layers, const Layer& layer) {
   const Product product = ProductOf(layers, layer);
-  if (layer.members.empty()) return {product.geometry, ScaledWeights(product, layer.scale), layer.bias};
+  if (layer.members.empty()) {
+    return {product.geometry, Paired(layers, layer, ScaledWeights(product, layer.scale)),
+            Paired(layers, layer, layer.bias)};
+  }
   FoldedProduct folded{.geometry = product.geometry};
   folded.geometry.groups = layer.num_groups;
   const auto num_columns = static_cast<size_t>(layer.num_columns);
@@ -163,11 +206,12 @@ FoldedProduct FoldProduct(const Layers& layers, const Layer& layer) {
   for (const int index : layer.members) {
     const Layer& member = layers.At(index);
     const auto column = static_cast<size_t>(member.column);
-    const std::vector<float> weights = ScaledWeights(ProductOf(layers, member), member.scale);
+    const std::vector<float> weights = Paired(layers, member, ScaledWeights(ProductOf(layers, member), member.scale));
     std::copy(weights.begin(), weights.end(), folded.weights.begin() + static_cast<ptrdiff_t>(column * a_column));
     if (member.bias.empty()) continue;
+    const std::vector<float> bias = Paired(layers, member, member.bias);
     folded.bias.resize(num_columns, 0.0f);
-    std::copy(member.bias.begin(), member.bias.end(), folded.bias.begin() + static_cast<ptrdiff_t>(column));
+    std::copy(bias.begin(), bias.end(), folded.bias.begin() + static_cast<ptrdiff_t>(column));
   }
   return folded;
 }

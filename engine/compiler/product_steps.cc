@@ -28,15 +28,34 @@ int EmittedLayer(int index, StepEmitter& emitter) {
   return index == *std::min_element(members.begin(), members.end()) ? stored_in : -1;
 }
 
+// Returns which columns of a layer's product are rotated. Emits the table of angles if it is not there yet.
+LinearStep::Options::Rotation RotationOf(int index, StepEmitter& emitter) {
+  const Layer& layer = emitter.At(index);
+  const std::vector<int> products = layer.members.empty() ? std::vector<int>{index} : layer.members;
+  LinearStep::Options::Rotation rotation;
+  for (const int product : products) {
+    const Layer& rotated = emitter.At(product);
+    if (rotated.rotary < 0) break;
+    rotation.num_columns += emitter.Node(rotated.rotary).channels;
+  }
+  if (rotation.num_columns == 0) return {};
+  const Layer& first = emitter.At(products.front());
+  rotation.head_pairs = RotatedPairs(emitter.layers(), first) * emitter.graph().dimension;
+  rotation.angles = emitter.AnglesOf(first.rotary, RotatedPairs(emitter.layers(), first), layer);
+  return rotation;
+}
+
 // weights: [in channels, out channels], scaled.
 void EmitRowProduct(std::vector<float> weights, int index, StepEmitter& emitter) {
   emitter.CountWeights(index, weights);
+  const LinearStep::Options::Rotation rotation = RotationOf(index, emitter);
   const BufferSlice out = emitter.UseBuffer(index);
   emitter.Push(index, std::make_unique<LinearStep>(LinearStep::Options{
                           .in = emitter.UseInputBuffer(index),
                           .out = out,
                           .weights = std::move(weights),
                           .epilogue = emitter.TakeEpilogue(index),
+                          .rotation = rotation,
                           .dtype = emitter.target().dtype,
                           .out_dtype = emitter.program().buffers[static_cast<size_t>(out.buffer)].dtype,
                           .on_cuda = emitter.target().on_cuda}));

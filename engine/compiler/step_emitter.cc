@@ -7,9 +7,11 @@
 #include "engine/ops/boxes/box_output.h"
 #include "engine/ops/points/devoxelize.h"
 #include "engine/ops/points/point_output.h"
+#include "engine/ops/rows/rotary.h"
 #include "engine/ops/rows/scale_shift.h"
 #include "engine/ops/rows/tensor_output.h"
 #include "engine/tensor/infer_result.h"
+#include "kernels/conv/pair_rotation.h"
 #include "kernels/core/finite.h"
 
 namespace voxserve {
@@ -129,6 +131,31 @@ BufferSlice StepEmitter::WeightsOf(int position_level, int level, const Layer& r
   }
   made.AddReader(reader);
   return made.slice;
+}
+
+BufferSlice StepEmitter::AnglesOf(int rotary, int pairs, const Layer& reader) {
+  const GraphNode& node = Node(rotary);
+  const bool has_positions = node.inputs.size() > 1;
+  const float base = std::get<RotaryOp>(node.op).base;
+  const auto [found, is_new] =
+      angles_of_.try_emplace(std::tuple(node.level, has_positions ? layers_.LayerOf(node.inputs[1]) : -1, pairs, base));
+  SharedValue& made = found->second;
+  if (has_positions) Convert(layers_.LayerOf(node.inputs[1]), ReadType(rotary, node.inputs[1]), reader);
+  if (is_new) {
+    if (!has_positions) AddKeyLevel(node.level);
+    made.slice = buffers_.Add({.level = node.level,
+                               .dtype = DType::kFloat32,
+                               .channels = kernels::AngleTableChannels(graph_.dimension * pairs)});
+    PushFor(reader, std::make_unique<RotaryAnglesStep>(RotaryAnglesStep::Options{
+                        .out = buffers_.UseBuffer(made.slice),
+                        .positions = has_positions ? UseBufferFor(rotary, node.inputs[1]) : BufferSlice(),
+                        .dimension = graph_.dimension,
+                        .pairs = pairs,
+                        .base = base}));
+    made.step = program_.steps.back().get();
+  }
+  made.AddReader(reader);
+  return buffers_.UseBuffer(made.slice);
 }
 
 void StepEmitter::SharedValue::AddReader(const Layer& reader) const {

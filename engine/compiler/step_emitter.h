@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -101,6 +102,11 @@ class StepEmitter {
   // before the step of `reader` is pushed.
   BufferSlice WeightsOf(int position_level, int level, const Layer& reader);
 
+  // Returns the table of the angles by which the rotary of this node rotates, and extends its life to the step that is
+  // pushed next. The first call for angles of the same positions, number and base appends the step that computes them.
+  // pairs: in the chunk of an axis. Call it before the step of `reader` is pushed.
+  BufferSlice AnglesOf(int rotary, int pairs, const Layer& reader);
+
   // Emits the output steps. Call it after all layers were emitted.
   void EmitOutputs();
 
@@ -141,6 +147,8 @@ class StepEmitter {
   Program& program_;
   std::map<std::pair<int, int>, SharedValue> weights_of_;   // by positions' level and level
   std::map<std::pair<int, DType>, SharedValue> converted_;  // by layer and type
+  // By level, layer of the positions (-1: they are coordinates), pairs and base.
+  std::map<std::tuple<int, int, int, float>, SharedValue> angles_of_;
   std::vector<int> sample_levels_;
 };
 

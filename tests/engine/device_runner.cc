@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/base/status_macros.h"
+#include "engine/ops/rows/linear.h"
 #include "kernels/conv/implicit_gemm/int8_implicit_gemm.h"
 #include "kernels/rows/mlp/mlp.h"
 
@@ -43,16 +44,18 @@ absl::StatusOr<Program> DeviceRunner::Compile(const Graph& graph, const Variant&
   const ModelConfig config{.precision = variant.precision};
   bool fuses_mlps = variant.fuses_mlps;
   if constexpr (kernels::kHasCuda) fuses_mlps = fuses_mlps && kernels::cuda::SupportsMlp(config.gpu_dtype());
-  Program program = voxserve::Compile(graph, plan,
-                                      {.bytes_per_label = bytes_per_label,
-                                       .on_cuda = true,
-                                       .dtype = config.gpu_dtype(),
-                                       .is_deterministic = variant.is_deterministic,
-                                       .merges_products = variant.merges_products,
-                                       .fuses_mlps = fuses_mlps,
-                                       .is_int8 = variant.precision == ModelConfig::Precision::kInt8,
-                                       .float_nodes = variant.float_nodes,
-                                       .allow_tf32 = variant.precision == ModelConfig::Precision::kTfloat32});
+  Program program =
+      voxserve::Compile(graph, plan,
+                        {.bytes_per_label = bytes_per_label,
+                         .on_cuda = true,
+                         .dtype = config.gpu_dtype(),
+                         .is_deterministic = variant.is_deterministic,
+                         .merges_products = variant.merges_products,
+                         .fuses_mlps = fuses_mlps,
+                         .rotates_products = variant.rotates_products && LinearStep::CanRotate(config.gpu_dtype()),
+                         .is_int8 = variant.precision == ModelConfig::Precision::kInt8,
+                         .float_nodes = variant.float_nodes,
+                         .allow_tf32 = variant.precision == ModelConfig::Precision::kTfloat32});
   WeightUploader uploader(device_.pool.get(), device_.loading->view());
   RETURN_IF_ERROR(program.Upload(uploader));
   return program;

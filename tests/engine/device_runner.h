@@ -28,6 +28,7 @@ struct Variant {
   bool is_deterministic = false;
   bool merges_products = true;
   bool fuses_mlps = true;                     // if the GPU has the kernel
+  bool rotates_products = true;               // where LinearStep::CanRotate
   std::vector<std::string> float_nodes = {};  // of kInt8
 };
 

@@ -18,6 +18,10 @@ bool IsImplicitGemm(const LinearStep::Options& options) {
 
 }  // namespace
 
+bool LinearStep::CanRotate(DType dtype) {
+  return IsImplicitGemm({.out = {.channels = 2}, .dtype = dtype, .on_cuda = true});
+}
+
 LinearStep::LinearStep(Options options) : options_(std::move(options)), is_implicit_gemm_(IsImplicitGemm(options_)) {}
 
 bool LinearStep::CanLabel() const {
@@ -35,6 +39,7 @@ absl::Status LinearStep::RunImplicitGemm([[maybe_unused]] const StepContext& con
                                          [[maybe_unused]] const kernels::Rows& labels) const {
   if constexpr (kernels::kHasCuda) {
     const kernels::ConstRows in = context.At(options_.in);
+    const Options::Rotation& rotation = options_.rotation;
     RETURN_IF_CUDA_ERROR(
         kernels::cuda::ImplicitGemm({.tiles = {.num_offsets = 1, .num_out = in.num_rows, .out_capacity = in.capacity},
                                      .operands = {.in = in,
@@ -42,7 +47,10 @@ absl::Status LinearStep::RunImplicitGemm([[maybe_unused]] const StepContext& con
                                                   .weights = options_.weights.data(),
                                                   .epilogue = options_.epilogue.In(context)},
                                      .labels = labels,
-                                     .not_finite_label = context.ignore_label},
+                                     .not_finite_label = context.ignore_label,
+                                     .rotation = {.angles = context.At(rotation.angles),
+                                                  .head_pairs = rotation.head_pairs,
+                                                  .num_columns = rotation.num_columns}},
                                     context.stream()));
   }
   return absl::OkStatus();
@@ -50,6 +58,8 @@ absl::Status LinearStep::RunImplicitGemm([[maybe_unused]] const StepContext& con
 
 absl::Status LinearStep::Run(const StepContext& context) const {
   if (is_implicit_gemm_) return RunImplicitGemm(context, /*labels=*/{});
+  if (options_.rotation.angles.buffer >= 0)
+    return absl::InternalError("the kernel of this linear layer rotates nothing");
   const kernels::LinearParams params{.in = context.At(options_.in),
                                      .weights = options_.weights.data(),
                                      .out = context.At(options_.out),

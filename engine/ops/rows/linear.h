@@ -4,7 +4,7 @@
 // 16 bits, a GPU with tensor cores runs it as a sparse convolution of one offset
 // (kernels/conv/implicit_gemm/implicit_gemm.h); otherwise a library's GEMM runs it (cuBLASLt on a GPU).
 //
-// As the implicit GEMM, the step can also write the rows' labels without their values.
+// As the implicit GEMM, the step can also write the rows' labels without their values, or rotate its first columns.
 
 #include <utility>
 #include <vector>
@@ -19,6 +19,13 @@ class LinearStep final : public Step {
     BufferSlice in, out;  // on one level; do not overlap
     Weights weights;      // [in channels, out channels]
     FusedEpilogue epilogue;
+    // Pairs of the first columns are rotated (kernels/conv/pair_rotation.h), if the slice has a buffer. Only where
+    // CanRotate.
+    struct Rotation {
+      BufferSlice angles;
+      int32_t head_pairs = 0;
+      int32_t num_columns = 0;
+    } rotation;
     DType dtype = DType::kFloat32;      // of in, weights and residual
     DType out_dtype = DType::kFloat32;  // dtype, or float32
     bool on_cuda = false;
@@ -30,6 +37,9 @@ class LinearStep final : public Step {
   absl::Status Upload(WeightUploader& uploader) override;
   // The library needs the number of rows on the host, and the order of its sums may depend on that number.
   bool NeedsSizes(const std::vector<ConvPlan>&) const override { return !is_implicit_gemm_; }
+
+  // Returns true if steps for the present GPU and this type of features can rotate columns.
+  static bool CanRotate(DType dtype);
 
   // Returns true if Label can write the labels of the layer's values.
   bool CanLabel() const;

@@ -1,6 +1,7 @@
 #pragma once
 
 // RotaryStep rotates pairs of channels by angles that grow with the rows' positions (kernels/rows/rotary.h).
+// RotaryAnglesStep makes the table of a level's angles, with which linear layers rotate their results on a GPU.
 
 #include "engine/ops/step.h"
 
@@ -21,6 +22,25 @@ class RotaryStep final : public Step {
   explicit RotaryStep(const Options& options) : options_(options) {}
 
   absl::Status Run(const StepContext& context) const override;
+
+ private:
+  const Options options_;
+};
+
+class RotaryAnglesStep final : public Step {
+ public:
+  struct Options {
+    BufferSlice out;        // float32, kernels::AngleTableChannels
+    BufferSlice positions;  // as in RotaryStep
+    int dimension = 3;
+    int pairs = 1;  // in the chunk of an axis
+    float base = 0;
+  };
+
+  explicit RotaryAnglesStep(const Options& options) : options_(options) {}
+
+  absl::Status Run(const StepContext& context) const override;
+  const Options& options() const { return options_; }
 
  private:
   const Options options_;

@@ -14,13 +14,19 @@ absl::Status RowNormStep::Run(const StepContext& context) const {
                                       .residual = context.At(options_.epilogue.residual),
                                       .activation = options_.epilogue.activation,
                                       .in = context.At(options_.in),
-                                      .out = context.At(options_.out)};
+                                      .out = context.At(options_.out),
+                                      .second = {.epsilon = options_.second.epsilon,
+                                                 .weight = options_.second.weight.floats(),
+                                                 .bias = options_.second.bias.floats(),
+                                                 .out = context.At(options_.second.out)}};
   return LAUNCH(context, params, NormalizeRows);
 }
 
 absl::Status RowNormStep::Upload(WeightUploader& uploader) {
-  RETURN_IF_ERROR(uploader.Upload(options_.weight, DType::kFloat32));
-  return uploader.Upload(options_.bias, DType::kFloat32);
+  for (Weights* const weights : {&options_.weight, &options_.bias, &options_.second.weight, &options_.second.bias}) {
+    RETURN_IF_ERROR(uploader.Upload(*weights, DType::kFloat32));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace voxserve

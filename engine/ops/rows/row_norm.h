@@ -17,6 +17,13 @@ class RowNormStep final : public Step {
     float epsilon = 0;
     Weights weight, bias;    // only for a layer norm, [channels]; empty: 1 and 0
     FusedEpilogue epilogue;  // only for a layer norm, without a bias
+
+    // A layer norm of the result, which the step computes too. out: no buffer: none; else of `out`'s channels and type.
+    struct Second {
+      BufferSlice out;
+      float epsilon = 0;
+      Weights weight, bias;
+    } second;
   };
 
   explicit RowNormStep(Options options) : options_(std::move(options)) {}

@@ -10,6 +10,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/compiler/compiler.h"
 #include "engine/compiler/int8_values.h"
+#include "engine/ops/rows/linear.h"
 #include "engine/runtime/cuda_devices.h"
 #include "engine/tuner/plan_file.h"
 #include "kernels/conv/fetch_on_demand.h"
@@ -91,6 +92,7 @@ absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& confi
                              .is_deterministic = is_deterministic,
                              .merges_products = true,
                              .fuses_mlps = fuses_mlps,
+                             .rotates_products = LinearStep::CanRotate(config.gpu_dtype()),
                              .is_int8 = is_int8,
                              .float_nodes = config.float_nodes,
                              .allow_tf32 = AllowsTf32(config),
