@@ -40,6 +40,8 @@ left_out_of_memcheck='*RealScan*:*Large*:*Million*:*WholeScan*:*2To31*'
 # It also leaves out tests that run an implicit GEMM's blocks hundreds of times, for the same reason.
 left_out_of_memcheck+=':*ImplicitGemmTest.EveryKind*:*ImplicitGemmTest.EveryWidth*:*ImplicitGemmTest.EveryAlignment*'
 left_out_of_memcheck+=':*ImplicitGemmFuzzTest*:*ImplicitGemmChainTest*'
+left_out_of_memcheck+=':*Int8ImplicitGemmTest.EveryType*:*Int8ImplicitGemmTest.ManyTiles*'
+left_out_of_memcheck+=':*Int8ImplicitGemmTest.HasTheBytes*'
 # shellcheck disable=SC2034  # run_sanitizer reads it by a computed name
 left_out_of_synccheck=$left_out_of_memcheck
 # shellcheck disable=SC2034  # run_sanitizer reads it by a computed name

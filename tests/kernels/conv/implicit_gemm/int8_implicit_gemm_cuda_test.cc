@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <memory_resource>
@@ -429,6 +430,41 @@ TEST_F(Int8ImplicitGemmTest, TheLargestSumsAreExact) {
         out.ExpectBytes(expected);
         if (HasFatalFailure()) return;
       }
+    }
+  }
+}
+
+// Halves of all numbers of 8 bits: those of odd ones lie between two whole numbers.
+TEST_F(Int8ImplicitGemmTest, HalvesAreRoundedToEven) {
+  constexpr int32_t kChannels = 32, kRows = 64;
+  const Rulebook rulebook = DenseRulebook(1, kRows);
+  const NeighbourTable table = Neighbours(rulebook.View(), kRows);
+  const DeviceTiles tiles(table, RowsInTileOrder(table, SortOrder{}), kRows);
+  const DeviceArray<float> half(Device::kCuda, std::vector<float>(kChannels, 0.5f));
+  std::vector<int8_t> identity(size_t{kChannels} * kChannels);
+  for (size_t c = 0; c < kChannels; ++c) identity[c * kChannels + c] = 1;
+  const DeviceArray<int8_t> weights = Packed(1, kChannels, kChannels, identity);
+  for (const DType dtype : {DType::kUint8, DType::kInt8}) {
+    Int8Table in(dtype, kRows, kChannels, 0, 0), expected(dtype, kRows, kChannels, 0, 0);
+    for (int64_t row = 0; row < kRows; ++row) {
+      for (int32_t c = 0; c < kChannels; ++c) {
+        const auto value = static_cast<float>((row * kChannels + c) % 255 - (dtype == DType::kInt8 ? 127 : 0));
+        in.Set(row, c, value);
+        expected.Set(row, c, std::nearbyint(value / 2));
+      }
+    }
+    const DeviceTable device_in(in);
+    for (const ConvBlock& block : Blocks(kChannels)) {
+      SCOPED_TRACE(testing::PrintToString(block));
+      const DeviceTable out(Int8Table(dtype, kRows, kChannels, 0, 0));
+      ExpectCudaSuccess(RunInt8({.tiles = tiles.View(),
+                                 .in = device_in.View(),
+                                 .weights = weights.data(),
+                                 .out = out.View(),
+                                 .epilogue = {.multiplier = half.data()},
+                                 .block = block}));
+      out.ExpectBytes(expected);
+      if (HasFatalFailure()) return;
     }
   }
 }
