@@ -37,6 +37,9 @@ bool CanWriteLabels(const ImplicitGemmParams& params) {
          operands.epilogue.activation == Activation();
 }
 
+// Returns true if blocks of warp groups have code that rotates.
+bool HasRotatingCode(const ConvBlock& block) { return block.columns == 128 && block.split_k == 1; }
+
 // Returns false if the params ask for a rotation that no kernel can do.
 bool CanRotate(const ImplicitGemmParams& params) {
   const PairRotation& rotation = params.rotation;
@@ -114,6 +117,9 @@ ConvBlock DefaultBlock(const ImplicitGemmParams& params) {
   constexpr auto kBlock = [](int32_t rows, int32_t columns) {
     return ConvBlock{.rows = rows, .columns = columns, .split_k = 1};
   };
+  if (params.rotation.angles.data != nullptr) {
+    return LargestThatFills({kBlock(128, 128), kBlock(64, 128)}, num_rows, out_channels);
+  }
   if (out_channels <= 32 && params.labels.data == nullptr) return kBlock(64, 32);
   // Choosing labels takes longer than the products, and blocks of 128 rows give a multiprocessor more warps for it.
   if (out_channels <= 32) return LargestThatFills({kBlock(128, 32), kBlock(64, 32)}, num_rows, out_channels);
@@ -170,6 +176,7 @@ cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) 
   if (chosen.block.rows == 0) chosen.block = DefaultBlock(params);
   if (chosen.block.uses_mma_sync) return WarpImplicitGemm(chosen, stream);
   if (!HasWarpGroups(operands.in.dtype)) return cudaErrorInvalidValue;
+  if (params.rotation.angles.data != nullptr && !HasRotatingCode(chosen.block)) return cudaErrorInvalidValue;
   return operands.in.dtype == DType::kFloat16 ? WarpGroupImplicitGemmHalf(chosen, stream)
                                               : WarpGroupImplicitGemmBfloat16(chosen, stream);
 }

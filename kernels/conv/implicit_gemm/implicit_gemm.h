@@ -52,7 +52,8 @@ struct ImplicitGemmParams {
   int32_t not_finite_label = 0;  // must fit the labels' type
 
   // If it has angles, the kernel rotates pairs of columns. `out` must then have in.dtype, of 16 bits, and there may be
-  // no residual, no activation and no labels.
+  // no residual, no activation and no labels. `block` must be the default, one that uses mma.sync, or one of 128
+  // columns without split K.
   PairRotation rotation;
 };
 static_assert(std::is_trivially_copyable_v<ImplicitGemmParams>);
@@ -89,7 +90,8 @@ bool ImplicitGemmAddsShortcut(const ImplicitGemmParams& params);
 // - types that do not belong together: out must have in.dtype or float32, a residual in.dtype;
 // - labels with a residual, an activation, too many channels or a block of the caller's;
 // - a shortcut that the kernel cannot add;
-// - a rotation with another type of output, a residual, an activation, labels, or angles of another form;
+// - a rotation with another type of output, a residual, an activation, labels, another block, or angles of another
+//   form;
 // - 2^31 - 128 or more output rows, 2^15 or more offsets or input channels, an input pitch of 2 GiB or more, weights of
 //   32 GiB or more.
 cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream);

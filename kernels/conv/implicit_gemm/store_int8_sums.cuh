@@ -236,8 +236,8 @@ class Int8SumsStore {
 };
 
 // How a kernel with factors of type T stores its sums.
-template <typename T, int kSums, bool kMayLabel = false, bool kReadsArrays = false>
-using SumsStore =
-    std::conditional_t<sizeof(T) == 1, Int8SumsStore<T, kSums, kReadsArrays>, WarpSumsStore<T, kSums, kMayLabel>>;
+template <typename T, int kSums, bool kMayLabel = false, bool kReadsArrays = false, bool kMayRotate = false>
+using SumsStore = std::conditional_t<sizeof(T) == 1, Int8SumsStore<T, kSums, kReadsArrays>,
+                                     WarpSumsStore<T, kSums, kMayLabel, kMayRotate>>;
 
 }  // namespace voxserve::kernels::cuda

@@ -43,7 +43,8 @@ __device__ WarpRows WarpRowsOf(const ImplicitGemmArguments<T>& arguments, int64_
 // eight, for two rows. The weights are packed so that these are eight neighbouring output channels (PackedColumn). Load
 // must be called before Store: it starts the loads of the residuals, which arrive while the caller does other work.
 // kMayLabel: a warp's columns may be all channels of its rows; it then stores labels if the launch asks for them.
-template <typename T, int kSums, bool kMayLabel = false>
+// kMayRotate: the launch may ask for a rotation.
+template <typename T, int kSums, bool kMayLabel = false, bool kMayRotate = false>
 class WarpSumsStore {
  public:
   __device__ void Load(const ImplicitGemmArguments<T>& arguments, const WarpRows& rows, int32_t first_column) {
@@ -118,7 +119,7 @@ class WarpSumsStore {
   static constexpr int kCount = 8;
   static constexpr int kVectors = kSums / 16;
   static_assert(kSums % 16 == 0, "32 columns at a time");
-  static constexpr bool kMayRotate = sizeof(T) < sizeof(float);
+  static_assert(!kMayRotate || sizeof(T) < sizeof(float));
 
   // Returns true if all vectors are stored whole in type T and StorePlain knows the activation. All threads of a warp
   // get the same answer.

@@ -16,15 +16,16 @@ inline constexpr int kGroupThreads = 128;  // threads of a warp group
 inline constexpr int kWeightCopiers = 2;   // threads that take turns to copy a stage's weights
 inline constexpr int kKeptChannels = 256;  // longer arrays of the epilogue are read from global memory
 
-// Two shapes can serve one ConvBlock: one for launches of few tiles, the other for launches of many. Both add in the
-// same order, so their results are the same bytes.
-enum class Tiles { kAny, kFew, kMany };
+// Several shapes can serve one ConvBlock: one for launches of few tiles and one for launches of many, or one for
+// launches that rotate their results (PairRotation) and one for all others. They add in the same order, so their
+// results are the same bytes. Code that may rotate takes registers of which convolutions would feel the lack.
+enum class Launches { kAny, kFewTiles, kManyTiles, kRotated };
 
 // The sizes of a thread block and its ring, as constants of the kernel. warp_groups_launch.cuh lists the shapes.
 //
 // A stage holds 128 bytes of each input row, in two panels of 64 bytes. A panel is a slice, or two slices in 8 bits.
 template <int kBytesOfSlice, int kGroups, int kTileColumns, int kCopyingGroups, int kRingStages, int kBlocks,
-          int kParts = 1, Tiles kServedTiles = Tiles::kAny>
+          int kParts = 1, Launches kServed = Launches::kAny>
 struct WarpGroupShape {
   static constexpr int kSliceBytes = kBytesOfSlice;
   static constexpr int kSliceVectors = kSliceBytes / kSliceVectorBytes;
@@ -33,7 +34,7 @@ struct WarpGroupShape {
   static constexpr int kPanels = 2;  // per stage
   static constexpr int kSlicesAPanel = kPanelBytes / kSliceBytes;
   static constexpr int kSlices = kPanels * kSlicesAPanel;  // per stage
-  static constexpr Tiles kTiles = kServedTiles;
+  static constexpr Launches kLaunches = kServed;
   static constexpr int kWarpGroups = kGroups;  // warp groups that multiply
   static constexpr int kRows = kGroups * 64;
   static constexpr int kColumns = kTileColumns;

@@ -105,7 +105,8 @@ class ProductGroup {
   static constexpr int kPartColumns = kInstructions == 1 ? Shape::kColumns : 32;  // columns stored at a time
   static constexpr int kParts = Shape::kColumns / kPartColumns;
   static constexpr int kPartsAtOnce = kLoadsEarly && kParts > 1 ? 3 : 1;  // of which a thread holds residuals
-  using StorePart = SumsStore<T, kPartColumns / 2, Shape::kColumns == kMaxLabelChannels, Shape::kColumns >= 128>;
+  using StorePart = SumsStore<T, kPartColumns / 2, Shape::kColumns == kMaxLabelChannels, Shape::kColumns >= 128,
+                              Shape::kLaunches == Launches::kRotated>;
   static_assert(kInstructionColumns % kPartColumns == 0);
   static constexpr uint32_t kSlicesOfGroup = (1u << Shape::kSlices) - 1;  // the first group's flags of slices
   static constexpr uint32_t kFirstSlices = 1u | 1u << Shape::kSlices;     // the flags of both groups' first slices

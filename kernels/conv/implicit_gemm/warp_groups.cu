@@ -7,7 +7,8 @@ std::vector<ConvBlock> WarpGroupBlocks(int32_t out_channels) {
   std::vector<ConvBlock> blocks;
   ForEachWarpGroupShape<kSliceBytes>([&](auto shape) {
     using Shape = decltype(shape);
-    if (Shape::kTiles == Tiles::kFew) return;  // the shape for many tiles has the same block
+    // The shape for many tiles, or for launches that rotate nothing, has the same block.
+    if (Shape::kLaunches == Launches::kFewTiles || Shape::kLaunches == Launches::kRotated) return;
     const ConvBlock block = BlockOf<Shape>();
     const bool has_counters = block.split_k == 1 || out_channels <= kMaxSplitColumnTiles * block.columns;
     if (HasColumnsFor(out_channels, block.columns) && has_counters) blocks.push_back(block);

@@ -12,7 +12,7 @@
 namespace voxserve::kernels::cuda {
 
 // Calls visit(shape) for each shape. The parameters of a shape are: bytes of a slice, multiplying warp groups, columns,
-// copying groups, stages, blocks per SM, parts of the summed axis, and the launches that it serves (Tiles). The number
+// copying groups, stages, blocks per SM, parts of the summed axis, and the launches that it serves. The number
 // of groups is limited, since the sums of an instruction must fit the registers that a thread has when the kernel
 // starts.
 //
@@ -22,13 +22,13 @@ namespace voxserve::kernels::cuda {
 template <int kBytes, typename Visitor>
 void ForEachWarpGroupShape(const Visitor& visit) {
   visit(WarpGroupShape<kBytes, 1, 32, 1, 4, 3>{});
-  visit(WarpGroupShape<kBytes, 2, 32, 1, 5, 2, 1, Tiles::kMany>{});
-  visit(WarpGroupShape<kBytes, 2, 32, 2, 8, 1, 1, Tiles::kFew>{});
-  visit(WarpGroupShape<kBytes, 1, 64, 2, 6, 2, 1, Tiles::kMany>{});
-  visit(WarpGroupShape<kBytes, 1, 64, 3, 10, 1, 1, Tiles::kFew>{});
+  visit(WarpGroupShape<kBytes, 2, 32, 1, 5, 2, 1, Launches::kManyTiles>{});
+  visit(WarpGroupShape<kBytes, 2, 32, 2, 8, 1, 1, Launches::kFewTiles>{});
+  visit(WarpGroupShape<kBytes, 1, 64, 2, 6, 2, 1, Launches::kManyTiles>{});
+  visit(WarpGroupShape<kBytes, 1, 64, 3, 10, 1, 1, Launches::kFewTiles>{});
   visit(WarpGroupShape<kBytes, 2, 64, 3, 8, 1>{});
-  visit(WarpGroupShape<kBytes, 1, 96, 1, 5, 2, 1, Tiles::kMany>{});
-  visit(WarpGroupShape<kBytes, 1, 96, 3, 9, 1, 1, Tiles::kFew>{});
+  visit(WarpGroupShape<kBytes, 1, 96, 1, 5, 2, 1, Launches::kManyTiles>{});
+  visit(WarpGroupShape<kBytes, 1, 96, 3, 9, 1, 1, Launches::kFewTiles>{});
   visit(WarpGroupShape<kBytes, 2, 96, 3, 7, 1>{});
   visit(WarpGroupShape<kBytes, 1, 128, 3, 8, 1>{});
   visit(WarpGroupShape<kBytes, 2, 128, 2, 6, 1>{});
@@ -36,6 +36,10 @@ void ForEachWarpGroupShape(const Visitor& visit) {
   visit(WarpGroupShape<kBytes, 1, 256, 3, 5, 1>{});
   visit(WarpGroupShape<kBytes, 2, 256, 2, 4, 1>{});
   visit(WarpGroupShape<kBytes, 2, 256, 2, 4, 1, 2>{});
+  if constexpr (kBytes == kSliceBytes) {
+    visit(WarpGroupShape<kBytes, 1, 128, 3, 8, 1, 1, Launches::kRotated>{});
+    visit(WarpGroupShape<kBytes, 2, 128, 2, 6, 1, 1, Launches::kRotated>{});
+  }
 }
 
 template <typename Shape>
@@ -43,9 +47,9 @@ constexpr ConvBlock BlockOf() {
   return {.rows = Shape::kRows, .columns = Shape::kColumns, .split_k = Shape::kSplitK};
 }
 
-// Returns true if shapes of Tiles::kFew serve the launch, and false if shapes of Tiles::kMany do. A convolution with
-// few offsets has short tiles, which spend most of their time on their beginning and end. Other blocks on the SM hide
-// that time, so such a launch always gets kMany.
+// Returns true if shapes of Launches::kFewTiles serve the launch, and false if shapes of kManyTiles do. A convolution
+// with few offsets has short tiles, which spend most of their time on their beginning and end. Other blocks on the SM
+// hide that time, so such a launch always gets kManyTiles.
 template <typename Shape, typename T>
 bool HasFewTiles(const ImplicitGemmArguments<T>& arguments) {
   constexpr int64_t kFewTilesAnSm = 3;
@@ -54,7 +58,10 @@ bool HasFewTiles(const ImplicitGemmArguments<T>& arguments) {
 
 template <typename Shape, typename T>
 bool Serves(const ImplicitGemmArguments<T>& arguments) {
-  return Shape::kTiles == Tiles::kAny || (Shape::kTiles == Tiles::kFew) == HasFewTiles<Shape>(arguments);
+  constexpr Launches kServed = Shape::kLaunches;
+  if ((kServed == Launches::kRotated) != (arguments.angles != nullptr)) return false;
+  if constexpr (kServed == Launches::kAny || kServed == Launches::kRotated) return true;
+  return (kServed == Launches::kFewTiles) == HasFewTiles<Shape>(arguments);
 }
 
 template <typename T, typename Shape>

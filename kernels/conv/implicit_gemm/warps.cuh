@@ -207,7 +207,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksAnSm)
         tile.sums[i][j / 4][j % 4] = 0;
       }
       const WarpRows rows = WarpRowsOf(arguments, first_place + i * 16, num_out);
-      WarpSumsStore<T, Tile::kColumnTiles * 4, Shape::kColumns == kMaxLabelChannels> store;
+      constexpr bool kMayRotate = sizeof(T) < sizeof(float);
+      WarpSumsStore<T, Tile::kColumnTiles * 4, Shape::kColumns == kMaxLabelChannels, kMayRotate> store;
       store.Load(arguments, rows, first_column);
       store.Store(arguments, sums, rows, first_column);
     }
