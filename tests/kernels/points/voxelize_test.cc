@@ -8,6 +8,8 @@
 #include <iostream>
 #include <limits>
 #include <map>
+#include <numeric>
+#include <random>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -443,6 +445,60 @@ TEST(VoxelGridTest, ExtentIsWhatIsKnownOfTheCoordinates) {
   EXPECT_THAT(VoxelExtent(params), ElementsAre(5, 5, 5, 0));
   params.range_max[0] = 1e15F;
   EXPECT_THAT(VoxelExtent(params), ElementsAre(0, 5, 5, 0)) << "beyond an int32";
+}
+
+// A GPU divides the work differently for voxels with many points. Sums are float32, in the order of the points, so the
+// bytes are those of a plain loop.
+TEST_P(VoxelizeTest, MeansOfManyPointsHaveTheBytesOfAPlainLoop) {
+  SKIP_WITHOUT(GetParam());
+  std::mt19937 engine(7);
+  std::uniform_real_distribution<float> uniform(-80, 80);
+  const std::vector<int64_t> pillars = {3000, 1, 127, 128, 129, 5, 256, 257, 32, 33, 2};
+  std::vector<int64_t> sparse(2000, 1);  // few points on average, and one voxel with many
+  sparse[700] = 1500;
+  for (const std::vector<int64_t>& counts : {pillars, sparse}) {
+    const int64_t num_points = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+    std::vector<int32_t> members(static_cast<size_t>(num_points));
+    std::iota(members.begin(), members.end(), 0);
+    std::shuffle(members.begin(), members.end(), engine);
+    std::vector<int64_t> voxel_begin = {0};
+    for (const int64_t count : counts) voxel_begin.push_back(voxel_begin.back() + count);
+    for (const int32_t channels : {1, 5, 8, 11}) {
+      std::vector<float> values(static_cast<size_t>(num_points * channels));
+      for (float& value : values) value = uniform(engine);
+      const DeviceArray<float> features(GetParam(), values);
+      const DeviceArray<int32_t> device_members(GetParam(), members);
+      const DeviceArray<int64_t> device_begin(GetParam(), voxel_begin);
+      for (const int64_t pitch : {int64_t{channels}, int64_t{16}, int64_t{21}}) {
+        for (const int64_t most : {0, 100, 3}) {
+          SCOPED_TRACE(testing::Message() << counts.size() << " voxels, " << channels << " channels, pitch " << pitch
+                                          << ", at most " << most << " points");
+          const std::vector<float> out = RunVoxelFeatures(
+              GetParam(),
+              {.reduce = VoxelReduce::kMean,
+               .max_points_per_voxel = most,
+               .features = ConstRows::Packed(features.data(), DType::kFloat32, num_points, channels),
+               .sorted_points = device_members.data(),
+               .voxel_begin = device_begin.data(),
+               .out = {.channels = channels, .pitch = pitch, .capacity = static_cast<int64_t>(counts.size())}});
+          for (size_t voxel = 0; voxel < counts.size(); ++voxel) {
+            const int64_t count = most > 0 ? std::min(most, counts[voxel]) : counts[voxel];
+            for (int64_t c = 0; c < pitch; ++c) {
+              float expected = 0;
+              for (int64_t i = 0; c < channels && i < count; ++i) {
+                const auto point = members[static_cast<size_t>(voxel_begin[voxel] + i)];
+                const float value = values[static_cast<size_t>(point * channels + c)];
+                expected = i == 0 ? value : expected + value;
+              }
+              if (count > 1) expected /= static_cast<float>(count);
+              ASSERT_EQ(out[voxel * static_cast<size_t>(pitch) + static_cast<size_t>(c)], expected)
+                  << "voxel " << voxel << ", column " << c;
+            }
+          }
+        }
+      }
+    }
+  }
 }
 
 }  // namespace
