@@ -110,9 +110,10 @@ struct Beginning {
     layer.has_epilogue = op.function != BroadcastOp::Function::kConcat;
   }
   void operator()(const OneOf<DevoxelizeOp, VoxelToPointOp> auto&) const { layer.has_scale = false; }
+  void operator()(const PoolOp&) const { layer.has_epilogue = !layers.IsPosition(layer.first_node); }
   void operator()(const OneOf<FarthestPointSampleOp, VoxelizeOp, PointFeaturesOp, PointOffsetsOp, PointToVoxelOp,
-                              ConcatOp, ArgmaxOp, PoolOp, GlobalPoolOp, ToDenseOp, FromDenseOp, MaxPool2dOp, CropOp,
-                              PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp> auto&) const {
+                              ConcatOp, ArgmaxOp, GlobalPoolOp, ToDenseOp, FromDenseOp, MaxPool2dOp, CropOp, PruneOp,
+                              CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp> auto&) const {
     layer.has_epilogue = false;
   }
   void operator()(const OneOf<SampleRowsOp, AttentionOp, GroupsOp, SiteCoordinatesOp> auto&) const {
@@ -210,10 +211,13 @@ struct Emission {
   void operator()(const PoolOp& op) const {
     const int rulebook = emitter.RulebookOf(op, /*conv_index=*/-1);
     emitter.program().rulebooks[static_cast<size_t>(rulebook)].is_pooled = true;
+    emitter.CountWeights(index, layer().scale);
     Push(std::make_unique<PoolStep>(PoolStep::Options{.in = emitter.UseInputBuffer(index),
                                                       .out = emitter.UseBuffer(index),
                                                       .rulebook = rulebook,
-                                                      .reduce = op.reduce}));
+                                                      .reduce = op.reduce,
+                                                      .scale = std::move(layer().scale),
+                                                      .epilogue = emitter.TakeEpilogue(index)}));
   }
   void operator()(const GlobalPoolOp& op) const {
     emitter.AddSampleLevel(emitter.Node(node().inputs[0]).level);

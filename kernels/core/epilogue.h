@@ -140,6 +140,11 @@ struct Epilogue {
   const void* bias = nullptr;  // [out_channels] float32, unless a kernel's header says otherwise; null: none
   ConstRows residual;          // [num_out_rows, out_channels] in the dtype of the layer's input; null data: none
   Activation activation;
+
+  // Returns true if the epilogue changes nothing.
+  constexpr bool IsEmpty() const {
+    return bias == nullptr && residual.data == nullptr && activation.function == ActivationFunction::kNone;
+  }
 };
 static_assert(std::is_trivially_copyable_v<Epilogue>);
 
@@ -152,6 +157,21 @@ void StartRows(const Epilogue& epilogue, const Rows& out, int64_t begin, int64_t
 void FinishRows(const Epilogue& epilogue, const Rows& out, int64_t begin, int64_t end);
 
 void ActivateRow(const Activation& activation, float* row, int32_t channels);
+
+// Writes a row out = epilogue(value_of(channel)), for kernels that do not add up in `out`.
+template <typename ValueOf>
+void WriteRow(const Epilogue& epilogue, const Rows& out_rows, int64_t row, const ValueOf& value_of) {
+  const auto* const bias = static_cast<const float*>(epilogue.bias);
+  const float* const residual = epilogue.residual.data == nullptr ? nullptr : epilogue.residual.floats(row);
+  float* const out = out_rows.floats(row);
+  for (int32_t c = 0; c < out_rows.channels; ++c) {
+    float value = value_of(c);
+    if (bias != nullptr) value += bias[c];
+    if (residual != nullptr) value += residual[c];
+    out[c] = value;
+  }
+  ActivateRow(epilogue.activation, out, out_rows.channels);
+}
 
 }  // namespace cpu
 

@@ -8,6 +8,8 @@
 // - With the rulebook of an inverse convolution (input and output swapped), Pool is MinkowskiEngine's pooling
 //   transpose. If every output then has one pair, it is unpooling.
 // - An output without a pair is 0. A maximum is NaN if one of its values is NaN.
+// - Then out[o] = epilogue(out[o] * scale), as ScaleShift computes it (scale_shift.h). The engine uses it for the batch
+//   norm, addition and activation behind a pool.
 //
 // One thread computes all of an output value, in ascending order of offsets, so results are deterministic.
 
@@ -17,6 +19,7 @@
 #include "kernels/conv/neighbours.h"
 #include "kernels/conv/rulebook.h"
 #include "kernels/core/cuda_stream.h"
+#include "kernels/core/epilogue.h"
 #include "kernels/core/pool_reduce.h"
 #include "kernels/core/rows.h"
 #include "kernels/core/thread_pool.h"
@@ -26,8 +29,10 @@ namespace voxserve::kernels {
 struct PoolParams {
   RulebookView rulebook;
   PoolReduce reduce = PoolReduce::kMax;
-  ConstRows in;  // float32
-  Rows out;      // [num_out_rows, in.channels] float32; must not overlap `in`
+  ConstRows in;                  // float32
+  Rows out;                      // [num_out_rows, in.channels] float32; must not overlap `in` or the residual
+  const float* scale = nullptr;  // [out.channels]; null: all are 1
+  Epilogue epilogue;             // the bias is float32
 };
 static_assert(std::is_trivially_copyable_v<PoolParams>);
 
@@ -43,7 +48,9 @@ struct PoolParams {
   NeighboursView neighbours;
   PoolReduce reduce = PoolReduce::kMax;  // sums are float32
   ConstRows in;
-  Rows out;  // one row per output site; in's channels; in's type or float32; must not overlap `in`
+  Rows out;                      // one row per output site; in's channels; in's type or float32; must not overlap `in`
+  const float* scale = nullptr;  // [out.channels]; null: all are 1
+  Epilogue epilogue;             // the bias is float32
 };
 static_assert(std::is_trivially_copyable_v<PoolParams>);
 

@@ -31,6 +31,8 @@ void PoolTile(const PoolParams& params, int64_t tile) {
              params.in.floats(rulebook.in_rows[pair]), params.out.channels, params.out.floats(row));
     }
   }
+  const float* const scale = params.scale;
+  const bool is_plain = scale == nullptr && params.epilogue.IsEmpty();
   for (int64_t row = row_begin; row < row_end; ++row) {
     const int32_t count = num_pairs[static_cast<size_t>(row - row_begin)];
     float* const out = params.out.floats(row);
@@ -39,6 +41,9 @@ void PoolTile(const PoolParams& params, int64_t tile) {
     } else if (params.reduce == PoolReduce::kAverage) {
       for (int32_t c = 0; c < params.out.channels; ++c) out[c] /= static_cast<float>(count);
     }
+    if (is_plain) continue;
+    WriteRow(params.epilogue, params.out, row,
+             [=](int32_t c) { return scale == nullptr ? out[c] : out[c] * scale[c]; });
   }
 }
 

@@ -76,11 +76,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   });
 }
 
-bool IsPlainCopy(const ScaleShiftParams& params) {
-  const Epilogue& epilogue = params.epilogue;
-  return params.scale == nullptr && epilogue.bias == nullptr && epilogue.residual.data == nullptr &&
-         epilogue.activation.function == ActivationFunction::kNone;
-}
+bool IsPlainCopy(const ScaleShiftParams& params) { return params.scale == nullptr && params.epilogue.IsEmpty(); }
 
 cudaError_t Narrow(const ConstRows& in, const Rows& out, cudaStream_t stream) {
   if (out.capacity == 0 || out.channels == 0) return cudaSuccess;

@@ -11,21 +11,6 @@ constexpr int64_t kScaleShiftBlockRows = 2048;
 // Returns null if rows.data is null.
 const float* RowOf(const ConstRows& rows, int64_t row) { return rows.data == nullptr ? nullptr : rows.floats(row); }
 
-// Computes out = epilogue(value_of(channel)) for one row.
-template <typename ValueOf>
-void WriteRow(const Epilogue& epilogue, const Rows& out_rows, int64_t row, const ValueOf& value_of) {
-  const auto* const bias = static_cast<const float*>(epilogue.bias);
-  const float* const residual = RowOf(epilogue.residual, row);
-  float* const out = out_rows.floats(row);
-  for (int32_t c = 0; c < out_rows.channels; ++c) {
-    float value = value_of(c);
-    if (bias != nullptr) value += bias[c];
-    if (residual != nullptr) value += residual[c];
-    out[c] = value;
-  }
-  ActivateRow(epilogue.activation, out, out_rows.channels);
-}
-
 }  // namespace
 
 void ScaleShift(const ScaleShiftParams& params, ThreadPool& pool) {

@@ -22,15 +22,31 @@ absl::Status PoolStep::Run(const StepContext& context) const {
     if (context.cuda() != nullptr) {
       const kernels::NeighboursView neighbours = context.device_geometry->neighbours(options_.rulebook);
       RETURN_IF_ERROR(CheckRows(in.capacity, neighbours.num_in_rows, out.capacity, neighbours.num_out_rows));
-      RETURN_IF_CUDA_ERROR(kernels::cuda::Pool(
-          {.neighbours = neighbours, .reduce = options_.reduce, .in = in, .out = out}, context.stream()));
+      RETURN_IF_CUDA_ERROR(kernels::cuda::Pool({.neighbours = neighbours,
+                                                .reduce = options_.reduce,
+                                                .in = in,
+                                                .out = out,
+                                                .scale = options_.scale.floats(),
+                                                .epilogue = options_.epilogue.In(context)},
+                                               context.stream()));
       return absl::OkStatus();
     }
   }
   const kernels::RulebookView rulebook = context.geometry->rulebook(options_.rulebook);
   RETURN_IF_ERROR(CheckRows(in.capacity, rulebook.num_in_rows, out.capacity, rulebook.num_out_rows));
-  kernels::cpu::Pool({.rulebook = rulebook, .reduce = options_.reduce, .in = in, .out = out}, *context.execution->pool);
+  kernels::cpu::Pool({.rulebook = rulebook,
+                      .reduce = options_.reduce,
+                      .in = in,
+                      .out = out,
+                      .scale = options_.scale.floats(),
+                      .epilogue = options_.epilogue.In(context)},
+                     *context.execution->pool);
   return absl::OkStatus();
+}
+
+absl::Status PoolStep::Upload(WeightUploader& uploader) {
+  RETURN_IF_ERROR(uploader.Upload(options_.scale, DType::kFloat32));
+  return uploader.Upload(options_.epilogue.bias, DType::kFloat32);
 }
 
 }  // namespace voxserve

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
+#include "engine/compiler/compiler.h"
+#include "engine/ops/rows/scale_shift.h"
 #include "tests/engine/executor/program_comparison.h"
 
 namespace voxserve::pooling_test {
@@ -35,6 +38,22 @@ TEST_P(PoolingTest, StridedAndBackByEveryRule) {
         ExpectEqual(GetParam(), b.Finish(b.Linear(b.Concat({up, stem}), 3, true)), seed);
       }
     }
+  }
+}
+
+// A pool takes the norm, the addition and the activation behind it.
+TEST_P(PoolingTest, ComputesWhatFollowsIt) {
+  for (const PoolReduce reduce : kReduces) {
+    GraphBuilder b(20);
+    const int stem = b.Linear(0, 8, true);
+    const int down = b.PoolDown(stem, reduce);
+    const int coarse = b.Activation(b.Norm(down), kernels::ActivationFunction::kGelu);
+    const int back = b.Relu(b.Sum(b.Unpool(b.Linear(coarse, 8, true), down, PoolReduce::kSum), stem));
+    const Graph graph = b.Finish(b.Linear(back, 3, true));
+    ExpectEqual(GetParam(), graph, 20);
+    const Program program = Compile(graph, Plan(), {});
+    const auto is_scale_shift = [](const auto& step) { return dynamic_cast<ScaleShiftStep*>(step.get()) != nullptr; };
+    EXPECT_TRUE(std::none_of(program.steps.begin(), program.steps.end(), is_scale_shift));
   }
 }
 

@@ -44,10 +44,16 @@ struct DeviceRulebook {
 };
 
 void RunPool(Device device, const DeviceRulebook& rulebook, PoolReduce reduce, const DeviceMatrix& in,
-             const DeviceMatrix& out) {
+             const DeviceMatrix& out, const float* scale = nullptr, const Epilogue& epilogue = {}) {
   if (device == Device::kCpu) {
     ThreadPool pool(3);
-    cpu::Pool({.rulebook = rulebook.view, .reduce = reduce, .in = in.View(), .out = out.View()}, pool);
+    cpu::Pool({.rulebook = rulebook.view,
+               .reduce = reduce,
+               .in = in.View(),
+               .out = out.View(),
+               .scale = scale,
+               .epilogue = epilogue},
+              pool);
     return;
   }
   if constexpr (kHasCuda) {
@@ -56,7 +62,9 @@ void RunPool(Device device, const DeviceRulebook& rulebook, PoolReduce reduce, c
                                                  .pitch = rulebook.pitch},
                                   .reduce = reduce,
                                   .in = in.View(),
-                                  .out = out.View()},
+                                  .out = out.View(),
+                                  .scale = scale,
+                                  .epilogue = epilogue},
                                  TestStream()));
   }
 }
@@ -103,6 +111,52 @@ TEST_P(PoolTest, EqualsTheNaiveLoop) {
                                                        : *std::max_element(values.begin(), values.end());
               ASSERT_NEAR(out.at(row, c), expected, reduce == PoolReduce::kMax ? 0 : Tolerance(dtype(), count))
                   << "reduce " << static_cast<int>(reduce) << ", row " << row << " of " << rows << ", channel " << c;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// The values are those of a pool without an epilogue, scaled, with bias and residual added, and activated.
+TEST_P(PoolTest, AddsAnEpilogue) {
+  Random random(2);
+  for (const int32_t channels : {1, 8, 12, 40}) {
+    const Rulebook made = RandomRulebook(8, 90, 70, 0.4, random);
+    const DeviceRulebook rulebook(device(), made);
+    const Matrix in(made.num_in_rows, channels, {}, &random, dtype());
+    const Matrix residual(made.num_out_rows, channels, random.OneOf(std::vector<Margins>{{}, {.before = 8}}), &random,
+                          dtype());
+    const DeviceMatrix device_in(device(), dtype(), in), device_residual(device(), dtype(), residual);
+    const std::vector<float> scale = random.Floats(channels), bias = random.Floats(channels);
+    const DeviceArray<float> device_scale(device(), scale), device_bias(device(), bias);
+    for (const PoolReduce reduce : kReduces) {
+      const DeviceMatrix plain(device(), DType::kFloat32, Matrix(made.num_out_rows, channels, {}, nullptr));
+      RunPool(device(), rulebook, reduce, device_in, plain);
+      const Matrix pooled = plain.ToHost();
+      for (const int parts : {1, 2, 4, 8, 15}) {  // scale, bias, residual, activation
+        for (const DType out_dtype : OutDTypes(dtype())) {
+          const Activation activation = parts == 15 ? ActivationFunction::kGelu : ActivationFunction::kRelu;
+          Epilogue epilogue;
+          if ((parts & 2) != 0) epilogue.bias = device_bias.data();
+          if ((parts & 4) != 0) epilogue.residual = device_residual.View();
+          if ((parts & 8) != 0) epilogue.activation = activation;
+          const DeviceMatrix device_out(device(), out_dtype, Matrix(made.num_out_rows, channels, {}, nullptr));
+          RunPool(device(), rulebook, reduce, device_in, device_out, (parts & 1) != 0 ? device_scale.data() : nullptr,
+                  epilogue);
+          const Matrix out = device_out.ToHost();
+          for (int64_t row = 0; row < made.num_out_rows; ++row) {
+            for (int32_t c = 0; c < channels; ++c) {
+              const auto i = static_cast<size_t>(c);
+              float expected = pooled.at(row, c);
+              if ((parts & 1) != 0) expected *= scale[i];
+              if ((parts & 2) != 0) expected += bias[i];
+              if ((parts & 4) != 0) expected += residual.at(row, c);
+              if ((parts & 8) != 0) expected = Activate(activation, expected);
+              ASSERT_NEAR(out.at(row, c), expected, Tolerance(dtype(), 1 + std::fabs(expected)))
+                  << "reduce " << static_cast<int>(reduce) << ", parts " << parts << ", row " << row << ", channel "
+                  << c;
             }
           }
         }
