@@ -10,7 +10,7 @@ namespace {
 
 // A thread reads the rows of so many points, and the numbers of the next points, before it uses the first row, so that
 // it does not wait for the memory once a point. A pillar near the sensor has thousands of points.
-constexpr int kRowsAtOnce = 16;
+constexpr int kRowsAtOnce = 8;
 // Where the order of a site's points does not matter, threads share them: a maximum is the same, but for the sign of 0.
 // So many threads share a chunk of channels of a site, or all threads of a block if the site has more than kFewPoints.
 constexpr int kPointLanes = 2;

@@ -97,12 +97,6 @@ struct HeadReader {
   }
 
  private:
-  // Makes value i of the vector 1. It was 0.
-  __device__ static void AddOne(uint4& vector, int32_t i) {
-    const uint32_t one = (PairOf<T>::kOnes & 0xffffu) << i % 2 * 16;
-    (i < 2 ? vector.x : i < 4 ? vector.y : i < 6 ? vector.z : vector.w) |= one;
-  }
-
   template <int kBytes>
   __device__ float ReadBy(int32_t head, int64_t begin, int32_t num_keys, unsigned char* keys,
                           unsigned char* values) const {
@@ -114,7 +108,6 @@ struct HeadReader {
     const char* const all_values = static_cast<const char*>(params.values.data) + column;
     const int32_t padded_keys = (num_keys + kStepKeys - 1) / kStepKeys * kStepKeys;
     const int32_t num_vectors = padded_keys * Head::kVectors;
-    const int32_t channel_of_ones = head_bytes / int32_t{sizeof(T)};  // beyond the vectors if no channel is left
     const auto threads = static_cast<int32_t>(blockDim.x);
     float longest = 0;
     // A thread reads kBatch vectors of keys and of values before it stores them.
@@ -133,7 +126,6 @@ struct HeadReader {
         const int32_t width = i < num_keys ? head_bytes : 0;
         key[b] = ReadVector<kBytes>(all_keys + row[b] * key_pitch, v, width);
         value[b] = ReadVector<kBytes>(all_values + row[b] * value_pitch, v, width);
-        if (v == channel_of_ones / 8 && i < num_keys) AddOne(value[b], channel_of_ones % 8);
       }
 #pragma unroll
       for (int b = 0; b < kBatch; ++b) {

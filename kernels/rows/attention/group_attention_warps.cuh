@@ -5,8 +5,7 @@
 //
 // The keys and values of the group are in shared memory. The warp takes kStepKeys keys at a time: scores = queries
 // keys^T, weights = exp2(scores - reference), sums += weights values. The weights are rounded to the type of the
-// values, and products with ones add up the rounded weights. If a head has fewer channels than its rows in shared
-// memory, the values' first channel behind the last is 1 and gives that sum.
+// values, and products with ones add up the rounded weights.
 //
 // With 16 channels, a score costs 64 operations of the tensor cores and one exponential, of which a multiprocessor of
 // sm_90 computes only 16 a clock. So exponentials and the other instructions that each score needs limit the speed:
@@ -102,7 +101,6 @@ class WarpAttention {
   // rows are copies of it. reads_pairs: two neighbouring channels are aligned. channels <= kChannels.
   template <typename RowOf>
   __device__ void ReadQueries(const RowOf& row, int32_t num_rows, int32_t channels, bool reads_pairs, float scale) {
-    channel_of_ones_ = channels < kChannels ? channels : -1;
     const uint16_t* rows[kWarpTiles][2];
 #pragma unroll
     for (int i = 0; i < kWarpTiles; ++i) {
@@ -220,7 +218,6 @@ class WarpAttention {
     }
     const int32_t first = num_steps * kStepKeys;
     if (first < num_keys) AddPartOfStep(keys + first * Head::kPitch, values + first * Head::kPitch, num_keys - first);
-    if (channel_of_ones_ >= 0) TakeWeights();
   }
 
   // Returns true if a weight may be too large for its type, or is not a number. All lanes get the same answer.
@@ -305,27 +302,8 @@ class WarpAttention {
 #pragma unroll
       for (int i = 0; i < kWarpTiles; ++i) MultiplyAdd<T>(sums_[i][kVectors - 1], weights[i], loaded[0], loaded[1]);
     }
-    if (channel_of_ones_ >= 0) return;
 #pragma unroll
     for (int i = 0; i < kWarpTiles; ++i) MultiplyAdd<T>(weights_[i], weights[i], PairOf<T>::kOnes, PairOf<T>::kOnes);
-  }
-
-  // Takes the sums of the weights from those of the channel of ones, which one of four lanes has.
-  __device__ void TakeWeights() {
-    const int32_t owner = Lane() / 4 * 4 + channel_of_ones_ % 8 / 2;
-#pragma unroll
-    for (int i = 0; i < kWarpTiles; ++i) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float sum = 0;
-#pragma unroll
-        for (int v = 0; v < kVectors; ++v) {
-          if (v == channel_of_ones_ / 8)
-            sum = channel_of_ones_ % 2 == 0 ? sums_[i][v][2 * half] : sums_[i][v][2 * half + 1];
-        }
-        weights_[i][2 * half] = weights_[i][2 * half + 1] = __shfl_sync(~0u, sum, owner);
-      }
-    }
   }
 
   // Returns 2^(score * scale - reference) by a polynomial. The exponent must be between -kMostExponent and
@@ -412,7 +390,6 @@ class WarpAttention {
   }
 
   uint32_t queries_[kWarpTiles][kVectors][2];  // channels 8 v + Column() and the next, of rows Row(i, 0) and Row(i, 1)
-  int32_t channel_of_ones_;                    // of the values; -1: there is none
   float scale_;                                // to the exponent of 2; not negative
   float longest_;                              // the largest length of a query, scaled
   float farthest_reference_;                   // the largest magnitude of a reference
