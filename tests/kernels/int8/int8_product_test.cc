@@ -19,6 +19,21 @@
 namespace voxserve::kernels::int8_product_test {
 namespace {
 
+// Adds the products of a convolution to the sums [rows, out_channels].
+void AddConvolution(const RulebookView& view, const Int8Table& in, int32_t in_channels, const Int8Product& product,
+                    int32_t out_channels, std::vector<int64_t>& sums) {
+  for (int32_t k = 0; k < view.num_offsets; ++k) {
+    for (int64_t p = view.offset_begin[k]; p < view.offset_begin[k + 1]; ++p) {
+      for (int32_t i = 0; i < in_channels; ++i) {
+        const auto value = static_cast<int64_t>(in.Get(view.in_rows[p], i));
+        for (int32_t o = 0; o < out_channels; ++o) {
+          sums[static_cast<size_t>(int64_t{view.out_rows[p]} * out_channels + o)] += value * product.Weights(k, i)[o];
+        }
+      }
+    }
+  }
+}
+
 // The parameters are rows, input channels, output channels, and rows of a block.
 class Int8ConvTest : public testing::TestWithParam<std::tuple<int, int, int, int>> {};
 
@@ -35,16 +50,7 @@ TEST_P(Int8ConvTest, HasTheBytesOfItsDefinition) {
     in.Fill(random);
     Int8Product product(c, rows, in_channels, out_channels, kOffsets, random);
     std::vector<int64_t> sums(static_cast<size_t>(int64_t{rows} * out_channels));
-    for (int32_t k = 0; k < kOffsets; ++k) {
-      for (int64_t p = view.offset_begin[k]; p < view.offset_begin[k + 1]; ++p) {
-        for (int32_t i = 0; i < in_channels; ++i) {
-          const auto value = static_cast<int64_t>(in.Get(view.in_rows[p], i));
-          for (int32_t o = 0; o < out_channels; ++o) {
-            sums[static_cast<size_t>(int64_t{view.out_rows[p]} * out_channels + o)] += value * product.Weights(k, i)[o];
-          }
-        }
-      }
-    }
+    AddConvolution(view, in, in_channels, product, out_channels, sums);
     const Int8Table expected = product.Finish(sums);
     for (const cpu::Int8Isa* isa : cpu::SupportedInt8Isas()) {
       const std::vector<Int8Line> packed =
@@ -84,16 +90,7 @@ TEST(Int8ShortcutTest, ASumHasTheProductsOfBoth) {
         }
       }
     }
-    for (int32_t k = 0; k < kOffsets; ++k) {
-      for (int64_t p = view.offset_begin[k]; p < view.offset_begin[k + 1]; ++p) {
-        for (int32_t i = 0; i < kIn; ++i) {
-          const auto value = static_cast<int64_t>(in.Get(view.in_rows[p], i));
-          for (int32_t o = 0; o < kOut; ++o) {
-            sums[static_cast<size_t>(int64_t{view.out_rows[p]} * kOut + o)] += value * product.Weights(k, i)[o];
-          }
-        }
-      }
-    }
+    AddConvolution(view, in, kIn, product, kOut, sums);
     const Int8Table expected = product.Finish(sums);
     for (const cpu::Int8Isa* isa : cpu::SupportedInt8Isas()) {
       const auto packed = cpu::PackInt8Weights(*isa, product.weights().data(), kOffsets, kIn, kOut);
