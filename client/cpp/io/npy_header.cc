@@ -116,12 +116,13 @@ absl::Status AddField(absl::string_view name, absl::string_view dtype, uint64_t 
   field.name = std::string(name);
   field.type = NpyTypeOf(dtype[1], bytes);
   field.count = static_cast<uint32_t>(count);
+  field.kind = dtype[1];
   const uint64_t total = bytes * count;
   header->item_bytes += total;
   if (header->item_bytes > kMaxItemBytes)
     return BadNpyHeader(absl::StrCat("an item takes more than ", kMaxItemBytes, " bytes"));
   field.bytes = static_cast<uint32_t>(total);
-  if (bytes > 1 && field.type != v1::POINT_FIELD_TYPE_UNSPECIFIED) {
+  if (bytes > 1 && (field.type != v1::POINT_FIELD_TYPE_UNSPECIFIED || field.IsLongInteger())) {
     const bool is_bigendian = dtype[0] == '>';
     if (order->is_known && order->is_bigendian != is_bigendian)
       return BadNpyHeader("the fields have different byte orders");

@@ -21,6 +21,9 @@ struct NpyHeader {
     PointFieldType type = v1::POINT_FIELD_TYPE_UNSPECIFIED;
     uint32_t bytes = 0;  // size of all `count` values of the field in one item
     uint32_t count = 1;
+    char kind = 'V';  // the letter of NumPy's dtype
+
+    bool IsLongInteger() const { return (kind == 'i' || kind == 'u') && bytes == 8 * count; }
   };
   std::vector<Field> fields;  // of one item; a plain array has one field
   bool is_structured = false;

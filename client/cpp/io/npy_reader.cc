@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "client/cpp/io/columns.h"
 #include "client/cpp/io/npy_header.h"
+#include "client/cpp/io/to_float64.h"
 
 namespace voxserve::client {
 namespace {
@@ -24,9 +25,14 @@ absl::Status BadNpy(absl::string_view why) { return absl::InvalidArgumentError(a
 
 std::string ShapeOf(const NpyHeader& header) { return absl::StrCat("(", absl::StrJoin(header.shape, ", "), ")"); }
 
+// Returns the type of a column in the cloud.
+PointFieldType TypeInCloud(const NpyHeader::Field& column) {
+  return column.IsLongInteger() ? v1::POINT_FIELD_TYPE_FLOAT64 : column.type;
+}
+
 // Names the columns by the spec; without a spec, x, y, z and intensity.
 absl::Status NameColumns(const NpyHeader& header, const FieldSpec* spec, PointCloud* cloud) {
-  const PointFieldType type = header.fields[0].type;
+  const PointFieldType type = TypeInCloud(header.fields[0]);
   const uint32_t width = header.fields[0].bytes;
   if (spec != nullptr) {
     if (spec->point_step > cloud->point_step()) {
@@ -52,8 +58,8 @@ absl::Status NameColumns(const NpyHeader& header, const FieldSpec* spec, PointCl
 }
 
 absl::StatusOr<PointCloud> ReadTable(const NpyHeader& header, std::string data, const FieldSpec* spec) {
-  if (header.fields[0].type == v1::POINT_FIELD_TYPE_UNSPECIFIED) {
-    return BadNpy("the array's values are none of i1, u1, i2, u2, i4, u4, f2, f4, f8");
+  if (TypeInCloud(header.fields[0]) == v1::POINT_FIELD_TYPE_UNSPECIFIED) {
+    return BadNpy("the array's values are none of i1, u1, i2, u2, i4, u4, i8, u8, f2, f4, f8");
   }
   if (header.shape.size() != 2 || header.shape[1] < 3 || header.shape[1] > kMaxColumns) {
     return BadNpy(absl::StrCat("the array's shape is ", ShapeOf(header), "; (points, 3 or more columns) is needed"));
@@ -73,6 +79,11 @@ absl::StatusOr<PointCloud> ReadTable(const NpyHeader& header, std::string data, 
     const std::vector<uint32_t> widths(header.shape[1], static_cast<uint32_t>(header.item_bytes));
     data = InterleaveColumns(data, widths, header.shape[0]);
   }
+  if (header.fields[0].IsLongInteger()) {
+    const bool is_signed = header.fields[0].kind == 'i';
+    ToFloat64({{.count = static_cast<uint32_t>(header.shape[1]), .is_signed = is_signed}}, cloud.point_step(),
+              header.is_bigendian, &data);
+  }
   cloud.set_data(std::move(data));
   return cloud;
 }
@@ -87,17 +98,21 @@ absl::StatusOr<PointCloud> ReadStructured(const NpyHeader& header, std::string d
   cloud.set_is_bigendian(header.is_bigendian);
   uint32_t offset = 0;
   std::set<std::string> seen;
+  std::vector<LongField> long_fields;
   for (const NpyHeader::Field& column : header.fields) {
-    if (column.type != v1::POINT_FIELD_TYPE_UNSPECIFIED && !column.name.empty() && column.count > 0) {
+    const PointFieldType type = TypeInCloud(column);
+    if (type != v1::POINT_FIELD_TYPE_UNSPECIFIED && !column.name.empty() && column.count > 0) {
       if (!seen.insert(column.name).second) return BadNpy(absl::StrCat("the field '", column.name, "' occurs twice"));
       PointField& field = *cloud.add_fields();
       field.set_name(column.name);
       field.set_offset(offset);
-      field.set_type(column.type);
+      field.set_type(type);
       if (column.count > 1) field.set_count(column.count);
+      if (column.IsLongInteger()) long_fields.push_back({offset, column.count, column.kind == 'i'});
     }
     offset += column.bytes;
   }
+  ToFloat64(long_fields, header.item_bytes, header.is_bigendian, &data);
   cloud.set_data(std::move(data));
   if (spec != nullptr) {
     if (absl::Status status = ApplySpecByName(*spec, &cloud); !status.ok()) return status;

@@ -14,6 +14,7 @@
 
 namespace voxserve::client {
 
+// Integers of 8 bytes become float64.
 absl::StatusOr<PointCloud> ReadNpy(std::string contents, const FieldSpec* spec);
 
 }  // namespace voxserve::client

@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "client/cpp/io/columns.h"
 #include "client/cpp/io/text.h"
+#include "client/cpp/io/to_float64.h"
 #include "engine/base/numbers.h"
 
 namespace voxserve::client {
@@ -38,6 +39,7 @@ struct Layout {
     bool skipped = false;
   };
   std::vector<Column> columns;
+  std::vector<LongField> long_fields;  // the columns of integers of 8 bytes
   uint64_t point_step = 0;
   uint64_t num_points = 0;
   uint64_t height = 1;
@@ -156,7 +158,11 @@ absl::StatusOr<Layout> ReadLayout(const PcdHeader& header) {
     column.field.set_offset(static_cast<uint32_t>(layout.point_step));
     if (count > 1) column.field.set_count(static_cast<uint32_t>(count));
     column.bytes = static_cast<uint32_t>(size * count);
-    column.skipped = names[i] == "_" || column.field.type() == v1::POINT_FIELD_TYPE_UNSPECIFIED;
+    column.skipped = names[i] == "_";
+    if (column.field.type() == v1::POINT_FIELD_TYPE_UNSPECIFIED) {
+      column.field.set_type(v1::POINT_FIELD_TYPE_FLOAT64);
+      if (!column.skipped) layout.long_fields.push_back({layout.point_step, static_cast<uint32_t>(count), kind == 'I'});
+    }
     if (!column.skipped && !seen.insert(names[i]).second) {
       return BadPcd(absl::StrCat("the field '", names[i], "' occurs twice"));
     }
@@ -199,14 +205,15 @@ absl::StatusOr<std::string> Decompress(absl::string_view body, const Layout& lay
   return InterleaveColumns(columns, widths, layout.num_points);
 }
 
-// Sets the layout of the points that ParseAsciiPoints makes: it leaves out columns of 8-byte integers and padding, so
-// each later field has a smaller offset.
+// Sets the layout of the points that ParseAsciiPoints makes: it leaves out padding, so each later field has a smaller
+// offset. Integers of 8 bytes are float64 already.
 void DropSkippedColumns(Layout* layout) {
   layout->point_step = 0;
   for (Layout::Column& column : layout->columns) {
     column.field.set_offset(static_cast<uint32_t>(layout->point_step));
     if (!column.skipped) layout->point_step += column.bytes;
   }
+  layout->long_fields.clear();
 }
 
 absl::StatusOr<std::string> ParseAsciiPcd(LineReader* lines, Layout* layout) {
@@ -257,6 +264,7 @@ absl::StatusOr<PointCloud> ReadPcd(std::string contents, const FieldSpec* spec) 
     return BadPcd(absl::StrCat("DATA ", Shown(header->data), " is none of ascii, binary, binary_compressed"));
   }
   if (!data.ok()) return data.status();
+  ToFloat64(layout->long_fields, layout->point_step, /*is_bigendian=*/false, &*data);
 
   PointCloud cloud;
   for (Layout::Column& column : layout->columns) {

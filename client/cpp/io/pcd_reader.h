@@ -14,9 +14,9 @@
 
 namespace voxserve::client {
 
-// Skips fields of 8-byte integers and padding (fields named _). Ignores the viewpoint (PCD's sensor pose). Where the
-// page says nothing, it does as PCL's reader: a field of COUNT 0 is none; without SIZE and TYPE all fields are float32;
-// without HEIGHT the cloud is one row; without WIDTH its width follows from POINTS; a bool (TYPE B) is a byte.
+// Skips padding (fields named _). Integers of 8 bytes become float64. Ignores the viewpoint (PCD's sensor pose). Where
+// the page says nothing, it does as PCL's reader: a field of COUNT 0 is none; without SIZE and TYPE all fields are
+// float32; without HEIGHT the cloud is one row; without WIDTH its width follows from POINTS; a bool (TYPE B) is a byte.
 absl::StatusOr<PointCloud> ReadPcd(std::string contents, const FieldSpec* spec);
 
 }  // namespace voxserve::client

@@ -13,7 +13,7 @@ from scan_files import POINTS, Write, npy, table, table_of
 import voxserve
 
 
-@pytest.mark.parametrize("code", ["<f4", ">f4", "<f8", "<f2", "<i2", "u1"])
+@pytest.mark.parametrize("code", ["<f4", ">f4", "<f8", "<f2", "<i2", "u1", "<i8", ">i8", "<u8"])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_npy_tables(tmp_path: Path, code: str, order: Any) -> None:
     values = np.arange(20).reshape(4, 5).astype(code)
@@ -44,18 +44,33 @@ def test_npy_keeps_what_a_cloud_can_have(tmp_path: Path) -> None:
     points["rgb"] = [[9, 1, 2], [10, 3, 4]]
     np.save(tmp_path / "a.npy", points)
     cloud = voxserve.read(tmp_path / "a.npy")
+    points["t"] = np.float64([7, 8]).view(np.int64)
     assert (cloud.point_step, cloud.data) == (40, points.tobytes())
     assert [(f.name, f.type, f.offset, f.count) for f in cloud.fields] == [
         ("x", "f32", 0, 1),
+        ("t", "f64", 8, 1),
         ("y", "f32", 16, 1),
         ("z", "f16", 20, 1),
         ("rgb", "u8", 32, 3),
     ]
-    assert table(cloud, "x", "y", "z", "rgb").tolist() == [[1, 3, 5, 9], [2, 4, 6, 10]]
+    assert table(cloud, "x", "t", "y", "z", "rgb").tolist() == [[1, 7, 3, 5, 9], [2, 8, 4, 6, 10]]
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_npy_integers_of_8_bytes_become_float64(tmp_path: Path, order: str) -> None:
+    dtype = [("x", order + "i8"), ("y", order + "i8"), ("z", order + "f4"), ("intensity", order + "u8"),
+             ("pair", order + "u8", (2,))]  # fmt: skip
+    np.save(tmp_path / "a.npy", np.array([(-(2**40), 2, 3, 200, (2**63, 9)), (4, 5, 6, 100, (7, 8))], dtype))
+    cloud = voxserve.read(tmp_path / "a.npy", "intensity:f64*0.005,ring=pair")
+    assert [f.type for f in cloud.fields] == ["f64", "f64", "f32", "f64", "f64"]
+    assert table(cloud).tolist() == [[-(2.0**40), 2, 3, 1], [4, 5, 6, 0.5]]
+    assert cloud.values("ring").tolist() == [2.0**63, 7]
+    np.save(tmp_path / "a.npy", np.zeros(0, dtype))
+    assert [len(cloud.fields), cloud.num_points] == [5, voxserve.read(tmp_path / "a.npy").num_points + 2]
 
 
 def test_npy_without_a_field_that_a_cloud_can_have(write: Write) -> None:
-    cloud = voxserve.read(write("a.npy", table_of("[('a', '<i8'), ('', '|V8')]", bytes(64))))
+    cloud = voxserve.read(write("a.npy", table_of("[('a', '<U2'), ('', '|V8')]", bytes(64))))
     assert (cloud.num_points, cloud.point_step, cloud.fields) == (4, 16, ())
 
 

@@ -39,7 +39,7 @@ def test_pcd_of_no_points_binary_compressed(write: Write, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ascii", "binary", "binary_compressed"])
-def test_pcd_types_padding_counts_and_wide_integers(write: Write, kind: str) -> None:
+def test_pcd_types_padding_counts_and_integers_of_8_bytes(write: Write, kind: str) -> None:
     dtype = np.dtype(
         [
             ("x", "<f8"),
@@ -53,20 +53,30 @@ def test_pcd_types_padding_counts_and_wide_integers(write: Write, kind: str) -> 
     )
     points = np.zeros(2, dtype)
     points["x"], points["y"], points["z"], points["ring"] = [1, -2], [3.5, 4], [-5, 6], [7, 65535]
-    points["rgb"] = [[1, 2, 3], [4, 5, 6]]
+    points["rgb"], points["t"] = [[1, 2, 3], [4, 5, 6]], [2**63, 10]
     header = pcd_header(
         kind, 2, FIELDS="x _ y t z rgb ring", SIZE="8 1 4 8 2 1 2", TYPE="F U F U I U U", COUNT="1 3 1 1 1 3 1"
     ).encode()
     if kind == "ascii":
-        body = b"1 0 0 0 3.5 0 -5 1 2 3 7\n-2 0 0 0 4 0 6 4 5 6 65535\n"
+        body = b"1 0 0 0 3.5 9223372036854775808 -5 1 2 3 7\n-2 0 0 0 4 10 6 4 5 6 65535\n"
     elif kind == "binary":
         body = points.tobytes()
     else:
         data = lzf_literals(b"".join(points[name].tobytes() for name in dtype.names or ()))
         body = struct.pack("<II", len(data), points.nbytes) + data
     cloud = voxserve.read(write("a.pcd", header + body))
-    assert [f.name for f in cloud.fields] == ["x", "y", "z", "rgb", "ring"]
+    assert [f.name for f in cloud.fields] == ["x", "y", "t", "z", "rgb", "ring"]
     assert table(cloud, "x", "y", "z", "rgb", "ring").tolist() == [[1, 3.5, -5, 1, 7], [-2, 4, 6, 4, 65535]]
+    assert [cloud.fields[2].type, *cloud.values("t").tolist()] == ["f64", 2.0**63, 10]
+
+
+@pytest.mark.parametrize("kind", ["ascii", "binary"])
+def test_pcd_coordinates_and_intensities_of_8_bytes(write: Write, kind: str) -> None:
+    header = pcd_header(kind, 2, SIZE="8 8 8 8", TYPE="I I I U")
+    body = b"-1 2 3 200\n4 5 -6 50\n" if kind == "ascii" else struct.pack("<3qQ3qQ", -1, 2, 3, 200, 4, 5, -6, 50)
+    cloud = voxserve.read(write("a.pcd", header.encode() + body), "intensity:f64*0.005")
+    assert table(cloud).tolist() == [[-1, 2, 3, 1], [4, 5, -6, 0.25]]
+    assert voxserve.read(write("a.pcd", pcd_header(kind, 0, SIZE="8 8 8 8", TYPE="I I I U"))).num_points == 0
 
 
 def test_pcd_organised(write: Write) -> None:

@@ -153,6 +153,17 @@ def test_long_integers_of_pcd_are_kept(answer: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(new["normal"], rows["normal"])
 
 
+@pytest.mark.parametrize("ending", [".ply", ".pcd"])
+def test_coordinates_of_long_integers_become_float64(answer: Any, tmp_path: Path, ending: str) -> None:
+    rows = np.arange(20, dtype="<i8").reshape(5, 4)
+    head = "VERSION 0.7\nFIELDS x y z t\nSIZE 8 8 8 8\nTYPE I I I I\nCOUNT 1 1 1 1\nWIDTH 5\nHEIGHT 1\n"
+    (tmp_path / "a.pcd").write_bytes(f"{head}DATA binary\n".encode() + rows.tobytes())
+    notes = copy(tmp_path / "a.pcd", tmp_path / f"b{ending}", answer)
+    new = table(pieces.open_reader(tmp_path / f"b{ending}"))
+    np.testing.assert_array_equal(np.stack([new[axis] for axis in "xyz"], 1), rows[:, :3])
+    assert len(notes) == (ending == ".ply")  # which has no such integers, for t
+
+
 @pytest.mark.parametrize("ending", [".laz", ".e57", ".ply", ".pcd", ".parquet", ".feather"])
 @pytest.mark.parametrize("kind", ["las", "parquet", "ply", "e57"])
 def test_every_kind_becomes_every_other(

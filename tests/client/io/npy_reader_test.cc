@@ -101,11 +101,32 @@ TEST(NpyReaderTest, ReadsStructuredArrays) {
   const auto cloud = ReadNpy(long_file, &spec);
   ASSERT_TRUE(cloud.ok()) << cloud.status();
   EXPECT_EQ(cloud->num_points(), 2u);
-  ASSERT_EQ(cloud->fields_size(), 5);  // the 8-byte integer is left out
+  ASSERT_EQ(cloud->fields_size(), 6);
   EXPECT_EQ(cloud->fields(4).count(), 2u);
   EXPECT_THAT(*FieldValues(*cloud, "z"), ElementsAre(3, 3));
   EXPECT_THAT(*FieldValues(*cloud, "intensity"), ElementsAre(1, 1));
+  EXPECT_THAT(*FieldValues(*cloud, "t"), ElementsAre(9, 9));
   EXPECT_FALSE(ReadNpy(file, nullptr).ok());  // cut off in the middle of the dict
+}
+
+TEST(NpyReaderTest, MakesFloat64OfIntegersOf8Bytes) {
+  const std::string little = Bytes(int64_t{-1}) + Bytes(int64_t{2}) + Bytes(int64_t{3});
+  const std::string big = BigEndianBytes(int64_t{-1}) + BigEndianBytes(int64_t{2}) + BigEndianBytes(int64_t{3});
+  const FieldSpec spec = *ParseFieldSpec("x:f64,y:f64,z:f64*2");
+  for (const std::string& file : {File("{'descr': '<i8', 'fortran_order': False, 'shape': (1, 3), }", little),
+                                  File("{'descr': '>i8', 'fortran_order': True, 'shape': (1, 3), }", big),
+                                  File("{'descr': [('x', '>i8'), ('y', '>i8'), ('z', '>i8')], "
+                                       "'fortran_order': False, 'shape': (1,), }",
+                                       big)}) {
+    const auto cloud = ReadNpy(file, &spec);
+    ASSERT_TRUE(cloud.ok()) << cloud.status();
+    EXPECT_THAT(*FieldValues(*cloud, "x"), ElementsAre(-1));
+    EXPECT_THAT(*FieldValues(*cloud, "z"), ElementsAre(6));
+  }
+  const auto unsigned_ =
+      ReadNpy(File("{'descr': '<u8', 'fortran_order': False, 'shape': (1, 3), }", std::string(24, '\xff')), nullptr);
+  ASSERT_TRUE(unsigned_.ok()) << unsigned_.status();
+  EXPECT_THAT(*FieldValues(*unsigned_, "y"), ElementsAre(0x1p64f));
 }
 
 TEST(NpyReaderTest, PassesOverThePaddingOfAlignedStructures) {
@@ -148,7 +169,7 @@ TEST(NpyReaderTest, SaysWhatIsWrong) {
               HasSubstr("(3)"));
   EXPECT_THAT(MessageOf(File("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }", std::string(24, 'a'))),
               HasSubstr("(3, 2)"));
-  EXPECT_THAT(MessageOf(File("{'descr': '<i8', 'fortran_order': False, 'shape': (1, 3), }", std::string(24, 'a'))),
+  EXPECT_THAT(MessageOf(File("{'descr': '<c8', 'fortran_order': False, 'shape': (1, 3), }", std::string(24, 'a'))),
               HasSubstr("none of"));
   EXPECT_THAT(MessageOf(File("{'descr': [('x', '<f4'), ('y', '>f4')], 'fortran_order': False, 'shape': (1,), }",
                              std::string(8, 'a'))),

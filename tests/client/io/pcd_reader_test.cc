@@ -186,7 +186,7 @@ TEST(PcdReaderTest, ReadsAnEmptyCloudInEveryEncoding) {
   }
 }
 
-TEST(PcdReaderTest, SkipsPaddingAndWideIntegersAndKeepsOrganisedRows) {
+TEST(PcdReaderTest, SkipsPaddingAndKeepsOrganisedRows) {
   const std::string header =
       "FIELDS x _ y t z normal\nSIZE 4 1 4 8 4 4\nTYPE F U F U F F\nCOUNT 1 3 1 1 1 3\nWIDTH 1\nHEIGHT 2\n";
   const std::string row =
@@ -197,10 +197,34 @@ TEST(PcdReaderTest, SkipsPaddingAndWideIntegersAndKeepsOrganisedRows) {
     ASSERT_TRUE(cloud.ok()) << cloud.status();
     EXPECT_EQ(cloud->num_points(), 2u);
     EXPECT_EQ(cloud->height(), 2u);
-    ASSERT_EQ(cloud->fields_size(), 4);
-    EXPECT_EQ(cloud->fields(3).count(), 3u);
+    ASSERT_EQ(cloud->fields_size(), 5);
+    EXPECT_EQ(cloud->fields(4).count(), 3u);
+    EXPECT_THAT(*FieldValues(*cloud, "t"), ElementsAre(9, 9));
     EXPECT_THAT(*FieldValues(*cloud, "z"), ElementsAre(3, 3));
     EXPECT_THAT(*FieldValues(*cloud, "normal"), ElementsAre(10, 10));
+  }
+}
+
+TEST(PcdReaderTest, MakesFloat64OfIntegersOf8Bytes) {
+  const std::string header = "FIELDS x y z _ intensity\nSIZE 8 8 8 8 8\nTYPE I I I U U\nWIDTH 2\n";
+  const std::string first = Bytes(int64_t{-1}) + Bytes(int64_t{2}) + Bytes(-(int64_t{1} << 40)) + Bytes(uint64_t{7});
+  const std::string second = Bytes(int64_t{4}) + Bytes(int64_t{5}) + Bytes(int64_t{-6}) + Bytes(uint64_t{7});
+  const std::string rows = first + Bytes(uint64_t{1} << 63) + second + Bytes(uint64_t{200});
+  std::string columns;
+  for (size_t c = 0; c < 5; ++c) columns += rows.substr(8 * c, 8) + rows.substr(40 + 8 * c, 8);
+  std::string packed;
+  for (size_t begin = 0; begin < columns.size(); begin += 16) packed += "\x0f" + columns.substr(begin, 16);
+  const FieldSpec spec = *ParseFieldSpec("intensity:f64*0.5");
+  for (const std::string& file :
+       {header + "DATA ascii\n-1 2 -1099511627776 7 9223372036854775808\n4 5 -6 7 200\n",
+        header + "DATA binary\n" + rows, header + "DATA binary_compressed\n" + Compressed(packed, 80)}) {
+    const auto cloud = ReadPcd(file, &spec);
+    ASSERT_TRUE(cloud.ok()) << cloud.status();
+    ASSERT_EQ(cloud->fields_size(), 4);
+    for (const PointField& field : cloud->fields()) EXPECT_EQ(field.type(), v1::POINT_FIELD_TYPE_FLOAT64);
+    EXPECT_THAT(*FieldValues(*cloud, "x"), ElementsAre(-1, 4));
+    EXPECT_THAT(*FieldValues(*cloud, "z"), ElementsAre(-0x1p40f, -6));
+    EXPECT_THAT(*FieldValues(*cloud, "intensity"), ElementsAre(0x1p62f, 100));
   }
 }
 

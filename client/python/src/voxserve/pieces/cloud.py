@@ -37,14 +37,20 @@ class CloudReader(PieceReader):
             size = os.fstat(file.fileno()).st_size
             contents: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
         try:
-            self.cloud = readers.read_contents(self.path.lower(), contents, None if spec is None else spec.layout)
+            layout = None if spec is None else spec.layout
+            is_pcd = self.path.lower().endswith(".pcd")
+            self.cloud = (
+                pcd.read(contents, layout, keeps_long=True)
+                if is_pcd
+                else readers.read_contents(self.path.lower(), contents, layout)
+            )
         except ValueError as error:
             raise ValueError(f"{self.path}: {error}") from None
         lacking = [axis for axis in _COORDINATES if self.cloud.field(axis) is None]
         if lacking:
             names = ", ".join(field.name for field in self.cloud.fields)
             raise ValueError(f"{self.path}: there is no field '{lacking[0]}'; the file has {names}")
-        self._dtype = _dtype_of(self.cloud, pcd.long_integers(contents) if self.path.lower().endswith(".pcd") else {})
+        self._dtype = _dtype_of(self.cloud, pcd.long_integers(contents) if is_pcd else {})
         axes = {self._axis(axis) for axis in _COORDINATES}
         dtypes = {name: self._dtype[name] for name in self._dtype.names or () if name not in axes}
         dtypes = {name: np.dtype((dtype.base.newbyteorder("="), dtype.shape)) for name, dtype in dtypes.items()}
@@ -53,8 +59,9 @@ class CloudReader(PieceReader):
         self.contents = Contents(self.cloud.num_points, dtypes, {name: (0.0, largest[dtypes[name]]) for name in shares})
 
     def axis_dtypes(self) -> dict[str, np.dtype[Any]]:
-        """Returns the little endian types of x, y and z in the file."""
-        return {axis: self._dtype[self._axis(axis)].base.newbyteorder("<") for axis in _COORDINATES}
+        """Returns the little endian types of x, y and z in the file; float64 for integers of 8 bytes."""
+        own = {axis: self._dtype[self._axis(axis)].base.newbyteorder("<") for axis in _COORDINATES}
+        return {axis: np.dtype("<f8") if dtype.itemsize == 8 else dtype for axis, dtype in own.items()}
 
     def _axis(self, axis: str) -> str:
         field = self.cloud.field(axis)

@@ -1,8 +1,8 @@
 """Reads NPY, versions 1 to 3 (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
 
 It does not use numpy.load, which allocates memory for the header's shape before it has read so many bytes. From a
-structured array it reads the fields whose types a cloud can have. It refuses fields that are arrays of several axes,
-and arrays that mix byte orders.
+structured array it reads the fields whose types a cloud can have. Integers of 8 bytes become float64. It refuses fields
+that are arrays of several axes, and arrays that mix byte orders.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from voxserve.field_spec import NUMPY_CODES, FieldSpec
 from voxserve.point_cloud import PointCloud
+from voxserve.readers.to_float64 import LONG_CODES, to_float64
 
 _MAGIC = b"\x93NUMPY"
 _MAX_HEADER_BYTES = 1 << 20
@@ -31,6 +32,8 @@ def read(contents: bytes, spec: FieldSpec | None) -> PointCloud:
         array = read_array(contents)
         if array.dtype.names is None and (array.ndim != 2 or not 3 <= array.shape[1] <= _MAX_COLUMNS):
             raise ValueError(f"the array's shape is {array.shape}; (points, 3 or more columns) is needed")
+        if array.dtype.names is not None and array.ndim == 1:
+            array = to_float64(array)
         return PointCloud.from_array(array, spec)
     except ValueError as error:
         raise ValueError(f"NPY: {error}") from None
@@ -73,7 +76,7 @@ def read_array(contents: bytes) -> npt.NDArray[Any]:
 
 def _dtype(descr: Any) -> np.dtype[Any]:
     """Returns the type that the header's `descr` describes. If it is a list of fields, the type has only the fields
-    whose types a cloud can have.
+    whose types a cloud can have, and those of 8-byte integers.
     """
     if isinstance(descr, str):
         return _plain(descr)
@@ -88,7 +91,7 @@ def _dtype(descr: Any) -> np.dtype[Any]:
         name, base, shape = entry[0], _plain(entry[1]), entry[2] if len(entry) == 3 else (1,)
         if not (isinstance(shape, tuple) and len(shape) == 1 and _is_size(shape[0])):
             raise ValueError(f"field '{name[:32]}' is an array of many axes")
-        is_number = base.str[1:] in NUMPY_CODES.values()
+        is_number = base.str[1:] in (*NUMPY_CODES.values(), *LONG_CODES)
         if is_number and base.itemsize > 1:
             orders.add(base.str[0])
         if is_number and name and shape[0] > 0:

@@ -1,9 +1,9 @@
 """Reads PCD 0.7 and older (https://pointclouds.org/documentation/tutorials/pcd_file_format.html).
 
-It skips fields of 8-byte integers and padding, which are fields named _, and ignores the viewpoint. Where the page says
-nothing, it does as PCL's reader (io/src/pcd_io.cpp, PCDReader::readHeader): a field of COUNT 0 is none; without SIZE
-and TYPE all fields are float32; without HEIGHT the cloud is one row; without WIDTH its width follows from POINTS; a
-bool (TYPE B) is a byte.
+It skips padding, which are fields named _, and ignores the viewpoint. Integers of 8 bytes become float64. Where the
+page says nothing, it does as PCL's reader (io/src/pcd_io.cpp, PCDReader::readHeader): a field of COUNT 0 is none;
+without SIZE and TYPE all fields are float32; without HEIGHT the cloud is one row; without WIDTH its width follows from
+POINTS; a bool (TYPE B) is a byte.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from voxserve.field_spec import NUMPY_CODES, Field, FieldSpec
+from voxserve.field_spec import NO_TYPE, NUMPY_CODES, Field, FieldSpec
 from voxserve.point_cloud import PointCloud
 from voxserve.readers import lzf
 from voxserve.readers.text import MAX_HEADER_BYTES, LineReader, Skipped, parse_points, split_words, whole_number
+from voxserve.readers.to_float64 import to_float64
 
 _MAX_POINT_BYTES = 1 << 20
 _MAX_EXTENT = (1 << 32) - 1  # the largest WIDTH (points in a row), and the largest HEIGHT (rows)
 _TYPES = {("F", 4): "f32", ("F", 8): "f64", ("I", 1): "i8", ("I", 2): "i16", ("I", 4): "i32", ("U", 1): "u8",
-          ("U", 2): "u16", ("U", 4): "u32", ("I", 8): None, ("U", 8): None, ("B", 1): "u8"}  # fmt: skip
+          ("U", 2): "u16", ("U", 4): "u32", ("I", 8): NO_TYPE, ("U", 8): NO_TYPE, ("B", 1): "u8"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class _Column:
     name: str
-    type: str | None  # None: a type that a cloud cannot have
+    type: str  # NO_TYPE: integers of 8 bytes, which a cloud cannot have
     count: int
     num_bytes: int  # size of all values of the column in a point
     offset: int
@@ -34,34 +35,37 @@ class _Column:
 
     @property
     def skipped(self) -> bool:
-        return self.type is None or self.name == "_"
+        return self.name == "_"
 
     def field(self) -> Field:
-        return Field(self.name, self.type or "", self.offset, self.count)
+        return Field(self.name, self.type, self.offset, self.count)
 
 
-def read(contents: bytes, spec: FieldSpec | None) -> PointCloud:
-    """Returns the cloud of a file's contents. spec: as in voxserve.readers. ValueError if they are not valid."""
+def read(contents: bytes, spec: FieldSpec | None, *, keeps_long: bool = False) -> PointCloud:
+    """Returns the cloud of a file's contents. spec: as in voxserve.readers. keeps_long: integers of 8 bytes stay as
+    they are if the file is not ascii, in fields without a type, so that the bytes of a binary file are not copied.
+    ValueError if the contents are not valid.
+    """
     try:
-        cloud = _read(contents)
+        cloud = _read(contents, keeps_long)
     except ValueError as error:
         raise ValueError(f"PCD: {error}") from None
     return cloud if spec is None else cloud.described_by(spec)
 
 
 def long_integers(contents: bytes) -> dict[str, tuple[str, int, int]]:
-    """Returns the fields of 8-byte integers that the bytes of read()'s cloud have, though the cloud does not name them:
-    the NumPy code, the number of values in a point and the offset, by name. contents: those of a valid file.
+    """Returns the fields that have no type in the cloud that read(keeps_long=True) returns: the NumPy code, the number
+    of values in a point and the offset, by name. contents: those of a valid file.
     """
     lines = LineReader(contents)
     entries = _header(lines)
     if entries["DATA"][0].lower() == "ascii":
         return {}
     columns = _columns(entries)
-    return {c.name: (c.code, c.count, c.offset) for c in columns if c.type is None and c.name != "_"}
+    return {c.name: (c.code, c.count, c.offset) for c in columns if c.code and not c.skipped}
 
 
-def _read(contents: bytes) -> PointCloud:
+def _read(contents: bytes, keeps_long: bool) -> PointCloud:
     lines = LineReader(contents)
     entries = _header(lines)
     columns = _columns(entries)
@@ -88,8 +92,22 @@ def _read(contents: bytes) -> PointCloud:
         data = _compressed(body, columns, num_points)
     else:
         raise ValueError(f"DATA {kind[:32]} is none of ascii, binary, binary_compressed")
+    if not keeps_long or kind == "ascii":
+        data = data if kind == "ascii" else _with_float64(data, point_step, columns)
+        columns = [replace(column, type="f64") if column.code else column for column in columns]
     fields = tuple(column.field() for column in columns if not column.skipped)
     return PointCloud(data, num_points, point_step, fields, height if height > 1 and num_points else 0)
+
+
+def _with_float64(data: bytes | memoryview, point_step: int, columns: list[_Column]) -> bytes | memoryview:
+    """Returns the bytes of the points in which integers of 8 bytes are float64."""
+    long = [column for column in columns if column.code and not column.skipped]
+    if not long:
+        return data
+    names, offsets = [column.name for column in long], [column.offset for column in long]
+    formats = [("<" + column.code, (column.count,)) for column in long]
+    dtype = np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": point_step})
+    return to_float64(np.frombuffer(data, dtype)).view(np.uint8).data
 
 
 def _header(lines: LineReader) -> dict[str, list[str]]:
@@ -153,7 +171,8 @@ def _columns(entries: dict[str, list[str]]) -> list[_Column]:
         if count == 0:
             continue
         kind = kind.upper()
-        column = _Column(name, _TYPES[kind, size], count, size * count, offset, f"{kind.lower()}8" if size == 8 else "")
+        code = f"{kind.lower()}8" if _TYPES[kind, size] == NO_TYPE else ""
+        column = _Column(name, _TYPES[kind, size], count, size * count, offset, code)
         if not column.skipped and name in seen:
             raise ValueError(f"the field '{name}' appears twice")
         seen.add(name)
@@ -168,7 +187,7 @@ def _columns(entries: dict[str, list[str]]) -> list[_Column]:
 
 def _ascii(lines: LineReader, columns: list[_Column], num_points: int) -> bytes:
     dtypes = [
-        Skipped() if column.skipped or column.type is None else "<" + NUMPY_CODES[column.type]
+        Skipped() if column.skipped else "<" + NUMPY_CODES["f64" if column.code else column.type]
         for column in columns
         for _ in range(column.count)
     ]
