@@ -60,6 +60,7 @@ FLAGS = {
     "tests/kernels/conv/implicit_gemm/int8_implicit_gemm_cuda_test.cc": UNFUSED_CPU,
     "tests/kernels/int8/int8_conv2d_test.cc": UNFUSED_CPU,
     "tests/kernels/int8/int8_product_test.cc": UNFUSED_CPU,
+    "tests/kernels/int8/int8_rows_cuda_test.cc": UNFUSED_CPU,
     "tests/kernels/points/farthest/farthest_point_sample_test.cc": UNFUSED_CPU,
 }
 # Ends of the names of files that only a build with CUDA has.
