@@ -345,7 +345,6 @@ void Server::StartGuards() {
                                 return StrayGuard::Reading{.uploads = reading.work, .small = reading.info};
                               },
                           .threads = [this] { return poller_threads_.UseSinceLastCall(); },
-                          .threads_of_look = [this] { return threads_of_look_.UseSinceLastCall(); },
                           .on_flood = [this](const std::string& peer, int64_t bytes) { OnStrayBytes(peer, bytes); }});
   upload_guard_ = std::make_unique<UploadGuard>(
       UploadGuard::Options{.max_bytes = max_upload_bytes,

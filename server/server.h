@@ -170,7 +170,6 @@ class Server final : private ConnectionObserver {
   std::unique_ptr<Acceptor> admin_acceptor_;
   std::unique_ptr<FloodGuard> flood_guard_;
   PollerThreads poller_threads_;
-  PollerThreads threads_of_look_;
   std::unique_ptr<StrayGuard> stray_guard_;
   std::unique_ptr<UploadGuard> upload_guard_;  // its thread uses stray_guard_
   std::unique_ptr<HttpServer> http_;

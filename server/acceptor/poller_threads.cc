@@ -3,23 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <string>
 #include <system_error>
 #include <utility>
 
 namespace voxserve {
-namespace {
-
-// Returns true if the thread runs or waits for a processor. folder: the thread's in /proc.
-bool WantsToRun(const std::filesystem::path& folder) {
-  std::ifstream file(folder / "stat");
-  std::string line;
-  if (!std::getline(file, line)) return false;
-  const size_t end_of_name = line.rfind(')');  // the name itself may have any characters
-  return end_of_name != std::string::npos && line.substr(end_of_name, 3) == ") R";
-}
-
-}  // namespace
 
 PollerThreads::Use PollerThreads::UseSinceLastCall() {
   const absl::Time now = now_();
@@ -44,8 +31,6 @@ PollerThreads::Use PollerThreads::UseSinceLastCall() {
     const auto waiting_ns = static_cast<double>(times.waiting_ns - known->second.waiting_ns);
     use.busy_share = std::max(use.busy_share, (running_ns + waiting_ns) / elapsed_ns);
     use.cpu_seconds += running_ns * 1e-9;
-    const double untold_ns = WantsToRun(folder->path()) ? std::max(0.0, elapsed_ns - running_ns - waiting_ns) : 0;
-    use.waiting_share = std::max(use.waiting_share, std::min(1.0, (waiting_ns + untold_ns) / elapsed_ns));
   }
   return use;
 }

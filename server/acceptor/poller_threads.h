@@ -7,8 +7,7 @@
 // least 2 and at most 16. Work on a connection that another thread works on too moves to threads named
 // "default-executor", which are made as they are needed; one that reads an endless header then holds up others, while
 // the first threads sleep. Linux tells of each thread how long it has run, and how long it has waited for a processor
-// (/proc/self/task/ID/schedstat); the rest it has slept. A wait is told of when it ends, so a thread that wants to run
-// now (its state in /proc/self/task/ID/stat is R) counts as waiting for all time of which nothing was told.
+// (/proc/self/task/ID/schedstat); the rest it has slept.
 //
 // Later versions read by threads of another name (NamesOfReadingThreads).
 //
@@ -35,9 +34,7 @@ class PollerThreads {
       : names_(std::move(names)), now_(std::move(now)) {}
 
   struct Use {
-    double busy_share = 0;  // of the time, from 0 to 1, in which the busiest of the threads did not sleep
-    double waiting_share =
-        0;  // of the time, from 0 to 1, in which one of the threads waited for a processor, the longest
+    double busy_share = 0;   // of the time, from 0 to 1, in which the busiest of the threads did not sleep
     double cpu_seconds = 0;  // that all threads have run
   };
 

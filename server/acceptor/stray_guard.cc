@@ -38,7 +38,7 @@ void StrayGuard::BeginLook() {
 void StrayGuard::Look(const std::map<std::string, SocketTraffic>& traffic, absl::Time now) {
   const absl::Duration elapsed = std::max(absl::ZeroDuration(), now - std::min(now, last_look_));
   last_look_ = now;
-  Turn();
+  turn_ = (turn_ + 1) % kLooksToWait;
   EarnBack(elapsed);
   // Both maps are sorted by peer, so one walk over both finds new, present and closed connections.
   auto known = connections_.begin();
@@ -63,14 +63,6 @@ void StrayGuard::Look(const std::map<std::string, SocketTraffic>& traffic, absl:
   JudgeBusyThreads(now);
 }
 
-void StrayGuard::Turn() {
-  waited_ += std::exchange(has_excess_, false) ? 1 - options_.threads_of_look().waiting_share : 1;
-  is_new_turn_ = waited_ >= 1;
-  if (!is_new_turn_) return;
-  waited_ -= 1;
-  turn_ = (turn_ + 1) % kLooksToWait;
-}
-
 void StrayGuard::EarnBack(absl::Duration elapsed) {
   const double refill = kRefillBytesPerSecond * absl::ToDoubleSeconds(elapsed);
   for (auto& [client, used] : used_) used -= refill;
@@ -87,7 +79,7 @@ double StrayGuard::Update(const std::string& peer, const SocketTraffic& traffic,
   const auto fresh = static_cast<double>(std::max<int64_t>(0, traffic.read - connection.traffic.read));
   const auto sent = static_cast<double>(std::max<int64_t>(0, traffic.sent - connection.traffic.sent));
   connection.traffic = traffic;
-  connection.recent[turn_] = (is_new_turn_ ? 0 : connection.recent[turn_]) + (counts_ ? fresh : 0);
+  connection.recent[turn_] = counts_ ? fresh : 0;
   if (!counts_) return 0;
   if (fresh > 0) connection.brought_at = last_look_;
   const double accounted = static_cast<double>(news.calls * kCallBytes) + news.messages + sent * kShareOfSent +
@@ -110,7 +102,6 @@ double StrayGuard::Allowed(const std::string& peer) const {
 void StrayGuard::Judge(const std::string& peer, Connection& connection) {
   const double recent = std::accumulate(connection.recent.begin(), connection.recent.end(), 0.0);
   connection.old = connection.stray - recent;
-  if (connection.stray > connection.allowed) has_excess_ = true;
   const bool is_old = connection.old > connection.allowed;
   const bool is_much = connection.stray > connection.allowed + static_cast<double>(options_.max_call_bytes);
   if (connection.is_reported || (!is_old && !is_much)) return;

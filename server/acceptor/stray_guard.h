@@ -18,8 +18,7 @@
 //   message. For each other call that still reads (an upload), it may have max_call_bytes more, up to max_upload_bytes
 //   in all: a message, or several small ones that a stream's client has sent ahead.
 // - gRPC may read a whole upload before it tells of the call. So only bytes count that gRPC had read kLooksToWait looks
-//   ago. A look at which a thread of gRPC waited for a processor counts as the part of a look in which it did not.
-//   Beyond max_call_bytes more than the connection may have, the guard does not wait.
+//   ago. Beyond max_call_bytes more than the connection may have, the guard does not wait.
 // - A call can end before its message is complete. Its bytes then stay stray for ever, though the client did nothing
 //   wrong. The guard forgives them, up to max_call_bytes a call. Forgiven bytes take from an allowance of the
 //   client: max_client_bytes, refilled by kRefillBytesPerSecond, and by the bytes of messages that arrive.
@@ -84,10 +83,8 @@ class StrayGuard {
       return ClientOf(peer);
     };
     std::function<Reading(const std::string& peer)> reading;
-    // Both return what gRPC's threads did since the last call of the same function. `threads` is called by the rule for
-    // busy threads; `threads_of_look` at each look that finds a connection with more stray bytes than it may have.
+    // Returns how busy gRPC's threads were since the last call.
     std::function<PollerThreads::Use()> threads;
-    std::function<PollerThreads::Use()> threads_of_look;
     // Called once with a peer that has too many stray bytes. bytes: those that no call can have left; 0 if all may be
     // of ended calls. The peer may have closed its connection by itself: its client has then left too many stray bytes
     // behind.
@@ -112,11 +109,11 @@ class StrayGuard {
   struct Connection {
     SocketTraffic traffic;  // at the last look
     double stray = 0;
-    // Bytes read in the last turns of the ring. Stray bytes are the oldest ones that nothing accounts for.
+    // Bytes read between the last looks, a ring. Stray bytes are the oldest ones that nothing accounts for.
     std::array<double, kLooksToWait> recent = {};
     double allowed = kConnectionBytes;  // the stray bytes that it may have now
     double forgivable = 0;              // the stray bytes that its calls may have left, those that have ended too
-    double old = 0;                     // the stray bytes that are not recent
+    double old = 0;                     // the stray bytes that had been read kLooksToWait looks ago
     absl::Time brought_at = absl::InfinitePast();  // the last look that found new bytes
     bool is_reported = false;
   };
@@ -126,8 +123,6 @@ class StrayGuard {
     int64_t message_bytes = 0;  // of these messages
   };
 
-  // Turns the ring of recent bytes, unless gRPC's threads lacked a processor.
-  void Turn();
   // Gives the clients back what time and arrived messages refill.
   void EarnBack(absl::Duration elapsed);
   // Returns the bytes that the connection has brought and got since the last look.
@@ -150,10 +145,7 @@ class StrayGuard {
   bool is_whole_ = true;  // the last look has taken all connections into account
   bool counts_ = true;    // the look before this one was whole
   absl::Time last_look_ = absl::InfiniteFuture();
-  int turn_ = 0;             // where in `recent` this look writes
-  bool is_new_turn_ = true;  // no look before this one has written there
-  double waited_ = 0;        // looks since the last turn, those in parts as such
-  bool has_excess_ = false;  // the last look found a connection with more stray bytes than it may have
+  int turn_ = 0;  // where in `recent` this look writes
   // Since then there have been suspects, and no call and no message. The last call of `threads` was at that time.
   absl::Time quiet_since_ = absl::InfiniteFuture();
   double quiet_bytes_ = 0;  // that all connections have brought and got since then

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 #include <pthread.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <thread>
@@ -89,33 +88,6 @@ TEST(PollerThreadsTest, ThreadsThatSleepAreNotBusy) {
   Thread other(/*sleeps=*/true);
   PollerThreads threads({kName});
   EXPECT_LT(Share(threads), 0.2);
-}
-
-TEST(PollerThreadsTest, TellsHowLongAThreadWaitedForAProcessor) {
-  // All threads of this test have one processor from here on, and threads inherit that.
-  cpu_set_t before, one_processor;
-  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
-  CPU_ZERO(&one_processor);
-  CPU_SET(static_cast<size_t>(sched_getcpu()), &one_processor);
-  ASSERT_EQ(sched_setaffinity(0, sizeof one_processor, &one_processor), 0);
-  PollerThreads threads({kName});
-  {
-    Thread one(/*sleeps=*/false);
-    Thread other(/*sleeps=*/false);
-    EXPECT_EQ(threads.UseSinceLastCall().waiting_share, 0) << "nothing is known before the first call";
-    double most = 0;
-    for (int i = 0; i < 30 && most < 0.4; ++i) {
-      absl::SleepFor(absl::Milliseconds(100));
-      most = std::max(most, threads.UseSinceLastCall().waiting_share);
-    }
-    EXPECT_GE(most, 0.4);
-    EXPECT_LE(most, 1);
-  }
-  EXPECT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
-  Thread one(/*sleeps=*/true);
-  threads.UseSinceLastCall();
-  absl::SleepFor(absl::Milliseconds(100));
-  EXPECT_LT(threads.UseSinceLastCall().waiting_share, 0.2);
 }
 
 TEST(PollerThreadsTest, CountsTheTimeThatThreadsRan) {

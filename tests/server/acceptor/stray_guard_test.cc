@@ -43,7 +43,6 @@ class StrayGuardTest : public testing::Test {
                       return reading_[peer];
                     },
                 .threads = [this] { return use_; },
-                .threads_of_look = [this] { return use_of_look_; },
                 .on_flood =
                     [this](const std::string& peer, int64_t bytes) {
                       if (throws_) throw std::bad_alloc();
@@ -76,7 +75,6 @@ class StrayGuardTest : public testing::Test {
   std::map<std::string, SocketTraffic> traffic_;
   std::map<std::string, StrayGuard::Reading> reading_;
   PollerThreads::Use use_;
-  PollerThreads::Use use_of_look_;
   bool has_no_memory_ = false;
   bool throws_ = false;
   std::vector<std::pair<std::string, int64_t>> floods_;
@@ -134,32 +132,6 @@ TEST_F(StrayGuardTest, WaitsForCallsThatGrpcTellsOfLate) {
   guard_.OnMessage(kOne, 40 * kMiB - 500);
   Settle();
   EXPECT_THAT(floods_, IsEmpty());
-}
-
-// On a machine with too few processors, gRPC needs more time to tell of a call.
-TEST_F(StrayGuardTest, WaitsLongerWhileGrpcsThreadsLackAProcessor) {
-  use_of_look_.waiting_share = 0.75;
-  Receive(kOne, 40 * kMiB);
-  // The ring turns at every fourth look, but for the first one, before which nothing was too much.
-  for (int i = 0; i < 4 * StrayGuard::kLooksToWait - 3; ++i) Look();
-  EXPECT_THAT(floods_, IsEmpty());
-  guard_.OnCall(kOne);
-  guard_.OnMessage(kOne, 40 * kMiB - 500);
-  for (int i = 0; i < 4; ++i) Settle();
-  EXPECT_THAT(floods_, IsEmpty());
-  Receive(kOne, kMiB);
-  for (int i = 0; i < 4; ++i) Settle();
-  EXPECT_THAT(floods_, ElementsAre(Pair(kOne, _))) << "bytes of no call are found all the same";
-}
-
-TEST_F(StrayGuardTest, ThreadsThatNeverRunDelayOnlyUpToAMessage) {
-  use_of_look_.waiting_share = 1;
-  Receive(kOne, kMessage);
-  for (int i = 0; i < 20; ++i) Look();
-  EXPECT_THAT(floods_, IsEmpty());
-  Receive(kOne, 65 * kKiB);
-  Look();
-  EXPECT_THAT(floods_, ElementsAre(Pair(kOne, Ge(kMessage))));
 }
 
 TEST_F(StrayGuardTest, DoesNotWaitBeyondAMessage) {
