@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import voxserve
-from voxserve import pieces
+from voxserve import field_spec, pieces
 from voxserve.pieces import BEFORE, CLASSIFICATION, CONFIDENCE
+from voxserve.pieces.cloud import CloudReader
 from voxserve.pieces.reader import PieceReader
 
 laspy = map_files.laspy
@@ -162,6 +163,12 @@ def test_coordinates_of_long_integers_become_float64(answer: Any, tmp_path: Path
     new = table(pieces.open_reader(tmp_path / f"b{ending}"))
     np.testing.assert_array_equal(np.stack([new[axis] for axis in "xyz"], 1), rows[:, :3])
     assert len(notes) == (ending == ".ply")  # which has no such integers, for t
+
+
+def test_a_layout_of_a_pcd_names_long_integers_as_float64(tmp_path: Path) -> None:
+    head = "VERSION 0.7\nFIELDS x y z t\nSIZE 4 4 4 8\nTYPE F F F U\nCOUNT 1 1 1 1\nWIDTH 1\nHEIGHT 1\nDATA binary\n"
+    (tmp_path / "a.pcd").write_bytes(head.encode() + struct.pack("<3fQ", 1, 2, 3, 200))
+    assert CloudReader(tmp_path / "a.pcd", field_spec.parse("t:f64*0.5")).cloud.values("t").tolist() == [100]
 
 
 @pytest.mark.parametrize("ending", [".laz", ".e57", ".ply", ".pcd", ".parquet", ".feather"])

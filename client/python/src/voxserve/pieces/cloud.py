@@ -38,10 +38,11 @@ class CloudReader(PieceReader):
             contents: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
         try:
             layout = None if spec is None else spec.layout
-            is_pcd = self.path.lower().endswith(".pcd")
+            # A layout names types that a cloud can have, so integers of 8 bytes must be float64 for it.
+            keeps_long = self.path.lower().endswith(".pcd") and layout is None
             self.cloud = (
-                pcd.read(contents, layout, keeps_long=True)
-                if is_pcd
+                pcd.read(contents, None, keeps_long=True)
+                if keeps_long
                 else readers.read_contents(self.path.lower(), contents, layout)
             )
         except ValueError as error:
@@ -50,7 +51,7 @@ class CloudReader(PieceReader):
         if lacking:
             names = ", ".join(field.name for field in self.cloud.fields)
             raise ValueError(f"{self.path}: there is no field '{lacking[0]}'; the file has {names}")
-        self._dtype = _dtype_of(self.cloud, pcd.long_integers(contents) if is_pcd else {})
+        self._dtype = _dtype_of(self.cloud, pcd.long_integers(contents) if keeps_long else {})
         axes = {self._axis(axis) for axis in _COORDINATES}
         dtypes = {name: self._dtype[name] for name in self._dtype.names or () if name not in axes}
         dtypes = {name: np.dtype((dtype.base.newbyteorder("="), dtype.shape)) for name, dtype in dtypes.items()}
