@@ -158,7 +158,7 @@ void FinishRows(const Epilogue& epilogue, const Rows& out, int64_t begin, int64_
 
 void ActivateRow(const Activation& activation, float* row, int32_t channels);
 
-// Writes a row out = epilogue(value_of(channel)), for kernels that do not add up in `out`.
+// Writes a row out = epilogue(value_of(channel)). value_of(c) may read out[c]; then the residual must not be `out`.
 template <typename ValueOf>
 void WriteRow(const Epilogue& epilogue, const Rows& out_rows, int64_t row, const ValueOf& value_of) {
   const auto* const bias = static_cast<const float*>(epilogue.bias);

@@ -85,8 +85,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   });
 }
 
-// Threads that share the points of a site, and combine their maxima. lanes * lane_chunks threads take the site: thread
-// `first_thread + lane * lane_chunks + i` every lanes-th point, and the chunks i, i + lane_chunks and so on.
+// Threads that share the points of a site, and combine their maxima: lanes * lane_chunks neighbouring ones. Thread
+// lane * lane_chunks + i of them takes every lanes-th point, and the chunks i, i + lane_chunks and so on.
 struct SharedSite {
   int64_t site;  // -1: the threads have none
   int32_t lane, lanes, lane_chunks;
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     const int64_t site = int64_t{group} * gridDim.x + blockIdx.x;
     if (group >= groups_a_block || site >= num_sites) return int64_t{-1};
     const SitePoints points(params, site);
-    return points.end - points.begin > kFewPoints == has_many ? site : int64_t{-1};
+    return (points.end - points.begin > kFewPoints) == has_many ? site : int64_t{-1};
   };
   if (blockIdx.x >= num_sites) return;  // all threads of the block
   LargestOfSite(rows, params,

@@ -79,7 +79,8 @@ constexpr int kWarpColumns = 8;
 constexpr int kWarpRows = 4;  // rows that a lane reads at a time
 constexpr int kTileRows = kWarpRows * 32;
 constexpr int kBlockWarps = kBlockThreads / 32;
-// A warp takes a voxel if the voxels of the launch have more points than this on average, as pillars do.
+// Warps take the voxels of a launch that have more points than this on average, as pillars do, if their means have no
+// low limit of points.
 constexpr int64_t kFewPointsAVoxel = 4;
 
 template <typename T>
@@ -171,7 +172,7 @@ cudaError_t VoxelFeatures(const VoxelFeaturesParams& params, cudaStream_t stream
     constexpr int kWidth = kVectorBytes / static_cast<int>(sizeof(T));
     const bool is_aligned =
         params.out.pitch % kWidth == 0 && reinterpret_cast<uintptr_t>(params.out.data) % kVectorBytes == 0;
-    // At least as many blocks as warps for the voxels fill the GPU with.
+    // Enough blocks that AverageByWarps fills the GPU, even if AverageByThreads needs fewer.
     const auto num_blocks = [&](int64_t threads) {
       constexpr int64_t kBlocksAnSm = 6;
       const int64_t for_warps = std::min<int64_t>(NumBlocks(params.out.capacity * 32), kBlocksAnSm * NumSms());

@@ -262,7 +262,6 @@ template <typename T, typename Out, bool kHasSecond>
 cudaError_t LayerNorm(const RowNormParams& params, cudaStream_t stream) {
   const int32_t channels = params.in.channels;
   if (channels % 8 != 0) {
-    if (channels <= 64) return LaunchLayerNorm<T, Out, 16, 1, 4, kHasSecond>(params, stream);
     if (channels <= 128) return LaunchLayerNorm<T, Out, 32, 1, 4, kHasSecond>(params, stream);
     return channels <= 256 ? LaunchLayerNorm<T, Out, 32, 2, 4, kHasSecond>(params, stream)
                            : LaunchLayerNorm<T, Out, 32, 4, 4, kHasSecond>(params, stream);
