@@ -349,11 +349,14 @@ TEST_F(InferStreamPartsTest, SweepsMayComeInParts) {
   }
 }
 
+constexpr int64_t kBytesOfTenPoints = 160;
+
 TEST_F(InferStreamPartsTest, ADrainTakesTheRestOfAFrame) {
   Start();
   Vehicle vehicle(client_.get(), StreamConfigOf("fake"));
   ASSERT_TRUE(vehicle.Send(FramePartOf(1, 0, 10)));
-  ASSERT_TRUE(support::AwaitTrue([this] { return HeldBytes() > 0; }));
+  // The frame has begun when its points alone are held, not the message any more, which has more bytes.
+  ASSERT_TRUE(support::AwaitTrue([this] { return HeldBytes() == kBytesOfTenPoints; }));
   std::thread drain([this] { EXPECT_TRUE(server_->Drain(absl::Seconds(30)).ok()); });
   EXPECT_TRUE(vehicle.AwaitGoingAway());
   EXPECT_TRUE(vehicle.Send(FramePartOf(1, 1, 10, /*is_last=*/true)));
@@ -370,7 +373,7 @@ TEST_F(InferStreamPartsTest, ADrainDoesNotWaitForPartsThatDoNotCome) {
   ASSERT_TRUE(vehicle.Send(FramePartOf(1, 0, 10)));
   ASSERT_TRUE(next.Send(FramePartOf(1, 0, 10)));
   ASSERT_TRUE(AwaitMetric(R"(voxserve_streams{model="fake"})", 2));
-  ASSERT_TRUE(support::AwaitTrue([this] { return HeldBytes() >= 320; }));
+  ASSERT_TRUE(support::AwaitTrue([this] { return HeldBytes() == 2 * kBytesOfTenPoints; }));
   const absl::Time begin = absl::Now();
   std::thread drain([this] { EXPECT_TRUE(server_->Drain(absl::Seconds(30)).ok()); });
   EXPECT_TRUE(vehicle.AwaitGoingAway());
