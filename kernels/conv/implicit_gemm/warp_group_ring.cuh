@@ -18,7 +18,7 @@ inline constexpr int kKeptChannels = 256;  // longer arrays of the epilogue are 
 
 // Several shapes can serve one ConvBlock: one for launches of few tiles and one for launches of many, or one for
 // launches that rotate their results (PairRotation) and one for all others. They add in the same order, so their
-// results are the same bytes. Code that may rotate takes registers of which convolutions would feel the lack.
+// results are the same bytes. kAny serves all launches but kRotated's: code that may rotate would slow others down.
 enum class Launches { kAny, kFewTiles, kManyTiles, kRotated };
 
 // The sizes of a thread block and its ring, as constants of the kernel. warp_groups_launch.cuh lists the shapes.

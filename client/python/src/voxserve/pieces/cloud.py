@@ -110,7 +110,7 @@ def _dtype_of(cloud: PointCloud, others: Mapping[str, tuple[str, int, int]]) -> 
 
 class CloudWriter(PieceWriter):
     """Writes a binary .ply or .pcd file. Coordinates have the type that they have in a PLY or PCD file that is copied,
-    and are float64 otherwise.
+    but float64 for integers of 8 bytes, and are float64 otherwise.
     """
 
     def __init__(
