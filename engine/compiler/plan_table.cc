@@ -4,12 +4,20 @@
 #include <utility>
 
 #include "engine/compiler/program.h"
+#include "kernels/conv/tiles.h"
 
 namespace voxserve {
 namespace {
 
 ConvPlan UniversalPlan(const ProgramConv& conv, const ConvPlan& plan) {
   return ByDataflow(plan, conv.served.front().dataflow);
+}
+
+// Returns true if the convolution saves more time by sorted rows than sorting takes. A large kernel of few channels, as
+// a network's first convolution is, has cheap products and many numbers of input rows to sort.
+bool PaysToSortRows(const ProgramConv& conv) {
+  constexpr int32_t kFewChannels = 16;
+  return conv.num_offsets <= kernels::kSortBits || conv.in_channels > kFewChannels;
 }
 
 // Returns the forms of each rulebook that pools, and convolutions with these plans, read.
@@ -28,7 +36,9 @@ std::vector<RulebookForms> FormsOf(const Program& program, const std::vector<Con
   }
   for (size_t c = 0; c < plans.size(); ++c) {
     const auto index = static_cast<size_t>(program.convs[c].rulebook);
-    forms_of(index) |= DataflowOf(plans[c].dataflow).Forms(program.rulebooks[index].is_swapped());
+    RulebookForms read = DataflowOf(plans[c].dataflow).Forms(program.rulebooks[index].is_swapped());
+    read.sorts_rows = (read.tiles || read.swapped_tiles) && PaysToSortRows(program.convs[c]);
+    forms_of(index) |= read;
   }
   return forms;
 }

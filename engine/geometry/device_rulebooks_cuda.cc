@@ -137,6 +137,7 @@ void DeviceRulebooks::ListTiles(const RulebookRequest& request, const Rulebook& 
     params.row_inputs = row_inputs;
     params.row_inputs_pitch = pitch;
     params.order = order;
+    params.keeps_order = !request.forms.sorts_rows;
     tiles.push_back(params);
   };
   if (request.forms.tiles) {

@@ -13,6 +13,7 @@ struct RulebookForms {
   bool swapped_neighbours = false;  // for inverse pools
   bool tiles = false;
   bool swapped_tiles = false;  // for inverse and transposed convolutions
+  bool sorts_rows = false;     // tiles sort their rows, which saves products and costs time (kernels/conv/tiles.h)
 
   bool operator==(const RulebookForms&) const = default;
   RulebookForms& operator|=(const RulebookForms& others) {
@@ -21,6 +22,7 @@ struct RulebookForms {
     swapped_neighbours |= others.swapped_neighbours;
     tiles |= others.tiles;
     swapped_tiles |= others.swapped_tiles;
+    sorts_rows |= others.sorts_rows;
     return *this;
   }
 };

@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(kOrderThreads)
   const bool is_ordered = params.num_offsets <= kSortBits;  // otherwise classes have the numbers of their bits
   const int bit = is_ordered && lane < num_bits ? params.order[lane] : lane;
   WaitForEarlierKernels();
-  if (params.num_offsets <= kPlainRankBits) return;
+  if (params.num_offsets <= kPlainRankBits || params.keeps_order) return;
   ClassOrders& to = orders[blockIdx.x];
   const int64_t num_rows = NumRows(params.out_capacity, params.num_out);
   const int64_t num_sampled = min(num_rows, NumSampledRows(params.num_offsets));
@@ -190,9 +190,11 @@ __global__ void __launch_bounds__(kBlockThreads)
   const TilesParams& params = batch.rulebooks[entry];
   const int64_t row =
       int64_t{static_cast<int>(blockIdx.x) - batch.first_key_block[entry]} * kBlockThreads + threadIdx.x;
-  const uint32_t mask = row < NumRows(params.out_capacity, params.num_out) ? MaskOf(params, row) : 0;
-  WaitForEarlierKernels();  // for OrderClassesKernel; the masks are older
-  if (params.num_offsets > kPlainRankBits && threadIdx.x < sizeof(ClassOrders) / sizeof(uint32_t)) {
+  const bool is_ranked = !params.keeps_order && row < NumRows(params.out_capacity, params.num_out);
+  const uint32_t mask = is_ranked ? MaskOf(params, row) : 0;  // rows of rank 0 keep their order
+  WaitForEarlierKernels();                                    // for OrderClassesKernel; the masks are older
+  const bool has_classes = params.num_offsets > kPlainRankBits && !params.keeps_order;
+  if (has_classes && threadIdx.x < sizeof(ClassOrders) / sizeof(uint32_t)) {
     reinterpret_cast<uint32_t*>(&shared_orders)[threadIdx.x] =
         reinterpret_cast<const uint32_t*>(orders + entry)[threadIdx.x];
   }
@@ -361,7 +363,7 @@ struct Workspace {
 
 // Returns true if the order has each of the offsets once, or is not read.
 bool IsOrder(const TilesParams& params) {
-  if (params.num_offsets <= kPlainRankBits || params.num_offsets > kSortBits) return true;
+  if (params.keeps_order || params.num_offsets <= kPlainRankBits || params.num_offsets > kSortBits) return true;
   uint32_t offsets = 0;
   for (int32_t bit = 0; bit < params.num_offsets; ++bit) {
     const int8_t offset = params.order[static_cast<size_t>(bit)];

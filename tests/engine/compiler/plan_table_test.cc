@@ -85,7 +85,7 @@ TEST(PlanTableTest, OnePlanOfEverySizeIsAsItIs) {
   for (const int64_t voxels : {int64_t{0}, int64_t{1} << 30, PlanTable::kNoLimit}) {
     EXPECT_EQ(table.ForVoxels(voxels), plans) << voxels;
   }
-  EXPECT_EQ(table.forms(), (std::vector<RulebookForms>{{.tiles = true}, {.pairs = true}, {}}));
+  EXPECT_EQ(table.forms(), (std::vector<RulebookForms>{{.tiles = true, .sorts_rows = true}, {.pairs = true}, {}}));
 }
 
 // These are the plans of a server without a tuned plan.
@@ -122,14 +122,29 @@ TEST(PlanTableTest, RulebooksHaveTheFormsThatAnyBucketReads) {
             (Forms{{.pairs = true}, {.pairs = true}, {}}));
   // Convolution "c" cannot run by implicit GEMM, which reads tiles, so its rulebook needs pairs too.
   EXPECT_EQ(PlanTable(program, {{.plan = {.fallback = kTiled}}}).forms(),
-            (Forms{{.tiles = true}, {.pairs = true, .tiles = true}, {}}));
+            (Forms{{.tiles = true, .sorts_rows = true}, {.pairs = true, .tiles = true, .sorts_rows = true}, {}}));
   program.convs[2].served.push_back({Dataflow::kImplicitGemm, {{kBlock}}});
-  EXPECT_EQ(PlanTable(program, {{.plan = {.fallback = kTiled}}}).forms(),
-            (Forms{{.tiles = true}, {.tiles = true, .swapped_tiles = true}, {}}));
+  EXPECT_EQ(
+      PlanTable(program, {{.plan = {.fallback = kTiled}}}).forms(),
+      (Forms{{.tiles = true, .sorts_rows = true}, {.tiles = true, .swapped_tiles = true, .sorts_rows = true}, {}}));
   EXPECT_EQ(PlanTable(program, {{.max_voxels = 10, .plan = {.fallback = kTiled}},
                                 {.min_voxels = 10, .plan = {.fallback = kGrouped}}})
                 .forms()[0],
-            (RulebookForms{.pairs = true, .tiles = true}));
+            (RulebookForms{.pairs = true, .tiles = true, .sorts_rows = true}));
+}
+
+// Sorted rows save products, of which a large kernel of few channels has few.
+TEST(PlanTableTest, RowsOfLargeKernelsWithFewChannelsAreNotSorted) {
+  Program program = MakeProgram();
+  const auto sorts_rows = [&] { return PlanTable(program, {{.plan = {.fallback = kTiled}}}).forms()[0].sorts_rows; };
+  EXPECT_TRUE(sorts_rows());
+  for (ProgramConv& conv : program.convs) {
+    conv.num_offsets = 125;
+    conv.in_channels = 6;
+  }
+  EXPECT_FALSE(sorts_rows());
+  for (ProgramConv& conv : program.convs) conv.in_channels = 32;
+  EXPECT_TRUE(sorts_rows());
 }
 
 TEST(PlanTableTest, PoolsReadNeighboursWhateverThePlan) {

@@ -118,6 +118,7 @@ struct TilesCase {
   NeighbourTable table;
   int64_t capacity;
   SortOrder order;
+  bool keeps_order = false;
   DeviceArray<int32_t> neighbours, row_inputs, out_rows, in_rows, counters;
   DeviceArray<WeighedTile> by_weight;
   DeviceArray<uint32_t> masks, row_masks;
@@ -141,6 +142,7 @@ struct TilesCase {
 
   TilesParams Params() const {
     return {.num_offsets = table.num_offsets,
+            .keeps_order = keeps_order,
             .neighbours = HasRowInputs() ? nullptr : neighbours.data(),
             .pitch = table.pitch,
             .row_masks = HasRowMasks() ? row_masks.data() : nullptr,
@@ -243,7 +245,10 @@ void ExpectTiles(const TilesCase& c) {
   SCOPED_TRACE(testing::Message() << c.table.num_offsets << " offsets, " << c.table.num_rows << " rows of "
                                   << c.capacity << ", pitch " << c.table.pitch);
   const NeighbourTable& table = c.table;
-  const HostTiles expected = MakeHostTiles(table, RowsInTileOrder(table, c.order), c.capacity);
+  std::vector<int32_t> rows(static_cast<size_t>(table.num_rows));
+  std::iota(rows.begin(), rows.end(), 0);
+  if (!c.keeps_order) rows = RowsInTileOrder(table, c.order);
+  const HostTiles expected = MakeHostTiles(table, rows, c.capacity);
   const std::vector<int32_t> out_rows = c.out_rows.ToHost(), in_rows = c.in_rows.ToHost();
   const std::vector<uint32_t> masks = c.masks.ToHost();
   ExpectGuard(out_rows);
@@ -329,6 +334,19 @@ TEST_F(TilesTest, NothingToDo) {
   Random random(41);
   TilesCases cases;
   for (int i = 0; i < 3; ++i) cases.push_back(RandomCase(Presence::kEmpty, 0, 27, 0, 0, 4, random));
+  CheckTogether(cases);
+}
+
+// Some rulebooks of a call keep their rows' order, and others sort them.
+TEST_F(TilesTest, RowsThatKeepTheirOrder) {
+  Random random(42);
+  TilesCases cases;
+  for (const int32_t num_offsets : {1, 8, 27, 28, 125, 343}) {
+    for (const int64_t num_rows : {0, 1, 64, 300, 1001}) {
+      cases.push_back(RandomCase(Presence::kRandom, 0.2, num_offsets, num_rows, 70, 3, random));
+      cases.back()->keeps_order = num_rows != 64;
+    }
+  }
   CheckTogether(cases);
 }
 
