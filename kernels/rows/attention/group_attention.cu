@@ -82,7 +82,9 @@ cudaError_t LaunchOnTensorCores(const GroupAttentionParams& params, cudaStream_t
 
   // Blocks for small groups have few warps, so that the groups of a block's buffers keep them busy.
   const int32_t tiles_a_group = (largest_group + kWarpRows - 1) / kWarpRows;
-  const int32_t warps = tiles_a_group >= 8 ? kMostWarps : tiles_a_group >= 4 ? 8 : 4;
+  const int32_t warps = tiles_a_group >= kMostWarps / 2   ? kMostWarps
+                        : tiles_a_group >= kMostWarps / 4 ? kMostWarps / 2
+                                                          : kMostWarps / 4;
   int32_t blocks_an_sm = kMostWarps / warps;
   const int32_t buffer_bytes = arguments.buffer_keys * kKeyBytes;
   const int32_t room = block_bytes - kStaticBytes;
