@@ -27,6 +27,24 @@ bool HasServedTypes(const ConvOperands& operands) {
 
 bool HasWarpGroups(DType dtype) { return dtype != DType::kFloat32 && CodeVersion() == kWarpGroupCode; }
 
+// Returns the blocks for inputs of a type that the kernels multiply.
+std::vector<ConvBlock> BlocksOf(DType dtype, int32_t out_channels) {
+  if (CodeVersion() < kTensorCoreCode) return {};
+  std::vector<ConvBlock> blocks;
+  if (HasWarpGroups(dtype)) blocks = WarpGroupBlocks(out_channels);
+  const std::vector<ConvBlock> warp_blocks = WarpBlocks(out_channels);
+  blocks.insert(blocks.end(), warp_blocks.begin(), warp_blocks.end());
+  return blocks;
+}
+
+// Returns true if kernels that add shortcuts can read this one.
+bool HasReadableShortcut(const ImplicitGemmParams& params) {
+  const ConstRows& in = params.operands.in;
+  const ConstRows& of_shortcut = params.operands.shortcut_in;
+  return params.tiles.out_rows != nullptr && of_shortcut.dtype == in.dtype && HasWholeVectors(in) &&
+         HasWholeVectors(of_shortcut);
+}
+
 // Returns false if the params ask for labels that no kernel can write.
 bool CanWriteLabels(const ImplicitGemmParams& params) {
   if (params.labels.data == nullptr) return true;
@@ -141,12 +159,7 @@ ConvBlock DefaultBlock(const ImplicitGemmParams& params) {
 }  // namespace
 
 std::vector<ConvBlock> ImplicitGemmBlocks(DType dtype, int32_t out_channels) {
-  if (!AreFactors(dtype) || CodeVersion() < kTensorCoreCode) return {};
-  std::vector<ConvBlock> blocks;
-  if (HasWarpGroups(dtype)) blocks = WarpGroupBlocks(out_channels);
-  const std::vector<ConvBlock> warp_blocks = WarpBlocks(out_channels);
-  blocks.insert(blocks.end(), warp_blocks.begin(), warp_blocks.end());
-  return blocks;
+  return AreFactors(dtype) ? BlocksOf(dtype, out_channels) : std::vector<ConvBlock>();
 }
 
 size_t ImplicitGemmWorkspaceBytes(const ImplicitGemmParams& params) {
@@ -158,10 +171,7 @@ size_t ImplicitGemmWorkspaceBytes(const ImplicitGemmParams& params) {
 }
 
 bool ImplicitGemmAddsShortcut(const ImplicitGemmParams& params) {
-  const ConstRows& in = params.operands.in;
-  const ConstRows& of_shortcut = params.operands.shortcut_in;
-  return HasWarpGroups(in.dtype) && !params.block.uses_mma_sync && params.tiles.out_rows != nullptr &&
-         of_shortcut.dtype == in.dtype && HasWholeVectors(in) && HasWholeVectors(of_shortcut);
+  return HasWarpGroups(params.operands.in.dtype) && !params.block.uses_mma_sync && HasReadableShortcut(params);
 }
 
 cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) {
@@ -181,9 +191,7 @@ cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) 
                                               : WarpGroupImplicitGemmBfloat16(chosen, stream);
 }
 
-std::vector<ConvBlock> Int8ImplicitGemmBlocks(int32_t out_channels) {
-  return CodeVersion() == kWarpGroupCode ? WarpGroupBlocks(out_channels) : std::vector<ConvBlock>();
-}
+std::vector<ConvBlock> Int8ImplicitGemmBlocks(int32_t out_channels) { return BlocksOf(DType::kInt8, out_channels); }
 
 size_t Int8ImplicitGemmWorkspaceBytes(const Int8ImplicitGemmParams& params) {
   return ImplicitGemmWorkspaceBytes(WithoutEpilogue(params));  // sums of both types have 4 bytes
@@ -191,17 +199,23 @@ size_t Int8ImplicitGemmWorkspaceBytes(const Int8ImplicitGemmParams& params) {
 
 cudaError_t Int8ImplicitGemm(const Int8ImplicitGemmParams& params, cudaStream_t stream) {
   const NvtxRange range("Int8ImplicitGemm");
-  if (!HasServedTypes(params) || CodeVersion() != kWarpGroupCode) return cudaErrorInvalidValue;
+  if (!HasServedTypes(params) || CodeVersion() < kTensorCoreCode) return cudaErrorInvalidValue;
   ImplicitGemmParams chosen = WithoutEpilogue(params);
-  if (params.shortcut_in.data != nullptr && !ImplicitGemmAddsShortcut(chosen)) return cudaErrorInvalidValue;
+  if (params.shortcut_in.data != nullptr && !HasReadableShortcut(chosen)) return cudaErrorInvalidValue;
   if (params.tiles.out_capacity == 0) return cudaSuccess;
   const int64_t num_products = int64_t{params.tiles.num_offsets} * params.in.channels + params.shortcut_in.channels;
   if (num_products == 0 || num_products > kMaxInt8Products || !IsWithinLimits(chosen)) return cudaErrorInvalidValue;
   if (chosen.block.rows == 0) chosen.block = DefaultBlock(chosen);
   Int8Epilogue epilogue = params.epilogue;
   if (!IsInt8(params.out.dtype)) epilogue.inverse_scale = nullptr;
-  return params.in.dtype == DType::kUint8 ? WarpGroupImplicitGemmUint8(chosen, epilogue, stream)
-                                          : WarpGroupImplicitGemmInt8(chosen, epilogue, stream);
+  const bool is_unsigned = params.in.dtype == DType::kUint8;
+  if (chosen.block.uses_mma_sync) {
+    return is_unsigned ? WarpImplicitGemmUint8(chosen, epilogue, stream)
+                       : WarpImplicitGemmInt8(chosen, epilogue, stream);
+  }
+  if (!HasWarpGroups(params.in.dtype)) return cudaErrorInvalidValue;
+  return is_unsigned ? WarpGroupImplicitGemmUint8(chosen, epilogue, stream)
+                     : WarpGroupImplicitGemmInt8(chosen, epilogue, stream);
 }
 
 }  // namespace voxserve::kernels::cuda

@@ -44,5 +44,8 @@ cudaError_t WarpImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stre
 cudaError_t WarpImplicitGemmHalf(const ImplicitGemmParams& params, cudaStream_t stream);
 cudaError_t WarpImplicitGemmBfloat16(const ImplicitGemmParams& params, cudaStream_t stream);
 cudaError_t WarpImplicitGemmTf32(const ImplicitGemmParams& params, cudaStream_t stream);
+// The same with inputs of 8 bits, whose blocks are the same. The epilogue of params is not read.
+cudaError_t WarpImplicitGemmUint8(const ImplicitGemmParams& params, const Int8Epilogue& epilogue, cudaStream_t stream);
+cudaError_t WarpImplicitGemmInt8(const ImplicitGemmParams& params, const Int8Epilogue& epilogue, cudaStream_t stream);
 
 }  // namespace voxserve::kernels::cuda

@@ -4,7 +4,8 @@
 // weights of int8. Sums are int32 and exact, so every block, also with split K, gives the same bytes. The epilogue
 // (conv/int8_epilogue.h) rounds them once, with the bytes that products in 8 bits on a CPU have (kernels/int8).
 //
-// Only Hopper's warp groups (wgmma) multiply in 8 bits so far. A slice has 32 channels (slices.h).
+// A slice has 32 channels (slices.h). On Hopper warp groups multiply (wgmma); other GPUs from sm_80 on, and blocks with
+// uses_mma_sync, use products of single warps (mma.sync).
 
 #include <cstddef>
 #include <cstdint>

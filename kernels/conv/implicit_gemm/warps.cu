@@ -7,7 +7,7 @@ std::vector<ConvBlock> WarpBlocks(int32_t out_channels) {
   const int32_t columns = out_channels <= 32 ? 32 : out_channels <= 64 ? 64 : 128;
   const ConvBlock default_block = {.rows = 128, .columns = columns, .split_k = 1, .uses_mma_sync = true};
   std::vector<ConvBlock> blocks = {default_block};
-  ForEachWarpShape([&](auto shape) {
+  ForEachWarpShape<kSliceBytes>([&](auto shape) {
     const ConvBlock block = WarpBlockOf<decltype(shape)>();
     if (HasColumnsFor(out_channels, block.columns) && block != default_block) blocks.push_back(block);
   });

@@ -5,7 +5,7 @@
 namespace voxserve::kernels::cuda {
 
 cudaError_t WarpImplicitGemmBfloat16(const ImplicitGemmParams& params, cudaStream_t stream) {
-  return WarpImplicitGemmOf<__nv_bfloat16>(params, stream);
+  return WarpImplicitGemmOf<__nv_bfloat16>(params, params.operands.epilogue, stream);
 }
 
 }  // namespace voxserve::kernels::cuda

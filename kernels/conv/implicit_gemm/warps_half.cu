@@ -5,7 +5,7 @@
 namespace voxserve::kernels::cuda {
 
 cudaError_t WarpImplicitGemmHalf(const ImplicitGemmParams& params, cudaStream_t stream) {
-  return WarpImplicitGemmOf<__half>(params, stream);
+  return WarpImplicitGemmOf<__half>(params, params.operands.epilogue, stream);
 }
 
 }  // namespace voxserve::kernels::cuda

@@ -11,17 +11,17 @@
 
 namespace voxserve::kernels::cuda {
 
-// Calls visit(shape) for each shape. The parameters of a shape are: rows, columns, threads, stages, and blocks per SM
-// (if the SM's shared memory suffices for them). A warp has at least 32 columns, since WarpSumsStore stores 32 columns
-// at a time.
-template <typename Visitor>
+// Calls visit(shape) for each shape. The parameters of a shape are: bytes of a slice, rows, columns, threads, stages,
+// and blocks per SM (if the SM's shared memory suffices for them). A warp has at least 32 columns, since SumsStore
+// stores 32 columns at a time.
+template <int kBytes, typename Visitor>
 void ForEachWarpShape(const Visitor& visit) {
-  visit(WarpShape<128, 32, 128, 3, 3>{});
-  visit(WarpShape<128, 64, 128, 3, 3>{});
-  visit(WarpShape<128, 128, 256, 3, 2>{});
-  visit(WarpShape<64, 32, 128, 4, 4>{});
-  visit(WarpShape<64, 64, 128, 3, 4>{});
-  visit(WarpShape<64, 128, 128, 3, 3>{});
+  visit(WarpShape<kBytes, 128, 32, 128, 3, 3>{});
+  visit(WarpShape<kBytes, 128, 64, 128, 3, 3>{});
+  visit(WarpShape<kBytes, 128, 128, 256, 3, 2>{});
+  visit(WarpShape<kBytes, 64, 32, 128, 4, 4>{});
+  visit(WarpShape<kBytes, 64, 64, 128, 3, 4>{});
+  visit(WarpShape<kBytes, 64, 128, 128, 3, 3>{});
 }
 
 template <typename Shape>
@@ -37,10 +37,10 @@ cudaError_t LaunchWarps(const ImplicitGemmArguments<T>& arguments, cudaStream_t 
 }
 
 template <typename T>
-cudaError_t WarpImplicitGemmOf(const ImplicitGemmParams& params, cudaStream_t stream) {
-  const ImplicitGemmArguments<T> arguments(params, params.operands.epilogue);
+cudaError_t WarpImplicitGemmOf(const ImplicitGemmParams& params, const EpilogueOf<T>& epilogue, cudaStream_t stream) {
+  const ImplicitGemmArguments<T> arguments(params, epilogue);
   cudaError_t status = cudaErrorInvalidValue;
-  ForEachWarpShape([&](auto shape) {
+  ForEachWarpShape<sizeof(T) == 1 ? kInt8SliceBytes : kSliceBytes>([&](auto shape) {
     using Shape = decltype(shape);
     if (params.block == WarpBlockOf<Shape>()) status = LaunchWarps<T, Shape>(arguments, stream);
   });

@@ -6,7 +6,7 @@
 namespace voxserve::kernels::cuda {
 
 cudaError_t WarpImplicitGemmTf32(const ImplicitGemmParams& params, cudaStream_t stream) {
-  return WarpImplicitGemmOf<float>(params, stream);
+  return WarpImplicitGemmOf<float>(params, params.operands.epilogue, stream);
 }
 
 }  // namespace voxserve::kernels::cuda

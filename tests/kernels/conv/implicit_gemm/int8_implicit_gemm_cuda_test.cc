@@ -271,6 +271,20 @@ void Check(const Case& c, Random& random) {
   }
 }
 
+// The other tests thus run the block of 128 rows that is the default of a GPU without warp groups.
+TEST_F(Int8ImplicitGemmTest, EveryWidthHasTheDefaultBlockOfSingleWarps) {
+  for (const int32_t out_channels : {1, 16, 32, 33, 64, 65, 96, 128, 200, 256, 320}) {
+    const ConvBlock default_block = {.rows = 128,
+                                     .columns = out_channels <= 32   ? 32
+                                                : out_channels <= 64 ? 64
+                                                                     : 128,
+                                     .split_k = 1,
+                                     .uses_mma_sync = true};
+    const std::vector<ConvBlock> blocks = cuda::Int8ImplicitGemmBlocks(out_channels);
+    EXPECT_EQ(std::count(blocks.begin(), blocks.end(), default_block), 1) << out_channels;
+  }
+}
+
 TEST_F(Int8ImplicitGemmTest, EveryWidthOfRows) {
   Random random(81);
   const Rulebook rulebook = RandomSubmanifoldRulebook(27, 150, 0.3, random);
@@ -375,6 +389,26 @@ TEST_F(Int8ImplicitGemmTest, AddsAShortcut) {
              .is_aligned = true,
              .spare_rows = 130,
              .shortcut_channels = shortcut_channels},
+            random);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Masks of several words, and of none: the shortcut's slices fill the stages between two words, or are all that a tile
+// has.
+TEST_F(Int8ImplicitGemmTest, AddsAShortcutToManyOffsetsAndToNone) {
+  Random random(89);
+  for (const double density : {0.0, 0.02}) {
+    const Rulebook rulebook = RandomRulebook(125, 300, 211, density, random);
+    for (const int32_t in_channels : {16, 32, 96}) {
+      Check({.types = random.OneOf(DeviceCases()),
+             .rulebook = rulebook.View(),
+             .in_channels = in_channels,
+             .out_channels = 96,
+             .is_aligned = true,
+             .spare_rows = 130,
+             .shortcut_channels = random.OneOf(std::vector<int32_t>{16, 48, 192})},
             random);
       if (HasFatalFailure()) return;
     }
@@ -498,8 +532,9 @@ TEST_F(Int8ImplicitGemmTest, RefusesWhatItCannotCompute) {
   });
   expect_refusal("no multiplier", [](auto& params) { params.epilogue.multiplier = nullptr; });
   expect_refusal("a block that is not offered", [](auto& params) { params.block = {.rows = 64, .columns = 48}; });
-  expect_refusal("a block of single warps",
-                 [](auto& params) { params.block = {.rows = 64, .columns = 32, .split_k = 1, .uses_mma_sync = true}; });
+  expect_refusal("a block of single warps with split K", [](auto& params) {
+    params.block = {.rows = 128, .columns = 128, .split_k = 2, .uses_mma_sync = true};
+  });
   expect_refusal("split K without counters", [](auto& params) {
     params.block = {.rows = 128, .columns = 128, .split_k = 2};
     params.tiles.counters = nullptr;
