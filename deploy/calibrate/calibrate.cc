@@ -126,7 +126,7 @@ class Calibration {
     Warn(absl::StrCat("version_policy (latest: ", policy.latest, ") in ",
                       (found_.model_folder / "config.textproto").string(), " will no longer choose version ",
                       found_.version,
-                      ", the float version; a server with a GPU before Hopper then serves neither, since ",
+                      ", the float version; a server with a GPU before Ampere then serves neither, since ",
                       "such a GPU does not multiply in 8 bits"));
   }
 

@@ -57,8 +57,8 @@ absl::Status CheckInt8Device(const Graph& graph, const ModelConfig& config, cons
   if (config.precision != ModelConfig::Precision::kInt8 || multiplies_in_int8) return absl::OkStatus();
   return WithReason(
       absl::InvalidArgumentError(absl::StrCat(
-          "model ", Quoted(graph.name), ": PRECISION_INT8 needs a GPU of compute capability 9.0 (Hopper) or ",
-          "a CPU, and ", gpu.id, " (", gpu.name, ") has compute capability ", gpu.compute_capability,
+          "model ", Quoted(graph.name), ": PRECISION_INT8 needs a GPU of compute capability 8.0 or ",
+          "higher, or a CPU, and ", gpu.id, " (", gpu.name, ") has compute capability ", gpu.compute_capability,
           "; set precision to PRECISION_FLOAT16 in ", config.file, ", or serve on the CPU")),
       error_reason::kBadModel);
 }
