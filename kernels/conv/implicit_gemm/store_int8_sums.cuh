@@ -1,7 +1,10 @@
 #pragma once
 
-// This header stores the int32 sums of the implicit GEMM kernels in 8 bits with their epilogue (conv/int8_epilogue.h),
-// and chooses by the type of the factors how a kernel stores its sums. Only .cu files include it.
+// This header stores the int32 sums of kernels in 8 bits with their epilogue (conv/int8_epilogue.h), and chooses by the
+// type of the factors how an implicit GEMM stores its sums. Only .cu files include it.
+//
+// Arguments: those of the kernel, ImplicitGemmArguments or Int8Im2colOutputs (kernels/image). They have the output and
+// the epilogue: out, out_pitch, out_channels, out_dtype, has_out_vectors and epilogue.
 
 #include <cmath>
 #include <cstdint>
@@ -17,12 +20,13 @@ namespace voxserve::kernels::cuda {
 
 // The arrays of the epilogue that a block keeps in shared memory, in this order: float32 [kKeptChannels] each.
 enum KeptInt8Array { kKeptMultiplier, kKeptBias, kKeptResidualScale };
+inline constexpr int kNumKeptInt8Arrays = 3;
 
 // Stores neighbouring sums of a row one by one, and leaves out columns without an output channel. Not inlined, since
 // few launches need it.
-template <typename T>
-__device__ __noinline__ void StoreInt8SumsOneByOne(const ImplicitGemmArguments<T>& arguments, const int32_t* sums,
-                                                   int32_t count, int32_t row, int32_t column) {
+template <typename Arguments>
+__device__ __noinline__ void StoreInt8SumsOneByOne(const Arguments& arguments, const int32_t* sums, int32_t count,
+                                                   int32_t row, int32_t column) {
   for (int32_t i = 0; i < count && column + i < arguments.out_channels; ++i) {
     const float value = arguments.epilogue.ValueOf(sums[i], row, column + i);
     const int64_t place = row * arguments.out_pitch + column + i;
@@ -39,10 +43,10 @@ __device__ __noinline__ void StoreInt8SumsOneByOne(const ImplicitGemmArguments<T
 // Stores the sums of a warp as WarpSumsStore does: 16 rows and 2 * kSums columns. Load must be called before Store.
 // kReadsArrays: vectors are also stored fast where the epilogue's arrays are not kept. Narrow blocks, which seldom need
 // it, have no registers to spare for it.
-template <typename T, int kSums, bool kReadsArrays>
+template <typename Arguments, int kSums, bool kReadsArrays>
 class Int8SumsStore {
  public:
-  __device__ void Load(const ImplicitGemmArguments<T>& arguments, const WarpRows& rows, int32_t first_column) {
+  __device__ void Load(const Arguments& arguments, const WarpRows& rows, int32_t first_column) {
     const bool is_read = arguments.epilogue.residual != nullptr && AreAllPlain(arguments);
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
@@ -58,7 +62,7 @@ class Int8SumsStore {
   }
 
   // kept: where the block keeps the epilogue's arrays in shared memory, 16-byte aligned; 0: nowhere.
-  __device__ void Store(const ImplicitGemmArguments<T>& arguments, const int32_t (&sums)[kSums], const WarpRows& rows,
+  __device__ void Store(const Arguments& arguments, const int32_t (&sums)[kSums], const WarpRows& rows,
                         int32_t first_column, uint32_t kept) const {
     const bool are_kept = kept != 0 && first_column + 2 * kSums <= kKeptChannels;
     if (!AreAllPlain(arguments) || (!are_kept && !kReadsArrays)) {
@@ -71,7 +75,7 @@ class Int8SumsStore {
   }
 
   // Returns the value that a block keeps for a channel in shared memory. A missing array is 0 or 1.
-  __device__ static float ValueToKeep(const ImplicitGemmArguments<T>& arguments, int array, int32_t channel) {
+  __device__ static float ValueToKeep(const Arguments& arguments, int array, int32_t channel) {
     const float* const from = ArrayOf(arguments, array);
     if (from != nullptr && channel < arguments.out_channels) return __ldg(from + channel);
     return array == kKeptBias ? 0.0f : 1.0f;
@@ -82,14 +86,14 @@ class Int8SumsStore {
   static constexpr int kVectors = kSums / 16;
   static_assert(kSums % 16 == 0, "32 columns at a time");
 
-  __device__ static const float* ArrayOf(const ImplicitGemmArguments<T>& arguments, int array) {
+  __device__ static const float* ArrayOf(const Arguments& arguments, int array) {
     if (array == kKeptMultiplier) return arguments.epilogue.multiplier;
     return array == kKeptBias ? arguments.epilogue.bias : arguments.epilogue.residual_scale;
   }
 
   // Returns true if every vector has 8 output channels or none and is stored whole, in 8 or 16 bits, the residual is in
   // 8 bits, the activation is none or ReLU, and the output's scale is part of the other arrays.
-  __device__ static bool AreAllPlain(const ImplicitGemmArguments<T>& arguments) {
+  __device__ static bool AreAllPlain(const Arguments& arguments) {
     const TypedInt8Epilogue& epilogue = arguments.epilogue;
     const ActivationFunction function = epilogue.activation.function;
     const bool has_bytes = epilogue.residual == nullptr || epilogue.residual_dtype == DType::kUint8 ||
@@ -100,8 +104,8 @@ class Int8SumsStore {
   }
 
   template <bool kAreKept>
-  __device__ void StorePlain(const ImplicitGemmArguments<T>& arguments, const int32_t (&sums)[kSums],
-                             const WarpRows& rows, int32_t first_column, uint32_t kept) const {
+  __device__ void StorePlain(const Arguments& arguments, const int32_t (&sums)[kSums], const WarpRows& rows,
+                             int32_t first_column, uint32_t kept) const {
     const auto store = [&](auto out) {
       using Out = decltype(out);
       if (arguments.epilogue.residual != nullptr) {
@@ -121,8 +125,7 @@ class Int8SumsStore {
 
   // Returns four neighbouring values of one of the epilogue's arrays. kAreKept: they are kept in shared memory.
   template <bool kAreKept>
-  __device__ static float4 FourOf(const ImplicitGemmArguments<T>& arguments, KeptInt8Array array, int32_t channel,
-                                  uint32_t kept) {
+  __device__ static float4 FourOf(const Arguments& arguments, KeptInt8Array array, int32_t channel, uint32_t kept) {
     if constexpr (kAreKept) {
       return LoadSharedFloats(kept + (array * kKeptChannels + channel) * static_cast<uint32_t>(sizeof(float)));
     }
@@ -138,7 +141,7 @@ class Int8SumsStore {
   // avoids conversions that run on the unit of special functions (F2I and I2F of bytes), at a quarter of the rate of
   // others.
   template <typename Out, bool kHasResidual, bool kAreKept>
-  __device__ void StoreAs(const ImplicitGemmArguments<T>& arguments, const int32_t (&sums)[kSums], const WarpRows& rows,
+  __device__ void StoreAs(const Arguments& arguments, const int32_t (&sums)[kSums], const WarpRows& rows,
                           int32_t first_column, uint32_t kept) const {
     const bool has_relu = arguments.epilogue.activation.function == ActivationFunction::kRelu;
     // The least value that is stored. What is below 0 becomes 0 anyway in uint8.
@@ -193,8 +196,8 @@ class Int8SumsStore {
 
   // Stores the values of a thread, each of which is at least `least`. row: -1: nowhere.
   template <typename Out>
-  __device__ static void StoreVector(const ImplicitGemmArguments<T>& arguments, const float (&values)[kCount],
-                                     float least, int32_t row, int32_t column) {
+  __device__ static void StoreVector(const Arguments& arguments, const float (&values)[kCount], float least,
+                                     int32_t row, int32_t column) {
     Pack<Out, kCount> pack;
     if constexpr (std::is_same_v<Out, __half>) {
 #pragma unroll
@@ -209,8 +212,8 @@ class Int8SumsStore {
     *reinterpret_cast<Pack<Out, kCount>*>(static_cast<Out*>(arguments.out) + row * arguments.out_pitch + column) = pack;
   }
 
-  __device__ void StoreAny(const ImplicitGemmArguments<T>& arguments, const int32_t (&sums)[kSums],
-                           const WarpRows& rows, int32_t first_column) const {
+  __device__ void StoreAny(const Arguments& arguments, const int32_t (&sums)[kSums], const WarpRows& rows,
+                           int32_t first_column) const {
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
       const int32_t column = ColumnOf(first_column, j);
@@ -235,9 +238,26 @@ class Int8SumsStore {
   uint2 residuals_[kVectors][2];
 };
 
-// How a kernel with factors of type T stores its sums.
+// Copies the epilogue's arrays into shared memory, at the address `kept`. A warp that stored a tile's sums would
+// otherwise wait for the caches, since the arrays do not stay in the L1 cache. The first kThreads threads of the block
+// call it. Returns the address; 0 if there are too many channels. Store: the class that reads the arrays.
+template <typename Store, int kArrays, int kThreads, typename Arguments>
+__device__ uint32_t KeepArrays(const Arguments& arguments, uint32_t kept) {
+  if (arguments.out_channels > kKeptChannels) return 0;
+  for (auto i = static_cast<int32_t>(threadIdx.x); i < kKeptChannels; i += kThreads) {
+#pragma unroll
+    for (int array = 0; array < kArrays; ++array) {
+      StoreSharedFloat(kept + (array * kKeptChannels + i) * static_cast<uint32_t>(sizeof(float)),
+                       Store::ValueToKeep(arguments, array, i));
+    }
+  }
+  SyncFirstThreads<kThreads>();
+  return kept;
+}
+
+// How an implicit GEMM with factors of type T stores its sums.
 template <typename T, int kSums, bool kMayLabel = false, bool kReadsArrays = false, bool kMayRotate = false>
-using SumsStore = std::conditional_t<sizeof(T) == 1, Int8SumsStore<T, kSums, kReadsArrays>,
+using SumsStore = std::conditional_t<sizeof(T) == 1, Int8SumsStore<ImplicitGemmArguments<T>, kSums, kReadsArrays>,
                                      WarpSumsStore<T, kSums, kMayLabel, kMayRotate>>;
 
 }  // namespace voxserve::kernels::cuda

@@ -33,7 +33,9 @@ class ProductGroup {
   // There are two nested loops: over items, and over the stages of an item. In a single loop, the compiler would see at
   // the head of the loop that sums may have been stored, and would wait there for all products.
   __device__ void Run() {
-    if constexpr (kKeeps) KeepArrays();
+    if constexpr (kKeeps) {
+      kept_ = KeepArrays<StorePart, Shape::kKeptArrays, Shape::kWarpGroups * kGroupThreads>(arguments_, kept_);
+    }
     WaitForEarlierKernels();  // which write the residual, and may still read the memory of the output
     // An item's first product ignores the values before it. In 8 bits the compiler would make products wait for each
     // other if the sums were cleared here.
@@ -119,24 +121,6 @@ class ProductGroup {
   struct Sums {
     SumOf<T> of[kInstructions][kInstructionColumns / 2];
   };
-
-  // Copies the epilogue's arrays into shared memory. A warp that stored a tile's sums would otherwise wait for the
-  // caches, since the arrays do not stay in the L1 cache.
-  __device__ void KeepArrays() {
-    if (arguments_.out_channels > kKeptChannels) {
-      kept_ = 0;
-      return;
-    }
-    constexpr int kMultiplying = Shape::kWarpGroups * kGroupThreads;
-    for (auto i = static_cast<int32_t>(threadIdx.x); i < kKeptChannels; i += kMultiplying) {
-#pragma unroll
-      for (int array = 0; array < Shape::kKeptArrays; ++array) {
-        StoreSharedFloat(kept_ + (array * kKeptChannels + i) * static_cast<uint32_t>(sizeof(float)),
-                         StorePart::ValueToKeep(arguments_, array, i));
-      }
-    }
-    SyncFirstThreads<kMultiplying>();
-  }
 
   // Returns the first lane's value to all lanes, so that the compiler knows that it is the same in all of them.
   // Otherwise the compiler would make products wait for each other.
