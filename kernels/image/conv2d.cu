@@ -61,13 +61,6 @@ struct PackedWeights {
   int64_t SlotValues() const { return int64_t{num_chunks} * padded_out_channels * kVectorsARow * vector_values; }
 };
 
-cudaError_t ReadTraits(DeviceTraits& traits) {
-  VOXSERVE_RETURN_IF_CUDA(cudaGetDevice(&traits.device));
-  traits.code_version = CodeVersion();
-  VOXSERVE_RETURN_IF_CUDA(cudaDeviceGetAttribute(&traits.num_sms, cudaDevAttrMultiProcessorCount, traits.device));
-  return cudaDeviceGetAttribute(&traits.block_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, traits.device);
-}
-
 template <typename T>
 cudaError_t LaunchScalars(const Conv2dArguments<T>& arguments, const DeviceTraits& traits, cudaStream_t stream) {
   if (arguments.group_out_channels <= 16) {

@@ -16,12 +16,16 @@ namespace voxserve::kernels::cuda {
 inline constexpr int kTurnedPositions = 16;
 inline constexpr int kTurnedPitch = 20;
 
+template <typename T, typename Shape>
+class ChannelRows;
+
 // A block of two warp groups. Tiles of 128 channels have 64 for each group; of tiles of 64 channels each group takes
 // half of the positions.
 template <int kTileChannels, int kTilePositions, int kRingStages>
 struct ChannelRowsShape
     : Im2colBlock<2, kTilePositions, kTileChannels, kRingStages, 2 * 4 * kTurnedPositions * kTurnedPitch> {
-  static constexpr bool kChannelsAreRows = true;
+  template <typename T>
+  using Products = ChannelRows<T, ChannelRowsShape>;
   static_assert(kTileChannels == 64 || kTileChannels == 128);
   static constexpr int kGroupPositions = kTileChannels == 128 ? kTilePositions : kTilePositions / 2;
   static_assert(kGroupPositions % 8 == 0);

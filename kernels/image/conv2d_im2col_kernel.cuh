@@ -4,38 +4,35 @@
 //
 // A tile is kPositions neighbouring output positions of a phase, across rows and images, times kChannels output
 // channels of a group. Blocks are persistent: block b computes tiles b, b + gridDim.x, and so on. A stage is one slot
-// of a ring in shared memory. It holds one chunk of the summed axis: 64 input channels of one cell for the tile's
-// positions, and their weights, both with the 128-byte swizzle. The warps of a block have roles:
+// of a ring in shared memory. It holds one chunk of the summed axis: 128 or 64 bytes of the input channels of one cell
+// for the tile's positions, and their weights, both swizzled. The warps of a block have roles:
 // - Copier, 1 thread: starts two copies a stage. A tensor copy in im2col mode gathers the inputs: the hardware walks
 //   along the positions, from row to row and from image to image, and writes zeros for positions outside the image. A
 //   bulk copy brings the weights, which are packed in the layout of a stage. The copier runs ahead into the next tile.
 // - Products, kGroups warp groups: each computes a part of the tile and stores its sums. Either positions or channels
-//   are the rows of the products (PositionRows, ChannelRows).
+//   are the rows of the products (PositionRows, ChannelRows; in 8 bits Int8PositionRows).
 //
 // Two barriers guard a slot. `full` ends a phase when the bytes of both copies have landed; one arrival expects them.
 // `empty` ends a phase when every multiplying warp has read the slot. The copies and the products are both of the
 // asynchronous proxy, so the barriers alone order them.
 //
 // Chunks are added in ascending order, 16 channels at a time, like those of conv2d.cuh. So the results have the bytes
-// of the other kernels of warp groups, whatever the tile and the other images of the batch.
+// of the other kernels of warp groups, whatever the tile and the other images of the batch. Sums in 8 bits are exact.
 //
 // The kernel starts before its predecessor on the stream has ended. It reads the weights and the bias at once, so the
 // predecessor must not write them.
 
 #include <cstdint>
-#include <type_traits>
 
-#include "kernels/image/conv2d_im2col_channels.cuh"
-#include "kernels/image/conv2d_im2col_positions.cuh"
 #include "kernels/image/conv2d_im2col_tile.cuh"
 
 namespace voxserve::kernels::cuda {
 
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
 
-// Starts a tensor copy in im2col mode: 64 channels, from `channel` on, of as many positions as the map says. The first
-// position's first cell is at (column, row) of the image, possibly outside. The offsets lead from a position's first
-// cell to the cell that is read.
+// Starts a tensor copy in im2col mode: as many channels, from `channel` on, of as many positions as the map says. The
+// first position's first cell is at (column, row) of the image, possibly outside. The offsets lead from a position's
+// first cell to the cell that is read.
 __device__ inline void CopyIm2col(uint32_t to, const CUtensorMap& map, int32_t channel, int32_t column, int32_t row,
                                   int32_t image, int32_t column_offset, int32_t row_offset, uint32_t barrier) {
   asm volatile(
@@ -72,7 +69,7 @@ class Im2colCopier {
       int32_t chunk = 0;
       for (int32_t row_cell = 0; row_cell < tile.rows.num_cells; ++row_cell) {
         for (int32_t column_cell = 0; column_cell < tile.columns.num_cells; ++column_cell) {
-          for (int32_t channel = 0; channel < arguments_.conv.group_in_channels; channel += kIm2colChannels) {
+          for (int32_t channel = 0; channel < arguments_.conv.group_in_channels; channel += kIm2colChannels<T, Shape>) {
             if (early > 0) {
               --early;
             } else {
@@ -104,11 +101,11 @@ class Im2colCopier {
   // what the slot holds there only reaches sums that are not stored.
   __device__ void CopyWeights(const Im2colTile<T, Shape>& tile, int32_t chunk, int32_t slot) const {
     const Conv2dArguments<T>& conv = arguments_.conv;
-    const int32_t bytes = min(Shape::kChannels, conv.padded_out_channels - tile.first_channel) * kStageRowBytes;
+    const int32_t bytes = min(Shape::kChannels, conv.padded_out_channels - tile.first_channel) * Shape::kRowBytes;
     const int64_t packed_slot = int64_t{tile.phase} * conv.geometry.groups + tile.group;
     const int64_t row = (packed_slot * conv.num_chunks + chunk) * conv.padded_out_channels + tile.first_channel;
     ArriveExpecting(full_ + slot * 8, static_cast<uint32_t>(Shape::kInputBytes + bytes));
-    CopyBulk(stages_ + slot * Shape::kStageBytes + Shape::kInputBytes, conv.weights + row * kStageRowBytes,
+    CopyBulk(stages_ + slot * Shape::kStageBytes + Shape::kInputBytes, conv.weights + row * Shape::kRowBytes,
              static_cast<uint32_t>(bytes), full_ + slot * 8);
   }
 
@@ -118,6 +115,7 @@ class Im2colCopier {
 
 #endif
 
+// Shape: an Im2colBlock with the class Products<T>, the role of its multiplying threads.
 template <typename T, typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
     Im2colKernel([[maybe_unused]] const __grid_constant__ Im2colArguments<T> arguments) {
@@ -137,8 +135,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   __syncthreads();
   if (threadIdx.x < Shape::kCopyThread) {
     SetRegisters<Shape::kProductRegisters, true>();
-    using Products = std::conditional_t<Shape::kChannelsAreRows, ChannelRows<T, Shape>, PositionRows<T, Shape>>;
-    Products(arguments, stages, full, empty, SharedAddress(floats)).Run();
+    typename Shape::template Products<T>(arguments, stages, full, empty, SharedAddress(floats)).Run();
   } else {
     SetRegisters<Shape::kCopyRegisters, false>();
     if (threadIdx.x == Shape::kCopyThread) Im2colCopier<T, Shape>(arguments, stages, full, empty).Run();

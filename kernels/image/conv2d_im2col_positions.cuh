@@ -12,10 +12,14 @@ namespace voxserve::kernels::cuda {
 
 inline constexpr int kKeptBias = 384;  // values that are kept in shared memory; a longer bias is read from memory
 
+template <typename T, typename Shape>
+class PositionRows;
+
 // A block of two to four warp groups, each of which has 64 positions of a tile and all its channels.
 template <int kWarpGroups, int kTileChannels, int kRingStages>
 struct PositionRowsShape : Im2colBlock<kWarpGroups, kWarpGroups * 64, kTileChannels, kRingStages, kKeptBias> {
-  static constexpr bool kChannelsAreRows = false;
+  template <typename T>
+  using Products = PositionRows<T, PositionRowsShape>;
   // The parts of 32 channels whose residuals a thread loads ahead. Threads of large blocks have few registers.
   static constexpr int kPartsAhead = kWarpGroups > 3 ? 1 : 2;
 };

@@ -10,12 +10,15 @@
 #include "kernels/core/barriers.cuh"
 #include "kernels/core/warp_group_products.cuh"
 #include "kernels/image/conv2d_arguments.cuh"
+#include "kernels/image/conv2d_im2col_limits.h"
 #include "kernels/image/conv2d_phase.h"
 
 namespace voxserve::kernels::cuda {
 
-inline constexpr int kMaxIm2colPhases = 4;
-inline constexpr int kIm2colChannels = 64;  // a chunk of 16-bit values
+// What a kernel with factors of T needs to store its sums, beside Conv2dArguments. That of 8 bits is in
+// int8/int8_im2col_positions.cuh.
+template <typename T>
+struct Im2colOutputs {};
 
 template <typename T>
 struct Im2colArguments {
@@ -23,16 +26,20 @@ struct Im2colArguments {
   Conv2dArguments<T> conv;
   int32_t num_tiles;           // of all phases, groups, positions and columns
   int32_t num_position_tiles;  // of the phase with the most positions
+  Im2colOutputs<T> outputs;
 };
 
 // The sizes of a block, which has an SM to itself. A tile is kTilePositions output positions times kTileChannels output
-// channels. kFloats: the float32 values that the multiplying threads keep in shared memory beside the ring.
-template <int kWarpGroups, int kTilePositions, int kTileChannels, int kRingStages, int kFloats>
+// channels. A chunk has kBytesOfRow, 128 or 64, of each position and of each output channel. kFloats: the float32
+// values that the multiplying threads keep in shared memory beside the ring.
+template <int kWarpGroups, int kTilePositions, int kTileChannels, int kRingStages, int kFloats,
+          int kBytesOfRow = kStageRowBytes>
 struct Im2colBlock {
   static constexpr int kGroups = kWarpGroups;
   static constexpr int kPositions = kTilePositions;
   static constexpr int kChannels = kTileChannels;
   static constexpr int kStages = kRingStages;
+  static constexpr int kRowBytes = kBytesOfRow;
   static constexpr int kSharedFloats = kFloats;
   static constexpr int kCopyThread = kWarpGroups * 128;
   static constexpr int kThreads = kCopyThread + 128;  // registers move between whole warp groups
@@ -42,14 +49,18 @@ struct Im2colBlock {
   static constexpr int kCopyRegisters = kWarpGroups > 3 ? 24 : 40;
   static constexpr int kLeftRegisters = (kRegisters * kThreads - kCopyRegisters * 128) / kCopyThread / 8 * 8;
   static constexpr int kProductRegisters = kLeftRegisters > 240 ? 240 : kLeftRegisters;
-  static constexpr int kInputBytes = kPositions * kStageRowBytes;
-  static constexpr int kStageBytes = kInputBytes + kChannels * kStageRowBytes;
+  static constexpr int kInputBytes = kPositions * kRowBytes;
+  static constexpr int kStageBytes = kInputBytes + kChannels * kRowBytes;
   static constexpr int kAlignment = 1024;
   static constexpr int kSharedBytes = kStages * kStageBytes + kAlignment;
   static constexpr int kStaticBytes = 2 * kStages * 8 + kFloats * 4 + 16;  // barriers and floats
   static_assert(kStageBytes % kAlignment == 0 && kInputBytes % kAlignment == 0);
   static_assert(kSharedBytes + kStaticBytes <= 227 * 1024, "more shared memory than an SM has");
 };
+
+// The input channels of a chunk.
+template <typename T, typename Shape>
+inline constexpr int kIm2colChannels = Shape::kRowBytes / static_cast<int>(sizeof(T));
 
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
 
@@ -94,7 +105,7 @@ struct Im2colTile {
 
   __device__ bool IsEmpty() const { return first_position >= num_positions; }
   __device__ int32_t NumChunks(const Conv2dArguments<T>& conv) const {
-    return rows.num_cells * columns.num_cells * (conv.group_in_channels / kIm2colChannels);
+    return rows.num_cells * columns.num_cells * (conv.group_in_channels / kIm2colChannels<T, Shape>);
   }
 
   // Returns the row of the output at which a position of the tile's phase is; -1 if there is no such position.
@@ -112,20 +123,25 @@ struct Im2colTile {
 
 // Adds a tile's chunks to the sums of a warp group. `rows` and `columns` describe the factors in the first slot of the
 // ring. Returns the slot whose products may still run: the caller waits for them, and then arrives at its `empty`.
-template <typename T, typename Shape, int kCount>
-__device__ int32_t MultiplyChunks(float (&sums)[kCount], uint64_t rows, uint64_t columns, int32_t num_chunks,
+//
+// The first products of a tile in 8 bits ignore the values that the sums have. If they were cleared instead, the
+// compiler would make products wait for each other.
+template <typename T, typename Shape, typename Sum, int kCount>
+__device__ int32_t MultiplyChunks(Sum (&sums)[kCount], uint64_t rows, uint64_t columns, int32_t num_chunks,
                                   uint32_t full, uint32_t empty, Im2colPlace<Shape::kStages>& place) {
   const bool arrives = threadIdx.x % 32 == 0;
   int32_t held = -1;
   for (int32_t chunk = 0; chunk < num_chunks; ++chunk) {
     WaitForBarrier(full + place.slot * 8, place.parity);
     constexpr int kAddressUnit = 16;  // bytes of one step of the address in a matrix descriptor
+    constexpr int kStepBytes = 32;    // bytes of a row that one product takes
     const uint64_t stage = static_cast<uint64_t>(place.slot) * (Shape::kStageBytes / kAddressUnit);
     BeginProducts();
 #pragma unroll
-    for (int step = 0; step < kIm2colChannels / 16; ++step) {
-      constexpr int kStepAddress = 32 / kAddressUnit;
-      MultiplyAddGroup<T>(sums, rows + stage + step * kStepAddress, columns + stage + step * kStepAddress);
+    for (int step = 0; step < Shape::kRowBytes / kStepBytes; ++step) {
+      constexpr int kStepAddress = kStepBytes / kAddressUnit;
+      const int32_t adds = sizeof(T) > 1 || chunk > 0 || step > 0 ? 1 : 0;
+      MultiplyAddGroup<T>(sums, rows + stage + step * kStepAddress, columns + stage + step * kStepAddress, adds);
     }
     CommitProducts();
     WaitForProducts<1>();

@@ -29,6 +29,14 @@ struct DeviceTraits {
   int block_bytes = 0;  // shared memory that a block may use
 };
 
+// Reads the traits of the current device.
+inline cudaError_t ReadTraits(DeviceTraits& traits) {
+  VOXSERVE_RETURN_IF_CUDA(cudaGetDevice(&traits.device));
+  traits.code_version = CodeVersion();
+  VOXSERVE_RETURN_IF_CUDA(cudaDeviceGetAttribute(&traits.num_sms, cudaDevAttrMultiProcessorCount, traits.device));
+  return cudaDeviceGetAttribute(&traits.block_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, traits.device);
+}
+
 // Sets a kernel's limit of shared memory to `bytes`, once per device. `done` belongs to the kernel and has one bit for
 // each of the first 64 devices. Several threads may call this function; setting the limit twice does no harm.
 template <typename Kernel>
