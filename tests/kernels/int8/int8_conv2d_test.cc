@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/int8/int8_dispatch.h"
+#include "tests/kernels/int8/int8_conv2d_testing.h"
 #include "tests/kernels/int8/int8_testing.h"
 
 namespace voxserve::kernels::int8_conv2d_test {
@@ -29,39 +30,8 @@ TEST_P(Int8Conv2dTest, HasTheBytesOfItsDefinition) {
     Int8Table in(c.in, kImages * kRows * kColumns, in_channels, 1, 2);
     in.Fill(random);
     Int8Product product(c, num_out, in_channels, out_channels, num_cells, random);
-    std::vector<int64_t> sums(static_cast<size_t>(num_out * out_channels));
-    const auto add = [&](int32_t image, int32_t y, int32_t x, int32_t in_y, int32_t in_x, int32_t cell) {
-      if (y < 0 || y >= out_rows || x < 0 || x >= out_columns) return;
-      if (in_y < 0 || in_y >= kRows || in_x < 0 || in_x >= kColumns) return;
-      const int64_t to = (int64_t{image} * out_rows + y) * out_columns + x;
-      const int64_t from = (int64_t{image} * kRows + in_y) * kColumns + in_x;
-      for (int32_t i = 0; i < in_channels; ++i) {
-        for (int32_t o = 0; o < out_channels; ++o) {
-          sums[static_cast<size_t>(to * out_channels + o)] +=
-              static_cast<int64_t>(in.Get(from, i)) * product.Weights(cell, i)[o];
-        }
-      }
-    };
-    // As PyTorch defines them: a convolution gathers, a transposed one scatters.
-    for (int32_t image = 0; image < kImages; ++image) {
-      for (int32_t cell = 0; cell < num_cells; ++cell) {
-        const int32_t i = cell / geometry.kernel_size[1], j = cell % geometry.kernel_size[1];
-        const auto reached = [&](size_t axis, int32_t at, int32_t of_cell) {
-          return at * geometry.stride[axis] - geometry.padding[axis] + geometry.dilation[axis] * of_cell;
-        };
-        for (int32_t y = 0; y < (geometry.is_transposed ? kRows : out_rows); ++y) {
-          for (int32_t x = 0; x < (geometry.is_transposed ? kColumns : out_columns); ++x) {
-            const int32_t other_y = reached(0, y, i), other_x = reached(1, x, j);
-            if (geometry.is_transposed) {
-              add(image, other_y, other_x, y, x, cell);
-            } else {
-              add(image, y, x, other_y, other_x, cell);
-            }
-          }
-        }
-      }
-    }
-    const Int8Table expected = product.Finish(sums);
+    const Int8Table expected = product.Finish(
+        Conv2dSums({geometry, kImages, kRows, kColumns, in_channels, out_channels}, in, product.weights()));
     for (const cpu::Int8Isa* isa : cpu::SupportedInt8Isas()) {
       const std::vector<Int8Line> packed =
           cpu::PackInt8Weights(*isa, product.weights().data(), num_cells, in_channels, out_channels);
