@@ -30,6 +30,13 @@ ROOMS = {
     "kernels/rows/attention": ["kernels/core", "kernels/coordinates", "kernels/conv"],
     "kernels/rows/mlp": ["kernels/core"],
     "kernels/image": ["kernels/core", "kernels/coordinates"],
+    "kernels/image/int8": [
+        "kernels/core",
+        "kernels/coordinates",
+        "kernels/conv",
+        "kernels/conv/implicit_gemm",
+        "kernels/image",
+    ],
     "kernels/int8": ["kernels/core", "kernels/coordinates", "kernels/conv", "kernels/image"],
     "kernels/boxes": ["kernels/core"],
 }

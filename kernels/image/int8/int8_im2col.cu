@@ -1,0 +1,104 @@
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/core/device_code.h"
+#include "kernels/image/conv2d_im2col_launch.cuh"
+#include "kernels/image/int8/int8_im2col.h"
+#include "kernels/image/int8/int8_im2col_positions.cuh"
+#include "kernels/image/int8/int8_im2col_weights.h"
+
+namespace voxserve::kernels::cuda {
+namespace {
+
+constexpr TileShape kTileShapes[] = {{Conv2dTiling::kTwoIm2col, 128, 0, 1},
+                                     {Conv2dTiling::kThreeIm2col, 192, 0, 1},
+                                     {Conv2dTiling::kFourIm2col, 256, 0, 1}};
+
+template <int kWarpGroups, int kTileChannels, int kWideStages>
+using WideRows = Int8PositionRowsShape<kWarpGroups, kTileChannels, kWideStages, 128>;
+template <int kWarpGroups, int kTileChannels, int kWideStages>
+using NarrowRows = Int8PositionRowsShape<kWarpGroups, kTileChannels, kWideStages, 64>;
+
+bool IsServed(const Int8Im2colParams& params) {
+  const ConstRows& residual = params.epilogue.residual;
+  const auto is_stored = [](DType dtype) {
+    return dtype == DType::kUint8 || dtype == DType::kInt8 || dtype == DType::kFloat16 || dtype == DType::kFloat32;
+  };
+  return (params.in.dtype == DType::kUint8 || params.in.dtype == DType::kInt8) && is_stored(params.out.dtype) &&
+         (residual.data == nullptr || is_stored(residual.dtype)) && params.epilogue.multiplier != nullptr &&
+         CommonAlignment().Add(params.in).bytes() == kVectorBytes &&
+         IsForInt8Im2col(params.geometry, params.in_rows, params.in_columns, params.in.channels);
+}
+
+template <typename T>
+Conv2dArguments<T> ArgumentsOf(const Int8Im2colParams& params, const Int8Im2colWeights& weights) {
+  return {.geometry = params.geometry,
+          .num_images = params.num_images,
+          .in_rows = params.in_rows,
+          .in_columns = params.in_columns,
+          .out_rows = static_cast<int32_t>(params.geometry.OutSize(0, params.in_rows)),
+          .out_columns = static_cast<int32_t>(params.geometry.OutSize(1, params.in_columns)),
+          .in = static_cast<const T*>(params.in.data),
+          .in_pitch = params.in.pitch,
+          .group_in_channels = params.in.channels,
+          .padded_in_channels = params.in.channels,
+          .in_vectors = true,
+          .weights = static_cast<const unsigned char*>(params.weights),
+          .num_chunks = weights.num_chunks,
+          .group_out_channels = params.out.channels,
+          .padded_out_channels = weights.padded_out_channels,
+          .num_column_tiles = 0,  // LaunchIm2colShape sets it
+          // The kernel stores by Int8Im2colOutputs instead.
+          .out = nullptr,
+          .out_pitch = 0,
+          .is_out_float = false,
+          .out_vectors = false,
+          .epilogue = TypedEpilogue<T, float>(Epilogue())};
+}
+
+template <typename T>
+cudaError_t Launch(const Int8Im2colParams& params, const DeviceTraits& traits, cudaStream_t stream) {
+  const Int8Im2colWeights weights(params.geometry, params.in.channels, params.out.channels);
+  const Conv2dArguments<T> arguments = ArgumentsOf<T>(params, weights);
+  // Rows of the output are counted in 32 bits too.
+  const int64_t out_positions = params.num_images * arguments.out_rows * arguments.out_columns;
+  if (!HasCountablePositions(arguments) || out_positions > std::numeric_limits<int32_t>::max()) {
+    return cudaErrorNotSupported;
+  }
+  Im2colOutputs<T> outputs{{.out = params.out.data,
+                            .out_pitch = params.out.pitch,
+                            .out_channels = params.out.channels,
+                            .out_dtype = params.out.dtype,
+                            .has_out_vectors = HasOutVectors(params.out, params.epilogue),
+                            .epilogue = TypedInt8Epilogue(params.epilogue)}};
+  Conv2dTiling tiling = params.tiling;
+  if (tiling == Conv2dTiling::kChosen) {
+    tiling = CheapestTiling(kTileShapes, arguments, [&](const TileShape& shape, int64_t columns, int64_t num_tiles) {
+      return Im2colCycles(kPositionRowsCost, shape.rows, columns, weights.num_chunks, weights.row_bytes, num_tiles,
+                          traits);
+    });
+  }
+  return weights.row_bytes == 128 ? LaunchPositionRows<WideRows>(arguments, outputs, tiling, traits, stream)
+                                  : LaunchPositionRows<NarrowRows>(arguments, outputs, tiling, traits, stream);
+}
+
+}  // namespace
+
+cudaError_t Int8Im2col(const Int8Im2colParams& params, cudaStream_t stream) {
+  const int64_t out_rows = params.geometry.OutSize(0, params.in_rows),
+                out_columns = params.geometry.OutSize(1, params.in_columns);
+  if (!IsServed(params) || out_rows > std::numeric_limits<int32_t>::max() ||
+      out_columns > std::numeric_limits<int32_t>::max()) {
+    return cudaErrorInvalidValue;
+  }
+  if (params.num_images <= 0 || params.out.channels == 0) return cudaSuccess;
+  const NvtxRange range("Int8Im2col");
+  DeviceTraits traits;
+  VOXSERVE_RETURN_IF_CUDA(ReadTraits(traits));
+  if (traits.code_version != kWarpGroupCode) return cudaErrorInvalidValue;
+  return params.in.dtype == DType::kUint8 ? Launch<uint8_t>(params, traits, stream)
+                                          : Launch<int8_t>(params, traits, stream);
+}
+
+}  // namespace voxserve::kernels::cuda
