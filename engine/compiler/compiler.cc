@@ -74,7 +74,7 @@ void Describe(const Graph& graph, const Plan& plan, const CompileTarget& target,
 Program Compile(const Graph& graph, const Plan& plan, const CompileTarget& target) {
   Program program;
   Layers layers(graph);
-  Int8Types int8_types = target.is_int8 ? Int8Types(layers, target.float_nodes, target.on_cuda) : Int8Types();
+  Int8Types int8_types = target.is_int8 ? Int8Types(layers, target) : Int8Types();
   const auto is_int8_product = [&](int layer) { return int8_types.Multiplies(layer); };
   const bool is_in_16_bits = target.on_cuda && target.dtype != DType::kFloat32;
   if (target.fuses_mlps) FuseMlps(is_int8_product, layers);

@@ -49,6 +49,8 @@ struct CompileTarget {
   // nodes of layers that do not multiply in 8 bits.
   bool is_int8 = false;
   std::vector<std::string> float_nodes = {};
+  // In 8 bits on a GPU: so do convolutions of images of several cells. It needs kernels::cuda::SupportsInt8Im2col.
+  bool has_int8_images = false;
   bool allow_tf32 = false;    // matrix products of float32 may round their factors to TF32
   std::stop_token stop = {};  // once it is requested, Compile returns at the next layer, with a program of no use
 };

@@ -37,8 +37,10 @@ int32_t ScaleByInputs(int index, StepEmitter& emitter, std::vector<float>& weigh
 }
 
 // weights: [num_offsets, in channels, out channels], with batch norms folded in. They and those of the layer's shortcut
-// are multiplied by the scales of the inputs, so that one scale for each output channel remains.
-Int8Product MakeProduct(std::vector<float> weights, int32_t num_offsets, int index, StepEmitter& emitter) {
+// are multiplied by the scales of the inputs, so that one scale for each output channel remains. geometry: of a
+// convolution of images; null for other layers.
+Int8Product MakeProduct(std::vector<float> weights, int32_t num_offsets, int index, StepEmitter& emitter,
+                        const kernels::Conv2dGeometry* geometry = nullptr) {
   const Layer& layer = emitter.At(index);
   const int32_t out_channels = emitter.FirstNode(layer).channels;
   const bool on_cuda = emitter.target().on_cuda;
@@ -53,7 +55,9 @@ Int8Product MakeProduct(std::vector<float> weights, int32_t num_offsets, int ind
   emitter.CheckWeights(index, weights);
   kernels::QuantisedWeights quantised = kernels::QuantiseWeights(weights, out_channels);
   const int8_t* const numbers = quantised.values.data();
-  Int8Product product = {.weights = Int8Weights(numbers, num_offsets, in_channels, out_channels, on_cuda),
+  Int8Product product = {.weights = geometry == nullptr
+                                        ? Int8Weights(numbers, num_offsets, in_channels, out_channels, on_cuda)
+                                        : Int8Weights::OfConv2d(numbers, *geometry, in_channels, out_channels, on_cuda),
                          .shortcut_weights = {},
                          .multiplier = std::move(quantised.scale)};
   if (layer.shortcut >= 0) {
@@ -156,8 +160,10 @@ void EmitInt8Conv2d(const Conv2dOp& op, int index, StepEmitter& emitter) {
   const FoldedProduct folded = FoldProduct(emitter.layers(), layer);
   const kernels::Conv2dGeometry& geometry = folded.geometry;
   const int32_t num_cells = geometry.kernel_size[0] * geometry.kernel_size[1];
-  Int8Product product = MakeProduct(ByCell(op, folded.weights), num_cells, index, emitter);
-  if (geometry == kernels::Conv2dGeometry()) return PushInt8Linear(std::move(product), index, emitter);
+  const bool is_linear = geometry == kernels::Conv2dGeometry();
+  Int8Product product =
+      MakeProduct(ByCell(op, folded.weights), num_cells, index, emitter, is_linear ? nullptr : &geometry);
+  if (is_linear) return PushInt8Linear(std::move(product), index, emitter);
   const kernels::Axes& in_size = emitter.Node(emitter.FirstNode(layer).inputs[0]).grid->size;
   emitter.Push(index, std::make_unique<Int8Conv2dStep>(Int8Conv2dStep::Options{
                           .in = emitter.UseInputBuffer(index),

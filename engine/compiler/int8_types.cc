@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <variant>
 
+#include "engine/compiler/compiler.h"
 #include "engine/compiler/int8_values.h"
 #include "kernels/conv/int8_epilogue.h"
+#include "kernels/image/int8/int8_im2col.h"
 
 namespace voxserve {
 namespace {
@@ -14,10 +16,30 @@ namespace {
 // Numbers of int8 end at 127, where those of uint8 end at 255.
 constexpr float kScaleOfHalfTheNumbers = 255.0f / 127.0f;
 
+// A convolution of images with at most so many output channels would leave most of a tile empty on a GPU.
+constexpr int kFewImageChannels = 32;
+
+// Returns true if a GPU should multiply a convolution of images in 8 bits. Where several read one value, MergeProducts
+// makes one product of them in float16, which is faster than many small ones. has_kernel: the GPU has that for images.
+bool SuitsGpu(const Layers& layers, const GraphNode& first, bool has_kernel) {
+  const auto& conv = std::get<Conv2dOp>(first.op);
+  const int input = first.inputs[0];
+  const std::vector<int>& readers = layers.ReadersOf(layers.At(layers.LayerOf(input)));
+  const auto num_alike = std::count_if(readers.begin(), readers.end(), [&](int reader) {
+    const auto* const other = std::get_if<Conv2dOp>(&layers.Node(reader).op);
+    return other != nullptr && other->geometry == conv.geometry;
+  });
+  if (num_alike > 1 && !conv.geometry.is_transposed) return false;
+  if (conv.geometry == kernels::Conv2dGeometry()) return true;  // a linear layer
+  const kernels::Axes& in_size = layers.Node(input).grid->size;
+  return has_kernel && conv.out_channels > kFewImageChannels &&
+         kernels::IsForInt8Im2col(conv.geometry, in_size[0], in_size[1], conv.in_channels);
+}
+
 }  // namespace
 
-Int8Types::Int8Types(const Layers& layers, const std::vector<std::string>& float_nodes, bool on_cuda)
-    : layers_(&layers), on_cuda_(on_cuda), is_non_negative_(layers.graph().nodes.size()) {
+Int8Types::Int8Types(const Layers& layers, const CompileTarget& target)
+    : layers_(&layers), on_cuda_(target.on_cuda), is_non_negative_(layers.graph().nodes.size()) {
   const Int8Candidates candidates = FindInt8Candidates(layers.graph());
   for (const Int8Value& value : candidates.values) {
     is_non_negative_[static_cast<size_t>(value.node)] = value.is_non_negative;
@@ -25,8 +47,10 @@ Int8Types::Int8Types(const Layers& layers, const std::vector<std::string>& float
   multiplies_.resize(static_cast<size_t>(layers.size()));
   for (const Int8Layer& layer : candidates.layers) {
     const GraphNode& first = layers.Node(layer.first_node);
-    const bool stays_float = std::find(float_nodes.begin(), float_nodes.end(), first.name) != float_nodes.end() ||
-                             (on_cuda_ && std::holds_alternative<Conv2dOp>(first.op));
+    const bool is_image_on_gpu = on_cuda_ && std::holds_alternative<Conv2dOp>(first.op);
+    const bool stays_float =
+        std::find(target.float_nodes.begin(), target.float_nodes.end(), first.name) != target.float_nodes.end() ||
+        (is_image_on_gpu && !SuitsGpu(layers, first, target.has_int8_images));
     multiplies_[static_cast<size_t>(layers.LayerOf(layer.result_node))] = !stays_float && HasScales(first.inputs[0]);
   }
 }

@@ -4,7 +4,9 @@
 // (PRECISION_INT8).
 //
 // - A layer multiplies in 8 bits if it is an Int8Layer (int8_values.h), all values that it reads have scales, and its
-//   first node is not one of float_nodes. On a GPU convolutions of images do not.
+//   first node is not one of float_nodes. On a GPU a convolution of images does so only if the GPU has its kernel and
+//   the kernel serves it (kernels/image/int8/int8_im2col.h), it has more than 32 output channels, and no other
+//   convolution of the same geometry reads its input.
 // - The value of such a layer is stored in 8 bits if another such layer multiplies it, alone or in a concatenation, and
 //   it is no output and decides about no sites. A concatenation is stored in 8 bits if such a layer multiplies it; its
 //   parts keep scales of their own, by channel, since scales of inputs become part of the reader's weights. So no part
@@ -22,6 +24,8 @@
 
 namespace voxserve {
 
+struct CompileTarget;
+
 // Returns true for the types of values in 8 bits. The labels' kUint8 is one of them: ask only for features.
 constexpr bool IsInt8(DType dtype) { return dtype == DType::kUint8 || dtype == DType::kInt8; }
 
@@ -29,7 +33,7 @@ class Int8Types {
  public:
   Int8Types() = default;  // nothing is in 8 bits
   // Decides which layers multiply. layers: without merged layers and fused shortcuts. They must outlive the object.
-  Int8Types(const Layers& layers, const std::vector<std::string>& float_nodes, bool on_cuda);
+  Int8Types(const Layers& layers, const CompileTarget& target);
 
   // Returns true if the layer multiplies in 8 bits. A merged layer does not.
   bool Multiplies(int layer) const { return IsTrue(multiplies_, layer); }

@@ -61,7 +61,7 @@ void EmitQueryDecode(const QueryDecodeOp& op, int index, StepEmitter& emitter);
 // conv: the convolution as the program lists it, at conv_index.
 void EmitInt8Conv(const SparseConvOp& op, ProgramConv conv, int conv_index, int index, StepEmitter& emitter);
 void EmitInt8Linear(int index, StepEmitter& emitter);
-void EmitInt8Conv2d(const Conv2dOp& op, int index, StepEmitter& emitter);  // on the CPU
+void EmitInt8Conv2d(const Conv2dOp& op, int index, StepEmitter& emitter);
 // Returns a step that copies the value of a layer to a slice of another type, where at least one of the two is in 8
 // bits. in, out: of this value.
 std::unique_ptr<Step> MakeInt8Conversion(const BufferSlice& in, const BufferSlice& out, int layer,

@@ -5,6 +5,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/ops/rows/linear.h"
 #include "kernels/conv/implicit_gemm/int8_implicit_gemm.h"
+#include "kernels/image/int8/int8_im2col.h"
 #include "kernels/rows/mlp/mlp.h"
 
 namespace voxserve {
@@ -42,8 +43,11 @@ absl::StatusOr<Program> DeviceRunner::Compile(const Graph& graph, const Variant&
                               .is_int8 = variant.precision == ModelConfig::Precision::kInt8,
                               .float_nodes = variant.float_nodes});
   const ModelConfig config{.precision = variant.precision};
-  bool fuses_mlps = variant.fuses_mlps;
-  if constexpr (kernels::kHasCuda) fuses_mlps = fuses_mlps && kernels::cuda::SupportsMlp(config.gpu_dtype());
+  bool fuses_mlps = false, has_int8_images = false;
+  if constexpr (kernels::kHasCuda) {
+    fuses_mlps = variant.fuses_mlps && kernels::cuda::SupportsMlp(config.gpu_dtype());
+    has_int8_images = kernels::cuda::SupportsInt8Im2col();
+  }
   Program program =
       voxserve::Compile(graph, plan,
                         {.bytes_per_label = bytes_per_label,
@@ -55,6 +59,7 @@ absl::StatusOr<Program> DeviceRunner::Compile(const Graph& graph, const Variant&
                          .rotates_products = variant.rotates_products && LinearStep::CanRotate(config.gpu_dtype()),
                          .is_int8 = variant.precision == ModelConfig::Precision::kInt8,
                          .float_nodes = variant.float_nodes,
+                         .has_int8_images = has_int8_images,
                          .allow_tf32 = variant.precision == ModelConfig::Precision::kTfloat32});
   WeightUploader uploader(device_.pool.get(), device_.loading->view());
   RETURN_IF_ERROR(program.Upload(uploader));

@@ -1,6 +1,7 @@
 #pragma once
 
-// Int8Conv2dStep computes a convolution of images (engine/ops/image/conv2d.h) of one group in 8 bits on the CPU.
+// Int8Conv2dStep computes a convolution of images (engine/ops/image/conv2d.h) of one group in 8 bits. A GPU serves only
+// those of kernels::IsForInt8Im2col, with rows of inputs at multiples of 16 bytes.
 
 #include <cstdint>
 #include <utility>
@@ -20,13 +21,14 @@ class Int8Conv2dStep final : public Step {
     int32_t in_rows = 0;  // rows of one image
     int32_t in_columns = 0;
     kernels::Conv2dGeometry geometry;
-    Int8Weights weights;  // with an offset for each cell
+    Int8Weights weights;  // Int8Weights::OfConv2d
     FusedInt8Epilogue epilogue;
   };
 
   explicit Int8Conv2dStep(Options options) : options_(std::move(options)) {}
 
   absl::Status Run(const StepContext& context) const override;
+  absl::Status Upload(WeightUploader& uploader) override;
 
  private:
   Options options_;

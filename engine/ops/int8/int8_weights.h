@@ -1,7 +1,8 @@
 #pragma once
 
 // Int8Weights holds the weights of a product in 8 bits, in the order in which the kernel of a device reads them: of
-// kernels/int8/int8_product.h on the CPU, of kernels/conv/implicit_gemm/int8_implicit_gemm.h on a GPU.
+// kernels/int8/int8_product.h on the CPU, on a GPU of kernels/conv/implicit_gemm/int8_implicit_gemm.h, or for
+// convolutions of images of kernels/image/int8/int8_im2col.h.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "engine/ops/weights.h"
+#include "kernels/image/conv2d.h"
 #include "kernels/int8/int8_product.h"
 
 namespace voxserve {
@@ -18,6 +20,10 @@ class Int8Weights {
   Int8Weights() = default;  // none
   // numbers: [num_offsets, in_channels, out_channels]
   Int8Weights(const int8_t* numbers, int32_t num_offsets, int32_t in_channels, int32_t out_channels, bool on_cuda);
+
+  // Returns the weights of a convolution of images. numbers: [cells, in_channels, out_channels]
+  static Int8Weights OfConv2d(const int8_t* numbers, const kernels::Conv2dGeometry& geometry, int32_t in_channels,
+                              int32_t out_channels, bool on_cuda);
 
   // Null on a GPU, and if there are none.
   const kernels::Int8Line* lines() const { return lines_.empty() ? nullptr : lines_.data(); }

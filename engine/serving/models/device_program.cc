@@ -15,6 +15,7 @@
 #include "engine/tuner/plan_file.h"
 #include "kernels/conv/fetch_on_demand.h"
 #include "kernels/conv/implicit_gemm/int8_implicit_gemm.h"
+#include "kernels/image/int8/int8_im2col.h"
 #include "kernels/rows/mlp/mlp.h"
 
 namespace voxserve {
@@ -78,12 +79,13 @@ absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& confi
     RETURN_IF_ERROR(program.Check());
     return program;
   }
-  bool fuses_mlps = false;
+  bool fuses_mlps = false, has_int8_images = false;
   if constexpr (kernels::kHasCuda) {
     RETURN_IF_ERROR(device.pool->MakeCurrent());  // since the compiler asks CUDA for the device's properties
     RETURN_IF_ERROR(
         CheckInt8Device(graph, config, device, !kernels::cuda::Int8ImplicitGemmBlocks(/*out_channels=*/32).empty()));
     fuses_mlps = kernels::cuda::SupportsMlp(config.gpu_dtype());
+    has_int8_images = kernels::cuda::SupportsInt8Im2col();
   }
   Program program = Compile(graph, plan,
                             {.bytes_per_label = config.bytes_per_label(),
@@ -95,6 +97,7 @@ absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& confi
                              .rotates_products = LinearStep::CanRotate(config.gpu_dtype()),
                              .is_int8 = is_int8,
                              .float_nodes = config.float_nodes,
+                             .has_int8_images = has_int8_images,
                              .allow_tf32 = AllowsTf32(config),
                              .stop = stop});
   if (stop.stop_requested()) return DrainingError();

@@ -85,10 +85,12 @@ cudaError_t Launch(const Int8Im2colParams& params, const DeviceTraits& traits, c
 
 }  // namespace
 
+bool SupportsInt8Im2col() { return CodeVersion() == kWarpGroupCode; }
+
 cudaError_t Int8Im2col(const Int8Im2colParams& params, cudaStream_t stream) {
   const int64_t out_rows = params.geometry.OutSize(0, params.in_rows),
                 out_columns = params.geometry.OutSize(1, params.in_columns);
-  if (!IsServed(params) || out_rows > std::numeric_limits<int32_t>::max() ||
+  if (!IsServed(params) || !SupportsInt8Im2col() || out_rows > std::numeric_limits<int32_t>::max() ||
       out_columns > std::numeric_limits<int32_t>::max()) {
     return cudaErrorInvalidValue;
   }
@@ -96,7 +98,6 @@ cudaError_t Int8Im2col(const Int8Im2colParams& params, cudaStream_t stream) {
   const NvtxRange range("Int8Im2col");
   DeviceTraits traits;
   VOXSERVE_RETURN_IF_CUDA(ReadTraits(traits));
-  if (traits.code_version != kWarpGroupCode) return cudaErrorInvalidValue;
   return params.in.dtype == DType::kUint8 ? Launch<uint8_t>(params, traits, stream)
                                           : Launch<int8_t>(params, traits, stream);
 }

@@ -43,6 +43,9 @@ std::vector<int8_t> PackInt8Im2colWeights(const Conv2dGeometry& geometry, int32_
 
 namespace cuda {
 
+// Returns true if the current GPU runs Int8Im2col.
+bool SupportsInt8Im2col();
+
 // Queues the convolution on `stream`. It starts before its predecessor on the stream has ended, and reads the weights
 // and the epilogue's arrays at once, so the predecessor must not write them.
 //

@@ -15,10 +15,12 @@
 #include "engine/compiler/plan_table.h"
 #include "tests/engine/device_runner.h"
 #include "tests/engine/executor/graph_interpreter.h"
+#include "tests/engine/executor/image_network.h"
 #include "tests/engine/executor/random_points.h"
 #include "tests/engine/executor/same_bytes.h"
 #include "tests/engine/golden_scan.h"
 #include "tests/engine/measured_scales.h"
+#include "tests/support/float16.h"
 
 namespace voxserve::int8_cuda_test {
 namespace {
@@ -125,6 +127,31 @@ TEST_F(Int8CudaTest, HasTheBytesOfTheCpu) {
       }
       const BatchReport expected = cpu_->Run(on_cpu, PointersTo(clouds), true);
       ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(cuda_->Run(on_gpu, PointersTo(clouds), true), expected));
+    }
+  }
+}
+
+// The last layer's values are float16 on a GPU, so scores are compared in float16. All values before them are the same
+// numbers on both devices.
+TEST_F(Int8CudaTest, ImagesHaveTheNumbersOfTheCpu) {
+  const Graph graph = WithScales(ImageNetwork(), ImagePoints(40));
+  const Program on_cpu = ProgramOf(graph, VariantOf(Device::kCpu)), on_gpu = ProgramOf(graph, VariantOf(Device::kCuda));
+  std::vector<PointCloud> clouds;
+  for (uint32_t seed = 41; seed < 46; ++seed) clouds.push_back(CloudOf(ImagePoints(seed)));
+  const BatchReport expected = cpu_->Run(on_cpu, PointersTo(clouds), true);
+  const BatchReport together = cuda_->Run(on_gpu, PointersTo(clouds), true);
+  ASSERT_TRUE(expected.status.ok() && together.status.ok()) << expected.status << together.status;
+  for (size_t i = 0; i < clouds.size(); ++i) {
+    const BatchReport alone = cuda_->Run(on_gpu, {&clouds[i]}, true);
+    ASSERT_TRUE(alone.status.ok()) << alone.status;
+    const absl::Span<const float> wanted = expected.samples[i].scores();
+    for (const absl::Span<const float> found : {together.samples[i].scores(), alone.samples[0].scores()}) {
+      ASSERT_EQ(found.size(), wanted.size());
+      for (size_t s = 0; s < wanted.size(); ++s) {
+        ASSERT_EQ(static_cast<float>(static_cast<Float16>(found[s])),
+                  static_cast<float>(static_cast<Float16>(wanted[s])))
+            << "cloud " << i << ", score " << s;
+      }
     }
   }
 }

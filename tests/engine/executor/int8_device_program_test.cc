@@ -18,6 +18,7 @@
 #include "engine/ops/int8/int8_linear.h"
 #include "engine/ops/rows/linear.h"
 #include "tests/engine/executor/graph_builder.h"
+#include "tests/engine/executor/image_network.h"
 
 namespace voxserve::int8_device_program_test {
 namespace {
@@ -29,13 +30,15 @@ Graph WithScales(Graph graph) {
   return graph;
 }
 
-Program CompileFor(bool on_cuda, const Graph& graph, const std::vector<std::string>& float_nodes = {}) {
+Program CompileFor(bool on_cuda, const Graph& graph, const std::vector<std::string>& float_nodes = {},
+                   bool has_int8_images = true) {
   return Compile(graph, Plan(),
                  {.on_cuda = on_cuda,
                   .dtype = on_cuda ? DType::kFloat16 : DType::kFloat32,
                   .merges_products = true,
                   .is_int8 = true,
-                  .float_nodes = float_nodes});
+                  .float_nodes = float_nodes,
+                  .has_int8_images = on_cuda && has_int8_images});
 }
 
 template <typename Kind>
@@ -181,7 +184,67 @@ TEST(Int8DeviceProgramTest, AShortcutInFloatsIsNotFusedWithAConvolutionIn8Bits) 
   }
 }
 
-TEST(Int8DeviceProgramTest, ImagesStayInFloat16OnAGpu) {
+TEST(Int8DeviceProgramTest, ImagesAreIn8BitsOnBothDevices) {
+  const Graph graph = WithScales(ImageNetwork());
+  for (const bool on_cuda : {false, true}) {
+    const Program program = CompileFor(on_cuda, graph);
+    EXPECT_EQ(Count<Int8Conv2dStep>(program), kImageNetworkConvolutions);
+    EXPECT_EQ(Count<Int8LinearStep>(program), 1) << "of one cell";
+    EXPECT_EQ(Count<Conv2dStep>(program), 0);
+    EXPECT_EQ(Count<Int8ConversionStep>(program), 1) << "of the voxels' image";
+  }
+}
+
+TEST(Int8DeviceProgramTest, ImagesThatTheGpusKernelDoesNotServeStayInFloat16) {
+  const kernels::Conv2dGeometry plain{.kernel_size = {3, 3}, .padding = {1, 1}};
+  struct Case {
+    const char* name;
+    int in_channels, out_channels;
+    kernels::Conv2dGeometry geometry;
+    int on_gpu;  // steps in 8 bits
+  };
+  for (const Case& c : std::vector<Case>{
+           {"served", 64, 64, plain, 1},
+           {"channels that fill no chunk", 96, 64, plain, 0},
+           {"few output channels", 64, 32, plain, 0},
+           {"a stride beyond that of tensor copies",
+            64,
+            64,
+            {.kernel_size = {7, 7}, .stride = {9, 9}, .padding = {3, 3}},
+            0},
+       }) {
+    SCOPED_TRACE(c.name);
+    GraphBuilder b(19, kernels::CoordinateRule::kFloor, /*dimension=*/2);
+    const int image = b.ToDense(b.Relu(b.Linear(0, c.in_channels, true)));
+    const int last = b.Conv2d(image, c.geometry, c.out_channels, true);
+    const Graph graph = WithScales(b.Finish(b.GlobalPool(last, kernels::PoolReduce::kMax)));
+    EXPECT_EQ(Count<Int8Conv2dStep>(CompileFor(/*on_cuda=*/false, graph)), 1);
+    EXPECT_EQ(Count<Int8Conv2dStep>(CompileFor(/*on_cuda=*/true, graph)), c.on_gpu);
+  }
+}
+
+TEST(Int8DeviceProgramTest, ImagesStayInFloat16OnAGpuWithoutTheirKernel) {
+  const Graph graph = WithScales(ImageNetwork());
+  const Program program = CompileFor(/*on_cuda=*/true, graph, {}, /*has_int8_images=*/false);
+  EXPECT_EQ(Count<Int8Conv2dStep>(program), 0);
+  EXPECT_GT(Count<Conv2dStep>(program), 0);
+  EXPECT_EQ(Count<Int8LinearStep>(program), 1) << "of one cell";
+}
+
+// Two convolutions of one image are one product in float16.
+TEST(Int8DeviceProgramTest, ConvolutionsOfOneImageAreMergedInFloat16OnAGpu) {
+  GraphBuilder b(20, kernels::CoordinateRule::kFloor, /*dimension=*/2);
+  const kernels::Conv2dGeometry plain{.kernel_size = {3, 3}, .padding = {1, 1}};
+  const int image = b.Relu(b.Conv2d(b.ToDense(b.Relu(b.Linear(0, 64, true))), plain, 64, true));
+  const int left = b.Relu(b.Conv2d(image, plain, 64, true)), right = b.Relu(b.Conv2d(image, plain, 64, true));
+  const Graph graph = WithScales(b.Finish(b.FromDense(b.Sum(left, right), 0)));
+  const Program on_gpu = CompileFor(/*on_cuda=*/true, graph);
+  EXPECT_EQ(Count<Int8Conv2dStep>(on_gpu), 1);
+  EXPECT_EQ(Count<Conv2dStep>(on_gpu), 1);
+  EXPECT_EQ(Count<Int8Conv2dStep>(CompileFor(/*on_cuda=*/false, graph)), 3);
+}
+
+TEST(Int8DeviceProgramTest, NarrowImagesStayInFloat16OnAGpu) {
   GraphBuilder b(14, kernels::CoordinateRule::kFloor, /*dimension=*/2);
   const int sites = b.Relu(b.Linear(b.Relu(b.Submanifold(0, 16, true)), 16, true));
   const kernels::Conv2dGeometry plain{.kernel_size = {3, 3}, .padding = {1, 1}};

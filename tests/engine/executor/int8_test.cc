@@ -445,7 +445,7 @@ TEST(Int8ProgramTest, AnOutputStaysFloat32) {
   const int node = found.layers[1].result_node;  // a convolution reads it
   unet.graph.tensors.push_back({"features", node});
   const Layers layers(unet.graph);
-  Int8Types types(layers, {}, /*on_cuda=*/false);
+  Int8Types types(layers, CompileTarget());
   types.FindStored();
   EXPECT_FALSE(types.IsStored(layers.LayerOf(node)));
   EXPECT_TRUE(types.IsStored(layers.LayerOf(found.layers[2].result_node)));
