@@ -2,10 +2,11 @@
 #include <atomic>
 
 #include "kernels/core/launch.cuh"
-#include "kernels/core/row_chunks.cuh"
 #include "kernels/rows/attention/attention_tile.cuh"
 #include "kernels/rows/attention/group_attention.h"
 #include "kernels/rows/attention/group_attention_blocks.cuh"
+#include "kernels/rows/attention/group_attention_operands.cuh"
+#include "kernels/rows/attention/group_attention_small.cuh"
 #include "kernels/rows/attention/site_groups.cuh"
 
 namespace voxserve::kernels::cuda {
@@ -18,6 +19,16 @@ __global__ void __launch_bounds__(kMostWarps * 32, 1)
   extern __shared__ float4 shared[];
   WaitForEarlierKernels();
   TileRun<T, kChannels>(arguments, reinterpret_cast<unsigned char*>(shared)).Run();
+#endif
+}
+
+template <typename T, int kChannels>
+__global__ void __launch_bounds__(kSmallGroupWarps* kWarpThreads, kSmallGroupBlocks)
+    GroupAttentionByWarpsKernel([[maybe_unused]] const __grid_constant__ GroupAttentionArguments arguments) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  extern __shared__ float4 shared[];
+  WaitForEarlierKernels();
+  AttendSmallGroups<T, kChannels>(arguments, reinterpret_cast<unsigned char*>(shared));
 #endif
 }
 
@@ -54,57 +65,79 @@ dim3 GridOfParts(const GroupAttentionParams& params, int32_t part_rows) {
           static_cast<unsigned>(params.num_heads)};
 }
 
+// The shared memory of the current device.
+struct SharedMemory {
+  int device = 0;
+  int a_multiprocessor = 0, a_block = 0, reserved = 0;  // bytes; reserved: in each block
+};
+
+cudaError_t ReadSharedMemory(SharedMemory& memory) {
+  VOXSERVE_RETURN_IF_CUDA(cudaGetDevice(&memory.device));
+  VOXSERVE_RETURN_IF_CUDA(
+      cudaDeviceGetAttribute(&memory.a_multiprocessor, cudaDevAttrMaxSharedMemoryPerMultiprocessor, memory.device));
+  VOXSERVE_RETURN_IF_CUDA(
+      cudaDeviceGetAttribute(&memory.a_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, memory.device));
+  return cudaDeviceGetAttribute(&memory.reserved, cudaDevAttrReservedSharedMemoryPerBlock, memory.device);
+}
+
+// Lets the kernel's blocks have up to `bytes` of dynamic shared memory. allowed: a bit for each of the first 64 devices
+// on which they may already.
+template <typename Kernel>
+cudaError_t AllowSharedMemory(const Kernel& kernel, int device, int bytes, std::atomic<uint64_t>& allowed) {
+  const uint64_t bit = uint64_t{1} << (device % 64);
+  if (device < 64 && (allowed.load(std::memory_order_relaxed) & bit) != 0) return cudaSuccess;
+  VOXSERVE_RETURN_IF_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  VOXSERVE_RETURN_IF_CUDA(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
+  allowed.fetch_or(bit, std::memory_order_relaxed);
+  return cudaSuccess;
+}
+
+// Launches a warp for each group and head, or as many as the device holds at a time.
+template <typename T, int kChannels>
+cudaError_t LaunchByWarps(const GroupAttentionArguments& arguments, int device, int32_t shared_bytes, int room,
+                          cudaStream_t stream) {
+  const GroupAttentionParams& params = arguments.params;
+  const auto kernel = GroupAttentionByWarpsKernel<T, kChannels>;
+  static std::atomic<uint64_t> allowed = 0;
+  VOXSERVE_RETURN_IF_CUDA(AllowSharedMemory(kernel, device, room, allowed));
+  const int64_t max_units = MaxGroupParts(params.groups, params.out.capacity, params.groups.size) * params.num_heads;
+  const int64_t num_blocks =
+      std::min<int64_t>(int64_t{NumSms()} * kSmallGroupBlocks, (max_units + kSmallGroupWarps - 1) / kSmallGroupWarps);
+  return LaunchEarly(kernel, static_cast<unsigned>(num_blocks), kSmallGroupWarps * kWarpThreads,
+                     static_cast<size_t>(shared_bytes), stream, arguments);
+}
+
 template <typename T, int kChannels>
 cudaError_t LaunchOnTensorCores(const GroupAttentionParams& params, cudaStream_t stream) {
   constexpr int32_t kKeyBytes = 2 * HeadRows<kChannels>::kPitch;  // of a key and its value
-  const int64_t head_bytes = params.keys.channels / params.num_heads * int64_t{sizeof(T)};
-  const auto alignment = [&](const ConstRows& rows) { return CommonAlignment().Add(rows).Add(head_bytes).bytes(); };
-  const int64_t of_keys = std::min(alignment(params.keys), alignment(params.values));
   const auto largest_group = static_cast<int32_t>(std::min<int64_t>(params.groups.size, params.out.capacity));
-  GroupAttentionArguments arguments{
-      .params = params,
-      .vector_bytes = of_keys == 16  ? 16
-                      : of_keys >= 4 ? 4
-                                     : 2,
-      .reads_pairs = alignment(params.queries) >= 4,
-      .writes_pairs =
-          head_bytes % 4 == 0 && CommonAlignment().Add(ConstRows(params.out)).bytes() >= 2 * SizeOf(params.out.dtype),
-      .is_out_float = params.out.dtype == DType::kFloat32,
-      .buffer_keys = (largest_group + kStepKeys - 1) / kStepKeys * kStepKeys};
-
-  int device = 0, multiprocessor_bytes = 0, block_bytes = 0, reserved_bytes = 0;
-  VOXSERVE_RETURN_IF_CUDA(cudaGetDevice(&device));
-  VOXSERVE_RETURN_IF_CUDA(
-      cudaDeviceGetAttribute(&multiprocessor_bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device));
-  VOXSERVE_RETURN_IF_CUDA(cudaDeviceGetAttribute(&block_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  VOXSERVE_RETURN_IF_CUDA(cudaDeviceGetAttribute(&reserved_bytes, cudaDevAttrReservedSharedMemoryPerBlock, device));
+  GroupAttentionArguments arguments = ArgumentsOf<T>(params);
+  arguments.buffer_keys = (largest_group + kStepKeys - 1) / kStepKeys * kStepKeys;
+  SharedMemory memory;
+  VOXSERVE_RETURN_IF_CUDA(ReadSharedMemory(memory));
   constexpr int32_t kStaticBytes = 1024;  // more than the static variables have
-
-  // Blocks for small groups have few warps, so that the groups of a block's buffers keep them busy.
-  const int32_t tiles_a_group = (largest_group + kWarpRows - 1) / kWarpRows;
-  const int32_t warps = tiles_a_group >= kMostWarps / 2   ? kMostWarps
-                        : tiles_a_group >= kMostWarps / 4 ? kMostWarps / 2
-                                                          : kMostWarps / 4;
-  int32_t blocks_an_sm = kMostWarps / warps;
+  const int32_t room = memory.a_block - kStaticBytes;
   const int32_t buffer_bytes = arguments.buffer_keys * kKeyBytes;
-  const int32_t room = block_bytes - kStaticBytes;
+  if (largest_group <= kMostSmallKeys && kSmallGroupWarps * buffer_bytes <= room) {
+    return LaunchByWarps<T, kChannels>(arguments, memory.device, kSmallGroupWarps * buffer_bytes, room, stream);
+  }
+
+  // Blocks for groups of few tiles have few warps, so that the groups of a block's buffers keep them busy.
+  const int32_t tiles_a_group = (largest_group + kWarpRows - 1) / kWarpRows;
+  const int32_t warps = tiles_a_group >= kMostWarps / 2 ? kMostWarps : kMostWarps / 2;
+  int32_t blocks_an_sm = kMostWarps / warps;
   arguments.num_buffers = 2 * buffer_bytes <= room ? 2 : 1;
   const int32_t shared_bytes = arguments.num_buffers * buffer_bytes;
   if (shared_bytes > room) {
     return LaunchEarly(GroupAttentionByChunksKernel<T, kChannels>, GridOfParts(params, kLargeGroupRows),
                        kLargeGroupWarps * 32, size_t{kChunkKeys} * kKeyBytes, stream, arguments);
   }
-  blocks_an_sm = std::clamp(multiprocessor_bytes / (shared_bytes + kStaticBytes + reserved_bytes), 1, blocks_an_sm);
+  blocks_an_sm = std::clamp(memory.a_multiprocessor / (shared_bytes + kStaticBytes + memory.reserved), 1, blocks_an_sm);
 
   const auto kernel = GroupAttentionByTilesKernel<T, kChannels>;
-  static std::atomic<uint64_t> allowed = 0;  // a bit for each of the first 64 devices
-  const uint64_t bit = uint64_t{1} << (device % 64);
-  if (device >= 64 || (allowed.load(std::memory_order_relaxed) & bit) == 0) {
-    VOXSERVE_RETURN_IF_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, room));
-    VOXSERVE_RETURN_IF_CUDA(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
-    allowed.fetch_or(bit, std::memory_order_relaxed);
-  }
+  static std::atomic<uint64_t> allowed = 0;
+  VOXSERVE_RETURN_IF_CUDA(AllowSharedMemory(kernel, memory.device, room, allowed));
   const int64_t max_tiles = MaxGroupParts(params.groups, params.out.capacity, kWarpRows) * params.num_heads;
   const int64_t num_blocks = std::min<int64_t>(int64_t{NumSms()} * blocks_an_sm, (max_tiles + warps - 1) / warps);
   return LaunchEarly(kernel, static_cast<unsigned>(num_blocks), warps * 32, static_cast<size_t>(shared_bytes), stream,

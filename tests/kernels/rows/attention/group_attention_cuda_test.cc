@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/rows/attention/attention.h"
@@ -115,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(Types, GroupAttentionCudaTest,
 std::vector<int64_t> SampleSizes(int64_t size) { return {0, 1, size - 1, size, size + 1, 2 * size - 1, 2 * size}; }
 
 TEST_P(GroupAttentionCudaTest, EqualsTheNaiveLoopForEverySampleSize) {
-  for (const int32_t size : {1, 7, 64, 512, 1024, 4096}) {
+  for (const int32_t size : {1, 7, 64, 128, 129, 512, 1024, 4096}) {
     for (const int64_t n : SampleSizes(size)) {
       for (const GroupTail tail : kTails) {
         ExpectNaive(GroupsCase::Of({n}, size, tail, &random_), 2, 16, 16, size > 64 ? 61 : 1);
@@ -140,7 +141,7 @@ TEST_P(GroupAttentionCudaTest, EqualsTheNaiveLoopForEveryNumberOfChannels) {
 }
 
 TEST_P(GroupAttentionCudaTest, KeepsGroupsWithinTheirSamples) {
-  for (const int32_t size : {1, 7, 64, 100}) {
+  for (const int32_t size : {1, 7, 64, 100, 128, 200}) {
     for (const GroupTail tail : kTails) {
       std::vector<int64_t> sizes = SampleSizes(size);
       sizes.insert(sizes.begin() + 3, 5 * size + 3);
@@ -153,7 +154,7 @@ TEST_P(GroupAttentionCudaTest, KeepsGroupsWithinTheirSamples) {
 }
 
 TEST_P(GroupAttentionCudaTest, SpreadsGroupsOverWindows) {
-  for (const int32_t size : {1, 7, 36, 90, 1024}) {
+  for (const int32_t size : {1, 7, 36, 90, 150, 1024}) {
     std::vector<int64_t> windows = SampleSizes(size);
     windows.push_back(5 * size + 3);
     for (const int32_t channels : {16, 24, 40}) {
@@ -203,12 +204,12 @@ TEST_P(GroupAttentionCudaTest, StaysFiniteWithScoresOfThousands) {
 }
 
 TEST_P(GroupAttentionCudaTest, ValuesThatAreNotFiniteStayInTheirGroup) {
-  for (const int32_t channels : {16, 40}) {
-    const GroupsCase groups = GroupsCase::Of({250}, 100, GroupTail::kShort, nullptr);
+  for (const auto& [channels, size] : {std::pair{16, 100}, {16, 140}, {40, 100}}) {
+    const GroupsCase groups = GroupsCase::Of({250}, size, GroupTail::kShort, nullptr);
     const GroupOperands clean = RandomOperands(groups.num_rows(), 1, channels, channels);
     const Matrix expected = Attend(clean, groups, DType::kFloat32);
     for (const int64_t bad : {0, 99, 100, 249}) {
-      const int64_t begin = bad / 100 * 100, end = std::min<int64_t>(begin + 100, 250);
+      const int64_t begin = bad / size * size, end = std::min<int64_t>(begin + size, 250);
       for (const bool is_key : {false, true}) {
         for (const float value : {kNan, kInfinity}) {
           if (!is_key && value == kInfinity) continue;  // its scores have both signs

@@ -1,0 +1,233 @@
+#pragma once
+
+// These types read the operands of group attention on tensor cores (group_attention_blocks.cuh,
+// group_attention_small.cuh), and store its results. Only .cu files include this header.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/core/launch.cuh"
+#include "kernels/core/row_chunks.cuh"
+#include "kernels/rows/attention/group_attention.h"
+#include "kernels/rows/attention/group_attention_warps.cuh"
+#include "kernels/rows/attention/site_groups.cuh"
+
+namespace voxserve::kernels::cuda {
+
+inline constexpr int32_t kMaxBuffers = 2;
+
+struct GroupAttentionArguments {
+  GroupAttentionParams params;
+  int32_t vector_bytes = 2;   // 2, 4 or 16: how many bytes of keys and values are aligned everywhere
+  bool reads_pairs = false;   // two neighbouring channels of queries are aligned
+  bool writes_pairs = false;  // two neighbouring results are aligned
+  bool is_out_float = false;
+  int32_t num_buffers = 1;  // up to kMaxBuffers
+  int32_t buffer_keys = 0;  // a multiple of kStepKeys
+};
+
+// Returns the arguments without buffers. T: the type of queries, keys and values.
+template <typename T>
+GroupAttentionArguments ArgumentsOf(const GroupAttentionParams& params) {
+  const int64_t head_bytes = params.keys.channels / params.num_heads * int64_t{sizeof(T)};
+  const auto alignment = [&](const ConstRows& rows) { return CommonAlignment().Add(rows).Add(head_bytes).bytes(); };
+  const int64_t of_keys = std::min(alignment(params.keys), alignment(params.values));
+  return {.params = params,
+          .vector_bytes = of_keys == 16  ? 16
+                          : of_keys >= 4 ? 4
+                                         : 2,
+          .reads_pairs = alignment(params.queries) >= 4,
+          .writes_pairs = head_bytes % 4 == 0 &&
+                          CommonAlignment().Add(ConstRows(params.out)).bytes() >= 2 * SizeOf(params.out.dtype),
+          .is_out_float = params.out.dtype == DType::kFloat32};
+}
+
+// Returns vector v of a head's row, with zeros in place of the bytes after head_bytes.
+template <int kBytes>
+__device__ uint4 ReadVector(const char* row, int32_t v, int32_t head_bytes) {
+  if constexpr (kBytes == 16) {
+    return v * 16 < head_bytes ? *reinterpret_cast<const uint4*>(row + v * 16) : uint4{};
+  } else {
+    uint32_t words[4] = {};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int32_t at = v * 16 + i * 4;
+      if constexpr (kBytes == 4) {
+        if (at < head_bytes) words[i] = *reinterpret_cast<const uint32_t*>(row + at);
+      } else {
+        if (at < head_bytes) words[i] = *reinterpret_cast<const uint16_t*>(row + at);
+        if (at + 2 < head_bytes) words[i] |= uint32_t{*reinterpret_cast<const uint16_t*>(row + at + 2)} << 16;
+      }
+    }
+    return {words[0], words[1], words[2], words[3]};
+  }
+}
+
+// The keys and values of a head in global memory. A thread reads kBatch vectors of keys and of values before it stores
+// them.
+template <typename T, int kChannels, int kBatch>
+struct HeadReader {
+  using Head = HeadRows<kChannels>;
+  using Pair = typename PairOf<T>::Type;
+
+  const GroupAttentionArguments& arguments;
+  int32_t thread;       // the number of this thread among those that read together: whole warps
+  int32_t num_threads;  // how many read together
+  int32_t head_bytes = arguments.params.keys.channels / arguments.params.num_heads * int32_t{sizeof(T)};
+
+  // Copies keys and values of a head to shared memory, the rows at places [begin, begin + num_keys), and zeros up to a
+  // multiple of kStepKeys. Returns a bound of the lengths of the keys that the warp has copied; NaN or infinity if they
+  // have values that are not finite or very large. All threads that read together call it.
+  __device__ float Read(int32_t head, int64_t begin, int32_t num_keys, unsigned char* keys,
+                        unsigned char* values) const {
+    if (arguments.vector_bytes == 16) return ReadBy<16>(head, begin, num_keys, keys, values);
+    if (arguments.vector_bytes == 4) return ReadBy<4>(head, begin, num_keys, keys, values);
+    return ReadBy<2>(head, begin, num_keys, keys, values);
+  }
+
+ private:
+  template <int kBytes>
+  __device__ float ReadBy(int32_t head, int64_t begin, int32_t num_keys, unsigned char* keys,
+                          unsigned char* values) const {
+    const GroupAttentionParams& params = arguments.params;
+    const int64_t key_pitch = params.keys.pitch * int64_t{sizeof(T)};
+    const int64_t value_pitch = params.values.pitch * int64_t{sizeof(T)};
+    const int64_t column = int64_t{head} * head_bytes;
+    const char* const all_keys = static_cast<const char*>(params.keys.data) + column;
+    const char* const all_values = static_cast<const char*>(params.values.data) + column;
+    const int32_t padded_keys = (num_keys + kStepKeys - 1) / kStepKeys * kStepKeys;
+    const int32_t num_vectors = padded_keys * Head::kVectors;
+    float longest = 0;
+    for (int32_t first = thread; first < num_vectors; first += kBatch * num_threads) {
+      uint4 key[kBatch], value[kBatch];
+      int64_t row[kBatch];
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        const int32_t i = min((first + b * num_threads) / Head::kVectors, num_keys - 1);
+        row[b] = RowAt(params.groups, begin + i);
+      }
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        const int32_t i = (first + b * num_threads) / Head::kVectors, v = (first + b * num_threads) % Head::kVectors;
+        const int32_t width = i < num_keys ? head_bytes : 0;
+        key[b] = ReadVector<kBytes>(all_keys + row[b] * key_pitch, v, width);
+        value[b] = ReadVector<kBytes>(all_values + row[b] * value_pitch, v, width);
+      }
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        const int32_t i = (first + b * num_threads) / Head::kVectors, v = (first + b * num_threads) % Head::kVectors;
+        if (i < padded_keys) {
+          *reinterpret_cast<uint4*>(keys + Head::Offset(i, v)) = key[b];
+          *reinterpret_cast<uint4*>(values + Head::Offset(i, v)) = value[b];
+        }
+        const uint32_t zeros = 0, words[4] = {key[b].x, key[b].y, key[b].z, key[b].w};
+        Pair square = reinterpret_cast<const Pair&>(zeros);
+#pragma unroll
+        for (const uint32_t word : words) {
+          const auto pair = reinterpret_cast<const Pair&>(word);
+          square = __hfma2(pair, pair, square);
+        }
+        longest = LargerNotNegative(longest, fabsf(ToFloat(square.x) + ToFloat(square.y)));
+      }
+    }
+    // The vectors of a key are in different lanes, so the longest vector stands for all.
+    longest *= Head::kVectors;
+    // Covers the rounding of the sums, and squares that are too small for float16.
+    return sqrtf(LargestOfLanes(longest) * 1.25f + 1e-6f);
+  }
+};
+
+// The queries of a warp: places of one group.
+template <typename T, int kChannels>
+struct WarpQueries {
+  const GroupAttentionArguments& arguments;
+  int32_t head;
+  int64_t begin;
+  int32_t num_rows;  // up to kWarpRows
+
+  __device__ int32_t NumChannels() const { return arguments.params.keys.channels / arguments.params.num_heads; }
+
+  __device__ void Read(WarpAttention<T, kChannels>& attention) const {
+    const GroupAttentionParams& params = arguments.params;
+    attention.ReadQueries(
+        [&](int32_t row) {
+          return static_cast<const T*>(params.queries.data) + RowAt(params.groups, begin + row) * params.queries.pitch +
+                 int64_t{head} * NumChannels();
+        },
+        num_rows, NumChannels(), arguments.reads_pairs, params.scale);
+  }
+
+  // Stores the results. value_of(i, half, v, k) is that of row Row(i, half) and channel 8 v + Column() + k of
+  // WarpAttention.
+  template <typename ValueOf>
+  __device__ void Store(const ValueOf& value_of) const {
+    if (arguments.is_out_float) {
+      StoreAs<float>(value_of);
+    } else {
+      StoreAs<T>(value_of);
+    }
+  }
+
+ private:
+  template <typename Out, typename ValueOf>
+  __device__ void StoreAs(const ValueOf& value_of) const {
+    using Attention = WarpAttention<T, kChannels>;
+    const GroupAttentionParams& params = arguments.params;
+    const int32_t channels = NumChannels();
+    Out* rows[kWarpTiles][2];
+#pragma unroll
+    for (int i = 0; i < kWarpTiles; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int64_t row = RowAt(params.groups, begin + min(Attention::Row(i, half), num_rows - 1));
+        rows[i][half] = static_cast<Out*>(params.out.data) + row * params.out.pitch + int64_t{head} * channels;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kWarpTiles; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (Attention::Row(i, half) >= num_rows) continue;
+#pragma unroll
+        for (int v = 0; v < Attention::kVectors; ++v) {
+          const int32_t c = v * 8 + Attention::Column();
+          Out* const out = rows[i][half] + c;
+          const Out first = FromFloat<Out>(value_of(i, half, v, 0)), second = FromFloat<Out>(value_of(i, half, v, 1));
+          if (arguments.writes_pairs) {
+            if (c < channels) *reinterpret_cast<Pack<Out, 2>*>(out) = {first, second};
+          } else {
+            if (c < channels) out[0] = first;
+            if (c + 1 < channels) out[1] = second;
+          }
+        }
+      }
+    }
+  }
+};
+
+// Computes a warp's queries over all keys of their group, and stores the results. keys, values: addresses in shared
+// memory. longest_key: not less than the length of any key.
+template <typename T, int kChannels>
+__device__ void AttendToGroup(const WarpQueries<T, kChannels>& queries, uint32_t keys, uint32_t values,
+                              int32_t num_keys, float longest_key) {
+  WarpAttention<T, kChannels> attention;
+  queries.Read(attention);
+  int32_t num_sampled = min(kSampleKeys, num_keys);
+  for (bool is_again = false;; is_again = true) {
+    float factors[kWarpTiles][2];
+    attention.RaiseReferences(keys, num_sampled, factors);
+    attention.Clear();
+    attention.AddKeys(keys, values, num_keys, longest_key);
+    if (is_again || !attention.IsTooHigh()) break;
+    num_sampled = num_keys;
+  }
+  float factors[kWarpTiles][2];
+#pragma unroll
+  for (int i = 0; i < kWarpTiles; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) factors[i][half] = 1.0f / attention.Weights(i, half);
+  }
+  queries.Store([&](int i, int half, int v, int k) { return attention.Sum(i, half, v, k) * factors[i][half]; });
+}
+
+}  // namespace voxserve::kernels::cuda
