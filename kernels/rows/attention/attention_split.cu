@@ -68,10 +68,10 @@ __global__ void __launch_bounds__(kLargeGroupWarps * 32, 2)
                        .num_keys = split.num_keys};
   AttendChunks<T, kChannels>(arguments, head, part, reinterpret_cast<unsigned char*>(shared),
                              [&](const auto& queries, const auto& attention, const auto& totals, const auto& weights) {
-                               using Attention = WarpAttention<T, kChannels>;
+                               using Attention = BlockAttention<T, kChannels>;
                                const int32_t channels = queries.NumChannels();
 #pragma unroll
-                               for (int i = 0; i < kWarpTiles; ++i) {
+                               for (int i = 0; i < kBlockTiles; ++i) {
 #pragma unroll
                                  for (int half = 0; half < 2; ++half) {
                                    const int32_t row = Attention::Row(i, half);

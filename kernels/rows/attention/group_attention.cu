@@ -111,20 +111,22 @@ cudaError_t LaunchByWarps(const GroupAttentionArguments& arguments, int device, 
 template <typename T, int kChannels>
 cudaError_t LaunchOnTensorCores(const GroupAttentionParams& params, cudaStream_t stream) {
   constexpr int32_t kKeyBytes = 2 * HeadRows<kChannels>::kPitch;  // of a key and its value
+  const auto padded = [](int64_t keys) { return static_cast<int32_t>((keys + kStepKeys - 1) / kStepKeys * kStepKeys); };
   const auto largest_group = static_cast<int32_t>(std::min<int64_t>(params.groups.size, params.out.capacity));
   GroupAttentionArguments arguments = ArgumentsOf<T>(params);
-  arguments.buffer_keys = (largest_group + kStepKeys - 1) / kStepKeys * kStepKeys;
+  arguments.buffer_keys = padded(largest_group);
   SharedMemory memory;
   VOXSERVE_RETURN_IF_CUDA(ReadSharedMemory(memory));
   constexpr int32_t kStaticBytes = 1024;  // more than the static variables have
   const int32_t room = memory.a_block - kStaticBytes;
   const int32_t buffer_bytes = arguments.buffer_keys * kKeyBytes;
-  if (largest_group <= kMostSmallKeys && kSmallGroupWarps * buffer_bytes <= room) {
+  // The capacity, which depends on the batch, must not decide: the kernels round differently.
+  if (params.groups.size <= kMostSmallKeys && kSmallGroupWarps * padded(params.groups.size) * kKeyBytes <= room) {
     return LaunchByWarps<T, kChannels>(arguments, memory.device, kSmallGroupWarps * buffer_bytes, room, stream);
   }
 
   // Blocks for groups of few tiles have few warps, so that the groups of a block's buffers keep them busy.
-  const int32_t tiles_a_group = (largest_group + kWarpRows - 1) / kWarpRows;
+  const int32_t tiles_a_group = (largest_group + kBlockRows - 1) / kBlockRows;
   const int32_t warps = tiles_a_group >= kMostWarps / 2 ? kMostWarps : kMostWarps / 2;
   int32_t blocks_an_sm = kMostWarps / warps;
   arguments.num_buffers = 2 * buffer_bytes <= room ? 2 : 1;
@@ -138,7 +140,7 @@ cudaError_t LaunchOnTensorCores(const GroupAttentionParams& params, cudaStream_t
   const auto kernel = GroupAttentionByTilesKernel<T, kChannels>;
   static std::atomic<uint64_t> allowed = 0;
   VOXSERVE_RETURN_IF_CUDA(AllowSharedMemory(kernel, memory.device, room, allowed));
-  const int64_t max_tiles = MaxGroupParts(params.groups, params.out.capacity, kWarpRows) * params.num_heads;
+  const int64_t max_tiles = MaxGroupParts(params.groups, params.out.capacity, kBlockRows) * params.num_heads;
   const int64_t num_blocks = std::min<int64_t>(int64_t{NumSms()} * blocks_an_sm, (max_tiles + warps - 1) / warps);
   return LaunchEarly(kernel, static_cast<unsigned>(num_blocks), warps * 32, static_cast<size_t>(shared_bytes), stream,
                      arguments);

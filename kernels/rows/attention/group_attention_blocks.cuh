@@ -4,10 +4,10 @@
 // AttendLargeGroup. Only .cu files include this header.
 //
 // AttendTiles is for groups whose keys and values of one head fit into shared memory. The units of work are tiles of
-// kWarpRows queries of one head. All tiles are numbered: first the groups of a head, then the heads. A block gets a run
-// of tiles, as long as those of the other blocks, and its warps take them in turns. The run may begin and end within a
-// group. Shared memory has a ring of buffers with one group each, so that warps that have finished a group go on with
-// the next, while others still work. All warps read keys and values of the next group.
+// kBlockRows queries of one head. All tiles are numbered: first the groups of a head, then the heads. A block gets a
+// run of tiles, as long as those of the other blocks, and its warps take them in turns. The run may begin and end
+// within a group. Shared memory has a ring of buffers with one group each, so that warps that have finished a group go
+// on with the next, while others still work. All warps read keys and values of the next group.
 //
 // AttendLargeGroup is for larger groups. A block has one tile for each of its warps, and goes through the keys in
 // chunks.
@@ -23,11 +23,16 @@
 
 namespace voxserve::kernels::cuda {
 
+inline constexpr int32_t kBlockTiles = 2;  // tiles of 16 queries of a warp
+inline constexpr int32_t kBlockRows = 16 * kBlockTiles;
 inline constexpr int32_t kMostWarps = 16;  // of a block of AttendTiles, and of all such blocks of a multiprocessor
 inline constexpr int kBlockBatch = 4;      // vectors of keys that a thread reads at a time
 inline constexpr int32_t kLargeGroupWarps = 8;
-inline constexpr int32_t kLargeGroupRows = kLargeGroupWarps * kWarpRows;
+inline constexpr int32_t kLargeGroupRows = kLargeGroupWarps * kBlockRows;
 inline constexpr int32_t kChunkKeys = 256;
+
+template <typename T, int kChannels>
+using BlockAttention = WarpAttention<T, kChannels, kBlockTiles, /*kHasPolynomial=*/true>;
 
 // The tiles of a block's run that belong to one group and head. They are numbered within the run.
 struct TilesOfGroup {
@@ -46,7 +51,7 @@ class TileRun {
         reader_{arguments, static_cast<int32_t>(threadIdx.x), static_cast<int32_t>(blockDim.x)},
         buffers_(shared) {
     const SiteGroups& groups = arguments.params.groups;
-    tiles_a_head_ = NumGroupParts(groups, kWarpRows);
+    tiles_a_head_ = NumGroupParts(groups, kBlockRows);
     const int64_t num_tiles = tiles_a_head_ * arguments.params.num_heads;
     begin_ = num_tiles * blockIdx.x / gridDim.x;
     end_ = num_tiles * (blockIdx.x + 1) / gridDim.x;
@@ -108,7 +113,7 @@ class TileRun {
   // Returns the tiles from `tile` on that belong to its group.
   __device__ TilesOfGroup TilesAt(int64_t tile) const {
     const int64_t head = tile / tiles_a_head_;
-    TilesOfGroup tiles{.first = GroupPartAt(arguments_.params.groups, kWarpRows, tile - head * tiles_a_head_),
+    TilesOfGroup tiles{.first = GroupPartAt(arguments_.params.groups, kBlockRows, tile - head * tiles_a_head_),
                        .head = static_cast<int32_t>(head)};
     tiles.end_tile = min(tile + tiles.first.parts_left, end_);
     tiles.first.parts_left = static_cast<int32_t>(tiles.end_tile - tile);
@@ -147,13 +152,13 @@ class TileRun {
 
   // Computes a tile of group g; `tile` is its number among `tiles`.
   __device__ void Attend(const TilesOfGroup& tiles, int32_t tile, int32_t g, float longest_key) const {
-    const int32_t first_row = tile * kWarpRows;
+    const int32_t first_row = tile * kBlockRows;
     const int64_t group_end = tiles.first.keys_begin + tiles.first.num_keys;
-    const WarpQueries<T, kChannels> queries{
+    const WarpQueries<BlockAttention<T, kChannels>> queries{
         .arguments = arguments_,
         .head = tiles.head,
         .begin = tiles.first.begin + first_row,
-        .num_rows = static_cast<int32_t>(min(int64_t{kWarpRows}, group_end - tiles.first.begin - first_row))};
+        .num_rows = static_cast<int32_t>(min(int64_t{kBlockRows}, group_end - tiles.first.begin - first_row))};
     if (queries.num_rows <= 0) return;  // the whole warp
     const int32_t num_keys = tiles.first.num_keys;
     const uint32_t keys = SharedAddress(Keys(g)), values = keys + arguments_.buffer_keys * Head::kPitch;
@@ -161,7 +166,7 @@ class TileRun {
   }
 
   const GroupAttentionArguments& arguments_;
-  const HeadReader<T, kChannels, kBlockBatch> reader_;
+  const HeadReader<T, kChannels, kBlockBatch, /*kMeasures=*/true> reader_;
   unsigned char* const buffers_;  // [num_buffers] of [buffer_keys] keys, then as many values
   int64_t tiles_a_head_;
   int64_t begin_, end_;
@@ -179,19 +184,20 @@ __device__ void AttendChunks(const GroupAttentionArguments& arguments, int32_t h
   using Head = HeadRows<kChannels>;
   __shared__ float longest_keys[kLargeGroupWarps];
   const auto thread = static_cast<int32_t>(threadIdx.x), warp = thread / 32, lane = thread % 32;
-  const HeadReader<T, kChannels, kBlockBatch> reader{arguments, thread, kLargeGroupWarps * 32};
+  const HeadReader<T, kChannels, kBlockBatch, /*kMeasures=*/true> reader{arguments, thread, kLargeGroupWarps * 32};
   unsigned char* const shared_values = shared + kChunkKeys * Head::kPitch;
   const uint32_t keys = SharedAddress(shared), values = SharedAddress(shared_values);
-  const WarpQueries<T, kChannels> queries{.arguments = arguments,
-                                          .head = head,
-                                          .begin = part.begin + warp * kWarpRows,
-                                          .num_rows = min(kWarpRows, part.num_rows - warp * kWarpRows)};
+  const WarpQueries<BlockAttention<T, kChannels>> queries{
+      .arguments = arguments,
+      .head = head,
+      .begin = part.begin + warp * kBlockRows,
+      .num_rows = min(kBlockRows, part.num_rows - warp * kBlockRows)};
   const bool has_queries = queries.num_rows > 0;
-  WarpAttention<T, kChannels> attention;
+  BlockAttention<T, kChannels> attention;
   if (has_queries) queries.Read(attention);
 
   // The sums of the chunks so far, in the same places as the sums of WarpAttention.
-  float totals[kWarpTiles][2][Head::kVectors][2] = {}, weights[kWarpTiles][2] = {};
+  float totals[kBlockTiles][2][Head::kVectors][2] = {}, weights[kBlockTiles][2] = {};
   for (int32_t first = 0; first < part.num_keys; first += kChunkKeys) {
     const int32_t num_keys = min(kChunkKeys, part.num_keys - first);
     __syncthreads();  // the chunk before is not used any more
@@ -200,7 +206,7 @@ __device__ void AttendChunks(const GroupAttentionArguments& arguments, int32_t h
     __syncthreads();
     if (!has_queries) continue;
     const float longest_key = LargestOfLanes(lane < kLargeGroupWarps ? longest_keys[lane] : 0.0f);
-    float factors[kWarpTiles][2];
+    float factors[kBlockTiles][2];
     if (first == 0) attention.RaiseReferences(keys, min(kSampleKeys, num_keys), factors);
     for (bool is_again = false;; is_again = true) {
       attention.Clear();
@@ -208,7 +214,7 @@ __device__ void AttendChunks(const GroupAttentionArguments& arguments, int32_t h
       if (is_again || !attention.IsTooHigh()) break;
       attention.RaiseReferences(keys, num_keys, factors);
 #pragma unroll
-      for (int i = 0; i < kWarpTiles; ++i) {
+      for (int i = 0; i < kBlockTiles; ++i) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           weights[i][half] *= factors[i][half];
@@ -221,7 +227,7 @@ __device__ void AttendChunks(const GroupAttentionArguments& arguments, int32_t h
       }
     }
 #pragma unroll
-    for (int i = 0; i < kWarpTiles; ++i) {
+    for (int i = 0; i < kBlockTiles; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         weights[i][half] += attention.Weights(i, half);

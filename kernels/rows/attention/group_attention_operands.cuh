@@ -65,7 +65,7 @@ __device__ uint4 ReadVector(const char* row, int32_t v, int32_t head_bytes) {
 
 // The keys and values of a head in global memory. A thread reads kBatch vectors of keys and of values before it stores
 // them.
-template <typename T, int kChannels, int kBatch>
+template <typename T, int kChannels, int kBatch, bool kMeasures>
 struct HeadReader {
   using Head = HeadRows<kChannels>;
   using Pair = typename PairOf<T>::Type;
@@ -76,8 +76,8 @@ struct HeadReader {
   int32_t head_bytes = arguments.params.keys.channels / arguments.params.num_heads * int32_t{sizeof(T)};
 
   // Copies keys and values of a head to shared memory, the rows at places [begin, begin + num_keys), and zeros up to a
-  // multiple of kStepKeys. Returns a bound of the lengths of the keys that the warp has copied; NaN or infinity if they
-  // have values that are not finite or very large. All threads that read together call it.
+  // multiple of kStepKeys. All threads that read together call it. Returns a bound of the lengths of the keys that the
+  // warp has copied, NaN or infinity if they have values that are not finite or very large; 0 if not kMeasures.
   __device__ float Read(int32_t head, int64_t begin, int32_t num_keys, unsigned char* keys,
                         unsigned char* values) const {
     if (arguments.vector_bytes == 16) return ReadBy<16>(head, begin, num_keys, keys, values);
@@ -86,6 +86,18 @@ struct HeadReader {
   }
 
  private:
+  // Returns the sum of squares, which is not negative; it has rounded in the values' type.
+  __device__ static float SquareOf(const uint4& vector) {
+    const uint32_t zeros = 0, words[4] = {vector.x, vector.y, vector.z, vector.w};
+    Pair square = reinterpret_cast<const Pair&>(zeros);
+#pragma unroll
+    for (const uint32_t word : words) {
+      const auto pair = reinterpret_cast<const Pair&>(word);
+      square = __hfma2(pair, pair, square);
+    }
+    return fabsf(ToFloat(square.x) + ToFloat(square.y));
+  }
+
   template <int kBytes>
   __device__ float ReadBy(int32_t head, int64_t begin, int32_t num_keys, unsigned char* keys,
                           unsigned char* values) const {
@@ -120,16 +132,10 @@ struct HeadReader {
           *reinterpret_cast<uint4*>(keys + Head::Offset(i, v)) = key[b];
           *reinterpret_cast<uint4*>(values + Head::Offset(i, v)) = value[b];
         }
-        const uint32_t zeros = 0, words[4] = {key[b].x, key[b].y, key[b].z, key[b].w};
-        Pair square = reinterpret_cast<const Pair&>(zeros);
-#pragma unroll
-        for (const uint32_t word : words) {
-          const auto pair = reinterpret_cast<const Pair&>(word);
-          square = __hfma2(pair, pair, square);
-        }
-        longest = LargerNotNegative(longest, fabsf(ToFloat(square.x) + ToFloat(square.y)));
+        if constexpr (kMeasures) longest = LargerNotNegative(longest, SquareOf(key[b]));
       }
     }
+    if constexpr (!kMeasures) return 0;
     // The vectors of a key are in different lanes, so the longest vector stands for all.
     longest *= Head::kVectors;
     // Covers the rounding of the sums, and squares that are too small for float16.
@@ -137,17 +143,18 @@ struct HeadReader {
   }
 };
 
-// The queries of a warp: places of one group.
-template <typename T, int kChannels>
+// The queries of a warp: places of one group. Attention: a WarpAttention.
+template <typename Attention>
 struct WarpQueries {
+  using T = typename Attention::Value;
   const GroupAttentionArguments& arguments;
   int32_t head;
   int64_t begin;
-  int32_t num_rows;  // up to kWarpRows
+  int32_t num_rows;  // up to Attention::kRows
 
   __device__ int32_t NumChannels() const { return arguments.params.keys.channels / arguments.params.num_heads; }
 
-  __device__ void Read(WarpAttention<T, kChannels>& attention) const {
+  __device__ void Read(Attention& attention) const {
     const GroupAttentionParams& params = arguments.params;
     attention.ReadQueries(
         [&](int32_t row) {
@@ -171,12 +178,11 @@ struct WarpQueries {
  private:
   template <typename Out, typename ValueOf>
   __device__ void StoreAs(const ValueOf& value_of) const {
-    using Attention = WarpAttention<T, kChannels>;
     const GroupAttentionParams& params = arguments.params;
     const int32_t channels = NumChannels();
-    Out* rows[kWarpTiles][2];
+    Out* rows[Attention::kNumTiles][2];
 #pragma unroll
-    for (int i = 0; i < kWarpTiles; ++i) {
+    for (int i = 0; i < Attention::kNumTiles; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int64_t row = RowAt(params.groups, begin + min(Attention::Row(i, half), num_rows - 1));
@@ -184,7 +190,7 @@ struct WarpQueries {
       }
     }
 #pragma unroll
-    for (int i = 0; i < kWarpTiles; ++i) {
+    for (int i = 0; i < Attention::kNumTiles; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         if (Attention::Row(i, half) >= num_rows) continue;
@@ -206,24 +212,24 @@ struct WarpQueries {
 };
 
 // Computes a warp's queries over all keys of their group, and stores the results. keys, values: addresses in shared
-// memory. longest_key: not less than the length of any key.
-template <typename T, int kChannels>
-__device__ void AttendToGroup(const WarpQueries<T, kChannels>& queries, uint32_t keys, uint32_t values,
-                              int32_t num_keys, float longest_key) {
-  WarpAttention<T, kChannels> attention;
+// memory. longest_key: as in WarpAttention::AddKeys.
+template <typename Attention>
+__device__ void AttendToGroup(const WarpQueries<Attention>& queries, uint32_t keys, uint32_t values, int32_t num_keys,
+                              float longest_key) {
+  Attention attention;
   queries.Read(attention);
   int32_t num_sampled = min(kSampleKeys, num_keys);
   for (bool is_again = false;; is_again = true) {
-    float factors[kWarpTiles][2];
+    float factors[Attention::kNumTiles][2];
     attention.RaiseReferences(keys, num_sampled, factors);
     attention.Clear();
     attention.AddKeys(keys, values, num_keys, longest_key);
     if (is_again || !attention.IsTooHigh()) break;
     num_sampled = num_keys;
   }
-  float factors[kWarpTiles][2];
+  float factors[Attention::kNumTiles][2];
 #pragma unroll
-  for (int i = 0; i < kWarpTiles; ++i) {
+  for (int i = 0; i < Attention::kNumTiles; ++i) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) factors[i][half] = 1.0f / attention.Weights(i, half);
   }

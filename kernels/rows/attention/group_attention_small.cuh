@@ -16,19 +16,22 @@
 namespace voxserve::kernels::cuda {
 
 inline constexpr int32_t kMostSmallKeys = 128;
+inline constexpr int kSmallGroupTiles = 1;       // tiles of 16 queries of a warp
 inline constexpr int32_t kSmallGroupWarps = 8;   // of a block
-inline constexpr int32_t kSmallGroupBlocks = 2;  // of a multiprocessor
-inline constexpr int kSmallGroupBatch = 6;       // vectors of keys that a thread reads at a time
+inline constexpr int32_t kSmallGroupBlocks = 3;  // of a multiprocessor
+inline constexpr int kSmallGroupBatch = 2;       // vectors of keys that a thread reads at a time
 
 // Computes the groups and heads of a warp. shared: arguments.buffer_keys keys for each warp of the block, and as many
 // values behind them.
 template <typename T, int kChannels>
 __device__ void AttendSmallGroups(const GroupAttentionArguments& arguments, unsigned char* shared) {
   using Head = HeadRows<kChannels>;
+  using Attention = WarpAttention<T, kChannels, kSmallGroupTiles, /*kHasPolynomial=*/false>;
   const SiteGroups& groups = arguments.params.groups;
   const int32_t num_heads = arguments.params.num_heads;
   const auto thread = static_cast<int32_t>(threadIdx.x), warp = thread / kWarpThreads;
-  const HeadReader<T, kChannels, kSmallGroupBatch> reader{arguments, thread % kWarpThreads, kWarpThreads};
+  const HeadReader<T, kChannels, kSmallGroupBatch, /*kMeasures=*/false> reader{arguments, thread % kWarpThreads,
+                                                                               kWarpThreads};
   const int32_t buffer_bytes = arguments.buffer_keys * Head::kPitch;
   unsigned char* const shared_keys = shared + warp * 2 * buffer_bytes;
   unsigned char* const shared_values = shared_keys + buffer_bytes;
@@ -42,14 +45,14 @@ __device__ void AttendSmallGroups(const GroupAttentionArguments& arguments, unsi
     const GroupPart part = GroupPartAt(groups, groups.size, group);
     if (part.num_rows == 0) continue;
     __syncwarp();  // no lane reads the group before any more
-    const float longest_key = reader.Read(head, part.keys_begin, part.num_keys, shared_keys, shared_values);
+    reader.Read(head, part.keys_begin, part.num_keys, shared_keys, shared_values);
     __syncwarp();
-    for (int32_t first = 0; first < part.num_rows; first += kWarpRows) {
-      const WarpQueries<T, kChannels> queries{.arguments = arguments,
-                                              .head = head,
-                                              .begin = part.begin + first,
-                                              .num_rows = min(kWarpRows, part.num_rows - first)};
-      AttendToGroup(queries, keys, values, part.num_keys, longest_key);
+    for (int32_t first = 0; first < part.num_rows; first += Attention::kRows) {
+      const WarpQueries<Attention> queries{.arguments = arguments,
+                                           .head = head,
+                                           .begin = part.begin + first,
+                                           .num_rows = min(Attention::kRows, part.num_rows - first)};
+      AttendToGroup(queries, keys, values, part.num_keys, /*longest_key=*/0);
     }
   }
 }

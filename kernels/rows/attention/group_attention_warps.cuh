@@ -1,6 +1,6 @@
 #pragma once
 
-// WarpAttention computes attention of kWarpRows queries of one head within one group (group_attention.h) with the
+// WarpAttention computes attention of kRows queries of one head within one group (group_attention.h) with the
 // tensor core instructions of one warp. It serves float16 and bfloat16. Only .cu files include this header.
 //
 // The keys and values of the group are in shared memory. The warp takes kStepKeys keys at a time: scores = queries
@@ -15,8 +15,7 @@
 //   the row's maximum: weights must only not overflow. If a row's sum of weights shows that a score is far above the
 //   reference, the caller sets the reference to the row's maximum and computes the row again.
 // - The polynomial has no clamps. The lengths of queries and keys bound the scores (Cauchy and Schwarz). If the bound
-// is
-//   too large, or not finite, the special function unit computes all exponentials.
+//   is too large, or not finite, the special function unit computes all exponentials.
 
 #include <cstdint>
 #include <type_traits>
@@ -26,8 +25,6 @@
 
 namespace voxserve::kernels::cuda {
 
-inline constexpr int32_t kWarpTiles = 2;  // tiles of 16 queries
-inline constexpr int32_t kWarpRows = 16 * kWarpTiles;
 inline constexpr int32_t kStepKeys = 16;
 inline constexpr int32_t kSampleKeys = 32;
 inline constexpr int32_t kPolynomialScores = 5;  // of 16
@@ -91,9 +88,14 @@ __device__ inline float LargerNotNegative(float a, float b) {
   return __uint_as_float(max(__float_as_uint(a), __float_as_uint(b)));
 }
 
-template <typename T, int kChannels>
+// kTiles: tiles of 16 queries of a warp. kHasPolynomial: the polynomial serves some exponentials. For groups of few
+// keys it does not pay: its bound costs more than it saves.
+template <typename T, int kChannels, int kTiles, bool kHasPolynomial>
 class WarpAttention {
  public:
+  using Value = T;
+  static constexpr int32_t kRows = 16 * kTiles;
+  static constexpr int kNumTiles = kTiles;
   using Head = HeadRows<kChannels>;
   static constexpr int32_t kVectors = Head::kVectors;
 
@@ -101,9 +103,9 @@ class WarpAttention {
   // rows are copies of it. reads_pairs: two neighbouring channels are aligned. channels <= kChannels.
   template <typename RowOf>
   __device__ void ReadQueries(const RowOf& row, int32_t num_rows, int32_t channels, bool reads_pairs, float scale) {
-    const uint16_t* rows[kWarpTiles][2];
+    const uint16_t* rows[kTiles][2];
 #pragma unroll
-    for (int i = 0; i < kWarpTiles; ++i) {
+    for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         rows[i][half] = reinterpret_cast<const uint16_t*>(row(min(Row(i, half), num_rows - 1)));
@@ -111,7 +113,7 @@ class WarpAttention {
     }
     const auto read = [&](const auto& pair_at) {
 #pragma unroll
-      for (int i = 0; i < kWarpTiles; ++i) {
+      for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
 #pragma unroll
@@ -129,40 +131,30 @@ class WarpAttention {
         return first | second << 16;
       });
     }
-    float largest_square = 0;
 #pragma unroll
-    for (int i = 0; i < kWarpTiles; ++i) {
+    for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float square = 0;
-#pragma unroll
-        for (int v = 0; v < kVectors; ++v) {
-          uint32_t& pair = queries_[i][v][half];
-          // A negative scale changes the signs of the queries, so that the largest product is the largest score.
-          if (scale < 0) pair ^= 0x80008000;
-          const auto values = reinterpret_cast<const typename PairOf<T>::Type&>(pair);
-          square += ToFloat(values.x) * ToFloat(values.x) + ToFloat(values.y) * ToFloat(values.y);
-        }
-        square += __shfl_xor_sync(~0u, square, 1);
-        square += __shfl_xor_sync(~0u, square, 2);
-        largest_square = LargerNotNegative(largest_square, fabsf(square));
         references_[i][half] = kNoScore;
+        // A negative scale changes the signs of the queries, so that the largest product is the largest score.
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v) queries_[i][v][half] ^= scale < 0 ? 0x80008000 : 0;
       }
     }
     scale_ = fabsf(scale) * kLog2E;
-    longest_ = scale_ * sqrtf(LargestOfLanes(largest_square));
+    if constexpr (kHasPolynomial) longest_ = scale_ * LongestQuery();
   }
 
   // Raises the references to the largest scores of some keys. `factors` becomes the factors of earlier weights.
-  __device__ void RaiseReferences(uint32_t keys, int32_t num_keys, float (&factors)[kWarpTiles][2]) {
-    float largest[kWarpTiles][2];
+  __device__ void RaiseReferences(uint32_t keys, int32_t num_keys, float (&factors)[kTiles][2]) {
+    float largest[kTiles][2];
 #pragma unroll
-    for (int i = 0; i < kWarpTiles; ++i) largest[i][0] = largest[i][1] = kNoScore;
+    for (int i = 0; i < kTiles; ++i) largest[i][0] = largest[i][1] = kNoScore;
     const auto add = [&](int32_t first, auto is_whole) {
-      float scores[kWarpTiles][2][4];
+      float scores[kTiles][2][4];
       Score(keys + first * Head::kPitch, scores);
 #pragma unroll
-      for (int i = 0; i < kWarpTiles; ++i) {
+      for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
 #pragma unroll
@@ -178,7 +170,7 @@ class WarpAttention {
     if (first < num_keys) add(first, std::false_type());
     float farthest = 0;
 #pragma unroll
-    for (int i = 0; i < kWarpTiles; ++i) {
+    for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float most = largest[i][half];
@@ -191,13 +183,13 @@ class WarpAttention {
         farthest = LargerNotNegative(farthest, fabsf(reference));
       }
     }
-    farthest_reference_ = LargestOfLanes(farthest);
+    if constexpr (kHasPolynomial) farthest_reference_ = LargestOfLanes(farthest);
   }
 
   // Sets the sums to 0.
   __device__ void Clear() {
 #pragma unroll
-    for (int i = 0; i < kWarpTiles; ++i) {
+    for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         weights_[i][k] = 0;
@@ -208,10 +200,11 @@ class WarpAttention {
   }
 
   // Adds the weighted values of num_keys keys to the sums. keys and values are addresses in shared memory. Up to
-  // 2 kStepKeys rows after the keys are read, but do not count. longest_key: not less than the length of any key.
+  // 2 kStepKeys rows after the keys are read, but do not count. longest_key: not less than the length of any key; only
+  // the polynomial needs it.
   __device__ void AddKeys(uint32_t keys, uint32_t values, int32_t num_keys, float longest_key) {
     const int32_t num_steps = num_keys / kStepKeys;
-    if (longest_ * longest_key + farthest_reference_ < kMostExponent) {  // false if NaN
+    if (kHasPolynomial && longest_ * longest_key + farthest_reference_ < kMostExponent) {  // false if NaN
       AddSteps<true>(keys, values, num_steps);
     } else {
       AddSteps<false>(keys, values, num_steps);
@@ -224,7 +217,7 @@ class WarpAttention {
   __device__ bool IsTooHigh() const {
     bool is_high = false;
 #pragma unroll
-    for (int i = 0; i < kWarpTiles; ++i) {
+    for (int i = 0; i < kTiles; ++i) {
       is_high |= !(weights_[i][0] < kMostWeights) || !(weights_[i][2] < kMostWeights);
     }
     return __any_sync(~0u, is_high);
@@ -248,8 +241,29 @@ class WarpAttention {
 
   __device__ static int32_t Lane() { return static_cast<int32_t>(threadIdx.x) % 32; }
 
+  // Returns the largest length of a query of the warp; NaN if one is NaN.
+  __device__ float LongestQuery() const {
+    float largest_square = 0;
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float square = 0;
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v) {
+          const auto values = reinterpret_cast<const typename PairOf<T>::Type&>(queries_[i][v][half]);
+          square += ToFloat(values.x) * ToFloat(values.x) + ToFloat(values.y) * ToFloat(values.y);
+        }
+        square += __shfl_xor_sync(~0u, square, 1);
+        square += __shfl_xor_sync(~0u, square, 2);
+        largest_square = LargerNotNegative(largest_square, fabsf(square));
+      }
+    }
+    return sqrtf(LargestOfLanes(largest_square));
+  }
+
   // Computes queries keys^T for kStepKeys keys.
-  __device__ void Score(uint32_t keys, float (&scores)[kWarpTiles][2][4]) const {
+  __device__ void Score(uint32_t keys, float (&scores)[kTiles][2][4]) const {
     const int32_t lane = Lane();
     uint32_t columns[kVectors][2];  // of keys 0 to 7, of keys 8 to 15
     // Matrices: keys 0 to 7 and vector v, the same keys and vector v + 1, then keys 8 to 15.
@@ -265,7 +279,7 @@ class WarpAttention {
     }
     if constexpr (kVectors % 2 != 0) LoadMatrices(columns[kVectors - 1], keys + Head::Offset(lane % 16, kVectors - 1));
 #pragma unroll
-    for (int i = 0; i < kWarpTiles; ++i) {
+    for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
 #pragma unroll
@@ -284,14 +298,14 @@ class WarpAttention {
   }
 
   // Adds the values of kStepKeys keys with their weights. weights[i]: a tile of weights, as factor A.
-  __device__ void AddValues(uint32_t values, const uint32_t (&weights)[kWarpTiles][4]) {
+  __device__ void AddValues(uint32_t values, const uint32_t (&weights)[kTiles][4]) {
     const int32_t lane = Lane();
 #pragma unroll
     for (int v = 0; v + 1 < kVectors; v += 2) {
       uint32_t loaded[4];  // keys 0 to 7 and 8 to 15 of vector v, then of vector v + 1
       LoadTransposedMatrices(loaded, values + Head::Offset(lane % 16, v + lane / 16));
 #pragma unroll
-      for (int i = 0; i < kWarpTiles; ++i) {
+      for (int i = 0; i < kTiles; ++i) {
         MultiplyAdd<T>(sums_[i][v], weights[i], loaded[0], loaded[1]);
         MultiplyAdd<T>(sums_[i][v + 1], weights[i], loaded[2], loaded[3]);
       }
@@ -300,10 +314,10 @@ class WarpAttention {
       uint32_t loaded[2];
       LoadTransposedMatrices(loaded, values + Head::Offset(lane % 16, kVectors - 1));
 #pragma unroll
-      for (int i = 0; i < kWarpTiles; ++i) MultiplyAdd<T>(sums_[i][kVectors - 1], weights[i], loaded[0], loaded[1]);
+      for (int i = 0; i < kTiles; ++i) MultiplyAdd<T>(sums_[i][kVectors - 1], weights[i], loaded[0], loaded[1]);
     }
 #pragma unroll
-    for (int i = 0; i < kWarpTiles; ++i) MultiplyAdd<T>(weights_[i], weights[i], PairOf<T>::kOnes, PairOf<T>::kOnes);
+    for (int i = 0; i < kTiles; ++i) MultiplyAdd<T>(weights_[i], weights[i], PairOf<T>::kOnes, PairOf<T>::kOnes);
   }
 
   // Returns 2^(score * scale - reference) by a polynomial. The exponent must be between -kMostExponent and
@@ -323,22 +337,22 @@ class WarpAttention {
   // Adds num_steps times kStepKeys keys. The scores of the next step are computed before the exponentials of this one.
   template <bool kIsBounded>
   __device__ void AddSteps(uint32_t keys, uint32_t values, int32_t num_steps) {
-    float magic[kWarpTiles][2];
+    float magic[kTiles][2];
 #pragma unroll
-    for (int i = 0; i < kWarpTiles; ++i) {
+    for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) magic[i][half] = kMagic - references_[i][half];
     }
-    float scores[kWarpTiles][2][4];
+    float scores[kTiles][2][4];
     Score(keys, scores);
 #pragma unroll 2
     for (int32_t step = 0; step < num_steps; ++step) {
       keys += kStepKeys * Head::kPitch;
-      float next[kWarpTiles][2][4];
+      float next[kTiles][2][4];
       Score(keys, next);
-      uint32_t weights[kWarpTiles][4];
+      uint32_t weights[kTiles][4];
 #pragma unroll
-      for (int i = 0; i < kWarpTiles; ++i) {
+      for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
 #pragma unroll
@@ -357,7 +371,7 @@ class WarpAttention {
       AddValues(values, weights);
       values += kStepKeys * Head::kPitch;
 #pragma unroll
-      for (int i = 0; i < kWarpTiles; ++i) {
+      for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
 #pragma unroll
@@ -369,11 +383,11 @@ class WarpAttention {
 
   // Adds kStepKeys keys, of which the first num_keys count.
   __device__ void AddPartOfStep(uint32_t keys, uint32_t values, int32_t num_keys) {
-    float scores[kWarpTiles][2][4];
+    float scores[kTiles][2][4];
     Score(keys, scores);
-    uint32_t weights[kWarpTiles][4];
+    uint32_t weights[kTiles][4];
 #pragma unroll
-    for (int i = 0; i < kWarpTiles; ++i) {
+    for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         float weight[4];
@@ -389,13 +403,13 @@ class WarpAttention {
     AddValues(values, weights);
   }
 
-  uint32_t queries_[kWarpTiles][kVectors][2];  // channels 8 v + Column() and the next, of rows Row(i, 0) and Row(i, 1)
-  float scale_;                                // to the exponent of 2; not negative
-  float longest_;                              // the largest length of a query, scaled
-  float farthest_reference_;                   // the largest magnitude of a reference
-  float references_[kWarpTiles][2];
-  float sums_[kWarpTiles][kVectors][4];
-  float weights_[kWarpTiles][4];  // the sums of weights; [0] and [1] are equal, [2] and [3] too
+  uint32_t queries_[kTiles][kVectors][2];  // channels 8 v + Column() and the next, of rows Row(i, 0) and Row(i, 1)
+  float scale_;                            // to the exponent of 2; not negative
+  float longest_;                          // the largest length of a query, scaled
+  float farthest_reference_;               // the largest magnitude of a reference
+  float references_[kTiles][2];
+  float sums_[kTiles][kVectors][4];
+  float weights_[kTiles][4];  // the sums of weights; [0] and [1] are equal, [2] and [3] too
 };
 
 }  // namespace voxserve::kernels::cuda
