@@ -73,7 +73,7 @@ absl::Status MakeMaps(const Program& program, const ProgramSegment& segment, con
   for (const int level : segment.levels) RETURN_IF_ERROR(MakeLevel(program, level, context, maker));
   for (const int rulebook : segment.rulebooks) RETURN_IF_ERROR(MakeRulebook(program, rulebook, options, maker));
   RETURN_IF_ERROR(maker.Finish());
-  for (const int level : segment.sample_levels) RETURN_IF_ERROR(maker.MakeSampleBegin(level));
+  RETURN_IF_ERROR(maker.MakeSampleBegins(segment.sample_levels));
   if (segment.orders.empty()) return absl::OkStatus();
   std::vector<OrderRequest> orders;
   for (const int order : segment.orders) {

@@ -185,17 +185,20 @@ absl::Status BatchGeometry::FilterLevel(int level, int parent, kernels::SiteFilt
   return absl::OkStatus();
 }
 
-absl::Status BatchGeometry::MakeSampleBegin(int level) {
+absl::Status BatchGeometry::MakeSampleBegins(absl::Span<const int> levels) {
   const kernels::CoordinateKey key(dimension_);
-  const kernels::ScratchVector<uint64_t>& level_keys = keys(level);
-  if (sample_begins_.size() <= static_cast<size_t>(level)) sample_begins_.resize(static_cast<size_t>(level) + 1);
-  std::vector<int64_t>& begins = sample_begins_[static_cast<size_t>(level)];
-  begins.assign(1, 0);
-  for (int32_t sample = 1; sample < num_samples_; ++sample) {
-    const auto first = std::lower_bound(level_keys.begin() + begins.back(), level_keys.end(), key.SampleFloor(sample));
-    begins.push_back(first - level_keys.begin());
+  for (const int level : levels) {
+    const kernels::ScratchVector<uint64_t>& level_keys = keys(level);
+    if (sample_begins_.size() <= static_cast<size_t>(level)) sample_begins_.resize(static_cast<size_t>(level) + 1);
+    std::vector<int64_t>& begins = sample_begins_[static_cast<size_t>(level)];
+    begins.assign(1, 0);
+    for (int32_t sample = 1; sample < num_samples_; ++sample) {
+      const auto first =
+          std::lower_bound(level_keys.begin() + begins.back(), level_keys.end(), key.SampleFloor(sample));
+      begins.push_back(first - level_keys.begin());
+    }
+    begins.push_back(num_sites(level));
   }
-  begins.push_back(num_sites(level));
   return absl::OkStatus();
 }
 

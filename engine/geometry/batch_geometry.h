@@ -59,7 +59,7 @@ class BatchGeometry final : public BatchCounts, public GeometryMaker {
   absl::Status MakeRulebook(int index, const RulebookRequest& request) override;
   absl::Status SwapRulebook(int index, int of) override;
   absl::Status Finish() override { return absl::OkStatus(); }
-  absl::Status MakeSampleBegin(int level) override;
+  absl::Status MakeSampleBegins(absl::Span<const int> levels) override;
   absl::Status MakeOrders(absl::Span<const OrderRequest> orders) override;
 
   const int64_t* level_sample_begin(int level) const { return sample_begins_[static_cast<size_t>(level)].data(); }
@@ -96,7 +96,7 @@ class BatchGeometry final : public BatchCounts, public GeometryMaker {
   int32_t num_samples_ = 0;
   int64_t num_grid_fallbacks_ = 0;
   std::vector<kernels::ScratchVector<uint64_t>> levels_;  // ascending, unique keys of each level
-  std::vector<std::vector<int64_t>> sample_begins_;       // by level; [samples + 1] after MakeSampleBegin, else empty
+  std::vector<std::vector<int64_t>> sample_begins_;       // by level; [samples + 1] after MakeSampleBegins, else empty
   std::vector<kernels::Rulebook> rulebooks_;
   std::vector<kernels::ScratchVector<int32_t>> orders_;
   std::vector<kernels::ScratchVector<kernels::SpreadGroup>> spread_groups_;  // by order

@@ -68,7 +68,7 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   absl::Status SwapRulebook(int index, int of) override;
   // Makes the recorded levels and rulebooks. Waits for the stream in the first case above.
   absl::Status Finish() override;
-  absl::Status MakeSampleBegin(int level) override;
+  absl::Status MakeSampleBegins(absl::Span<const int> levels) override;
   // Sorts all orders together, except those that the rows of a level have already.
   absl::Status MakeOrders(absl::Span<const OrderRequest> orders) override;
 
@@ -118,7 +118,7 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   const int32_t* point_to_voxel() const { return point_to_voxel_; }
   const int32_t* sorted_points() const { return sorted_points_; }
   const int64_t* voxel_begin() const { return voxel_begin_; }
-  // [samples + 1] in device memory, after MakeSampleBegin or UploadSampleBegin of the level.
+  // [samples + 1] in device memory, after MakeSampleBegins or UploadSampleBegin of the level.
   const int64_t* level_sample_begin(int level) const { return levels_.at(level).sample_begin; }
   // [num_sites(level)] in device memory, after MakeOrders or UploadOrders: the row at each place of an order. Null if
   // place i is row i.

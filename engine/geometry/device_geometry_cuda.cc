@@ -128,7 +128,7 @@ absl::Status DeviceGeometry::Finish() {
   return rulebooks_.Make(has_sizes_);
 }
 
-absl::Status DeviceGeometry::MakeSampleBegin(int level) { return levels_.MakeSampleBegin(level); }
+absl::Status DeviceGeometry::MakeSampleBegins(absl::Span<const int> levels) { return levels_.MakeSampleBegins(levels); }
 
 DeviceGeometry::Order& DeviceGeometry::OrderAt(int index) {
   if (orders_.size() <= static_cast<size_t>(index)) orders_.resize(static_cast<size_t>(index) + 1);

@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "engine/geometry/batch_capacities.h"
 #include "engine/geometry/device_sizes.h"
 #include "engine/geometry/geometry_memory.h"
@@ -33,7 +34,7 @@ class DeviceLevels {
     uint64_t* keys = nullptr;  // [capacity]
     int64_t capacity = 0;
     const int64_t* num_sites = nullptr;  // on the device
-    int64_t* sample_begin = nullptr;     // [samples + 1] after MakeSampleBegin, else null
+    int64_t* sample_begin = nullptr;     // [samples + 1] after MakeSampleBegins, else null
     int parent = -1;
     // The chain of strided levels that ends here begins with at most first_sites sites. `reach` bounds the sites that
     // each of those first sites can make on this level.
@@ -57,7 +58,7 @@ class DeviceLevels {
   absl::Status AddFiltered(int level, int parent, kernels::SiteFilterParams filter);
   // Makes the added levels.
   absl::Status Make();
-  absl::Status MakeSampleBegin(int level);
+  absl::Status MakeSampleBegins(absl::Span<const int> levels);
   // Call after each Make, while the host does not know the numbers of sites. Limits the levels that have been made to
   // these capacities (kernels/coordinates/check_capacities.h): afterwards the levels' capacities and num_sites() are at
   // most these. If one is too small, all numbers of sites on the device become 0, and no point has a voxel; they stay 0

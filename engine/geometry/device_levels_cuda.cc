@@ -161,15 +161,18 @@ absl::StatusOr<size_t> DeviceLevels::MakeChain(size_t first) {
   return end;
 }
 
-absl::Status DeviceLevels::MakeSampleBegin(int index) {
-  Level& level = At(index);
-  ASSIGN_OR_RETURN(level.sample_begin, memory_->Take<int64_t>(sizes_->num_samples() + 1));
-  RETURN_IF_CUDA_ERROR(kernels::cuda::SampleBegins({.dimension = sizes_->dimension(),
-                                                    .num_samples = sizes_->num_samples(),
-                                                    .keys = level.keys,
-                                                    .num_keys = level.num_sites,
-                                                    .sample_begin = level.sample_begin},
-                                                   memory_->stream().get()));
+absl::Status DeviceLevels::MakeSampleBegins(absl::Span<const int> levels) {
+  std::vector<kernels::SampleBeginsParams> params;
+  for (const int index : levels) {
+    Level& level = At(index);
+    ASSIGN_OR_RETURN(level.sample_begin, memory_->Take<int64_t>(sizes_->num_samples() + 1));
+    params.push_back({.dimension = sizes_->dimension(),
+                      .num_samples = sizes_->num_samples(),
+                      .keys = level.keys,
+                      .num_keys = level.num_sites,
+                      .sample_begin = level.sample_begin});
+  }
+  RETURN_IF_CUDA_ERROR(kernels::cuda::SampleBegins(params, memory_->stream().get()));
   return absl::OkStatus();
 }
 

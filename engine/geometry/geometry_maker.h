@@ -57,8 +57,8 @@ class GeometryMaker {
   virtual absl::Status SwapRulebook(int index, int of) = 0;
   // Makes everything that was asked for and is not made yet.
   virtual absl::Status Finish() = 0;
-  // Finds where each sample's rows begin on a level. Call it after Finish.
-  virtual absl::Status MakeSampleBegin(int level) = 0;
+  // Finds where each sample's rows begin on these levels, together. Call it after Finish.
+  virtual absl::Status MakeSampleBegins(absl::Span<const int> levels) = 0;
   // Makes orders of levels' sites, together. Call it once in a segment, after Finish.
   virtual absl::Status MakeOrders(absl::Span<const OrderRequest> orders) = 0;
 };

@@ -31,7 +31,7 @@ class UploadedGeometry final : public GeometryMaker {
   absl::Status MakeRulebook(int index, const RulebookRequest& request) override;
   absl::Status SwapRulebook(int index, int of) override;
   absl::Status Finish() override;
-  absl::Status MakeSampleBegin(int level) override;
+  absl::Status MakeSampleBegins(absl::Span<const int> levels) override;
   absl::Status MakeOrders(absl::Span<const OrderRequest> orders) override;
 
  private:

@@ -24,9 +24,10 @@ absl::Status UploadedGeometry::SwapRulebook(int index, int of) { return on_devic
 
 absl::Status UploadedGeometry::Finish() { return on_device_->UploadVoxels(on_host_); }
 
-absl::Status UploadedGeometry::MakeSampleBegin(int level) {
-  RETURN_IF_ERROR(on_host_.MakeSampleBegin(level));
-  return on_device_->UploadSampleBegin(level, on_host_);
+absl::Status UploadedGeometry::MakeSampleBegins(absl::Span<const int> levels) {
+  RETURN_IF_ERROR(on_host_.MakeSampleBegins(levels));
+  for (const int level : levels) RETURN_IF_ERROR(on_device_->UploadSampleBegin(level, on_host_));
+  return absl::OkStatus();
 }
 
 absl::Status UploadedGeometry::MakeOrders(absl::Span<const OrderRequest> orders) {

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <numeric>
+#include <random>
 #include <vector>
 
 #include "kernels/coordinates/morton_key.h"
@@ -221,28 +223,86 @@ TEST_P(SampleKernelTest, ScaleShiftEqualsTheNaiveLoop) {
 
 INSTANTIATE_TEST_SUITE_P(Grounds, SampleKernelTest, AllGrounds(), GroundName);
 
+// Returns the begins of samples that SampleBegins finds on each level. sample_of[level]: the keys' samples, ascending.
+// Memory has more keys than a level, which are those of its first sample.
+template <int kDimension>
+std::vector<std::vector<int64_t>> RunSampleBegins(int32_t num_samples,
+                                                  const std::vector<std::vector<int32_t>>& sample_of) {
+  std::vector<std::unique_ptr<DeviceArray<uint64_t>>> keys;
+  std::vector<std::unique_ptr<DeviceArray<int64_t>>> counts, begins;
+  std::vector<SampleBeginsParams> levels;
+  for (const std::vector<int32_t>& samples : sample_of) {
+    constexpr size_t kMoreKeys = 70;
+    std::vector<uint64_t> of_level;
+    for (size_t i = 0; i < samples.size() + kMoreKeys; ++i) {
+      const int32_t sample = i < samples.size() ? samples[i] : 0;
+      of_level.push_back(MortonKey<kDimension>::Pack(sample, {static_cast<int32_t>(i % 500), 0, 0, 0}));
+    }
+    std::sort(of_level.begin(), of_level.begin() + static_cast<int64_t>(samples.size()));
+    const std::vector<int64_t> num_keys = {static_cast<int64_t>(samples.size())};
+    const std::vector<int64_t> unset(static_cast<size_t>(num_samples) + 2, -1);
+    keys.push_back(std::make_unique<DeviceArray<uint64_t>>(Device::kCuda, of_level));
+    counts.push_back(std::make_unique<DeviceArray<int64_t>>(Device::kCuda, num_keys));
+    begins.push_back(std::make_unique<DeviceArray<int64_t>>(Device::kCuda, unset));
+    levels.push_back({.dimension = kDimension,
+                      .num_samples = num_samples,
+                      .keys = keys.back()->data(),
+                      .num_keys = counts.back()->data(),
+                      .sample_begin = begins.back()->data()});
+  }
+  if constexpr (kHasCuda) ExpectCudaSuccess(cuda::SampleBegins(levels, TestStream()));
+  std::vector<std::vector<int64_t>> made;
+  for (const auto& of_level : begins) {
+    made.push_back(of_level->ToHost());
+    EXPECT_EQ(made.back().back(), -1) << "written behind the last begin";
+    made.back().pop_back();
+  }
+  return made;
+}
+
 TEST(SampleBeginsCudaTest, AreTheFirstKeysOfTheSamples) {
   SKIP_WITHOUT(Device::kCuda);
+  EXPECT_EQ(RunSampleBegins<3>(7, {{1, 1, 1, 2, 5, 5}, {}}),
+            (std::vector<std::vector<int64_t>>{{0, 0, 3, 4, 4, 4, 6, 6}, std::vector<int64_t>(8, 0)}));
+}
+
+// A warp searches in rounds of 32 keys, and a launch has at most 16 levels.
+TEST(SampleBeginsCudaTest, OfManySamplesAndLevelsAreWhatALoopFinds) {
+  SKIP_WITHOUT(Device::kCuda);
+  std::mt19937 random(7);
+  for (const int32_t num_samples : {1, 2, 7, 8, 31, 32, 33, 300}) {
+    std::vector<std::vector<int32_t>> sample_of;
+    std::vector<std::vector<int64_t>> expected;
+    for (const size_t num_keys : {0, 1, 2, 31, 32, 33, 63, 64, 65, 1023, 1024, 1025, 1056, 1057, 32768, 32769, 90000}) {
+      std::vector<int32_t>& samples = sample_of.emplace_back();
+      for (size_t i = 0; i < num_keys; ++i) {
+        const auto sample = static_cast<int32_t>(random() % static_cast<uint32_t>(num_samples));
+        samples.push_back(num_keys % 2 == 0 ? sample : sample / 3 * 3);  // with empty samples
+      }
+      std::sort(samples.begin(), samples.end());
+      std::vector<int64_t>& begins = expected.emplace_back();
+      for (int32_t sample = 0; sample <= num_samples; ++sample) {
+        begins.push_back(std::lower_bound(samples.begin(), samples.end(), sample) - samples.begin());
+      }
+    }
+    SCOPED_TRACE(testing::Message() << num_samples << " samples");
+    EXPECT_EQ(RunSampleBegins<1>(num_samples, sample_of), expected);
+    EXPECT_EQ(RunSampleBegins<2>(num_samples, sample_of), expected);
+    EXPECT_EQ(RunSampleBegins<3>(num_samples, sample_of), expected);
+    EXPECT_EQ(RunSampleBegins<4>(num_samples, sample_of), expected);
+  }
+}
+
+// The host refuses these levels, so they need no GPU.
+TEST(SampleBeginsRefusalCudaTest, LevelsThatDifferAreRefused) {
   if constexpr (kHasCuda) {
-    const std::vector<int32_t> sample_of = {1, 1, 1, 2, 5, 5};
-    std::vector<uint64_t> keys;
-    for (size_t i = 0; i < sample_of.size(); ++i) {
-      keys.push_back(MortonKey<3>::Pack(sample_of[i], {static_cast<int32_t>(i), 0, 0, 0}));
-    }
-    std::sort(keys.begin(), keys.end());
-    for (const int64_t num_keys : {int64_t{0}, int64_t{6}}) {
-      const DeviceArray<uint64_t> device_keys(Device::kCuda, keys);
-      const DeviceArray<int64_t> device_num_keys(Device::kCuda, std::vector<int64_t>{num_keys});
-      const DeviceArray<int64_t> begins(Device::kCuda, 8);
-      ExpectCudaSuccess(cuda::SampleBegins({.dimension = 3,
-                                            .num_samples = 7,
-                                            .keys = device_keys.data(),
-                                            .num_keys = device_num_keys.data(),
-                                            .sample_begin = begins.data()},
-                                           TestStream()));
-      EXPECT_EQ(begins.ToHost(),
-                num_keys == 0 ? std::vector<int64_t>(8, 0) : (std::vector<int64_t>{0, 0, 3, 4, 4, 4, 6, 6}));
-    }
+    const SampleBeginsParams level{.dimension = 3, .num_samples = 2};
+    SampleBeginsParams flat = level, smaller = level;
+    flat.dimension = 2;
+    smaller.num_samples = 1;
+    EXPECT_EQ(cuda::SampleBegins(std::vector{level, flat}, TestStream()), cudaErrorInvalidValue);
+    EXPECT_EQ(cuda::SampleBegins(std::vector{level, smaller}, TestStream()), cudaErrorInvalidValue);
+    EXPECT_EQ(cuda::SampleBegins({}, TestStream()), cudaSuccess);
   }
 }
 
