@@ -14,11 +14,13 @@
 #include <cstdint>
 #include <cub/block/block_scan.cuh>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/coordinates/morton_key.h"
 #include "kernels/coordinates/morton_places.h"
 #include "kernels/coordinates/output_candidates.cuh"
 #include "kernels/coordinates/output_coordinates.h"
+#include "kernels/core/clear.h"
 #include "kernels/core/launch.cuh"
 #include "kernels/core/row_tiles.cuh"
 #include "kernels/core/visit_dimension.cuh"
@@ -156,6 +158,7 @@ struct MarkOutputsParams {
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads) MarkOutputsKernel(const __grid_constant__ MarkOutputsParams params) {
   using Key = MortonKey<kDimension>;
+  WaitForEarlierKernels();
   const CandidateParams& candidates = params.candidates;
   const int64_t num_rows = NumRows(candidates.in_capacity, candidates.num_in);
   for (int64_t row = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x; row < num_rows;
@@ -206,6 +209,7 @@ struct BlockWords {
 __global__ inline void __launch_bounds__(kBlockThreads)
     CountBitsKernel(const uint32_t* words, int64_t capacity, const int64_t* num_words, int32_t* block_counts,
                     int64_t* num_beyond_limits, int32_t num_samples) {
+  WaitForEarlierKernels();
   const BlockWords own(capacity, num_words);
   int32_t count = 0;
   for (int64_t word = own.begin + threadIdx.x; word < own.end; word += kBlockThreads) count += __popc(words[word]);
@@ -262,6 +266,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   using Scan = cub::BlockScan<int32_t, kBlockThreads>;
   __shared__ typename Scan::TempStorage storage;
   __shared__ typename Visitor::Shared shared;
+  WaitForEarlierKernels();
   const bool is_last = blockIdx.x == gridDim.x - 1;
   if (block_counts[blockIdx.x] == 0 && !is_last) return;
   visitor.Prepare(shared);
@@ -301,21 +306,20 @@ inline cudaError_t BitmapOutputs(const OutputCoordinatesParams& params, const Fi
   const auto mark_blocks = static_cast<unsigned>(std::min<int64_t>(NumBlocks(params.num_in), kMaxMarkBlocks));
   const auto mark = [&] {
     return VisitDimension(params.geometry.dimension, [&](auto dimension) {
-      MarkOutputsKernel<dimension()><<<mark_blocks, kBlockThreads, 0, stream>>>(marks);
-      return LaunchStatus(stream);
+      return LaunchEarly(MarkOutputsKernel<dimension()>, mark_blocks, kBlockThreads, 0, stream, marks);
     });
   };
+  // WorkspaceCutter has room for the word that an odd number of words needs in addition.
   const auto clear = [&](uint32_t* words, int64_t num_words) {
-    return cudaMemsetAsync(words, 0, static_cast<size_t>(num_words) * sizeof(uint32_t), stream);
+    return Clear(words, static_cast<size_t>((num_words + 1) / 2 * 2) * sizeof(uint32_t), stream);
   };
   const auto visit = [&](const auto& visitor, const uint32_t* words, int64_t capacity, const int64_t* num_words,
                          int64_t* num_bits) {
     const auto blocks = static_cast<unsigned>(std::min<int64_t>(NumBlocks(capacity), max_blocks));
-    CountBitsKernel<<<blocks, kBlockThreads, 0, stream>>>(words, capacity, num_words, block_counts,
-                                                          params.num_beyond_limits, params.num_samples);
-    VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-    VisitBitsKernel<<<blocks, kBlockThreads, 0, stream>>>(visitor, words, capacity, num_words, block_counts, num_bits);
-    return LaunchStatus(stream);
+    VOXSERVE_RETURN_IF_CUDA(LaunchEarly(CountBitsKernel, blocks, kBlockThreads, 0, stream, words, capacity, num_words,
+                                        block_counts, params.num_beyond_limits, params.num_samples));
+    return LaunchEarly(VisitBitsKernel<std::decay_t<decltype(visitor)>>, blocks, kBlockThreads, 0, stream, visitor,
+                       words, capacity, num_words, block_counts, num_bits);
   };
   if (bitmap.touched == nullptr) {
     VOXSERVE_RETURN_IF_CUDA(clear(bitmap.words, layout.num_words()));
