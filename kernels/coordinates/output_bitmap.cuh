@@ -20,6 +20,7 @@
 #include "kernels/coordinates/morton_places.h"
 #include "kernels/coordinates/output_candidates.cuh"
 #include "kernels/coordinates/output_coordinates.h"
+#include "kernels/core/binary_search.cuh"
 #include "kernels/core/clear.h"
 #include "kernels/core/launch.cuh"
 #include "kernels/core/row_tiles.cuh"
@@ -30,15 +31,24 @@ namespace voxserve::kernels::cuda {
 inline constexpr int kLog2WordPlaces = 5;
 inline constexpr int kWordPlaces = 1 << kLog2WordPlaces;
 
+// VisitBitsKernel reads words in tiles of kMinTileWords to kMaxTileWords, a power of two. It has few enough blocks for
+// each to add up the counts of all blocks before it.
+inline constexpr int kMinTileWords = 32;
+inline constexpr int kMaxTileWords = 1024;
+inline constexpr int kMaxVisitBlocks = 1024;
+
 // The words of a bitmap, in device memory. `words` has all words of the box, and the other members are null; or `words`
 // has only the touched words, in the order of the box.
 struct BitmapWords {
   uint32_t* words = nullptr;
-  uint32_t* touched = nullptr;     // bit w is set if word w of the box is touched; 32 bits are a group
-  int32_t* ranks = nullptr;        // the number of touched words before each group; set for groups with touched words
-  uint32_t* numbers = nullptr;     // [num_touched] the number of each touched word in the box
-  int64_t* num_touched = nullptr;  // [1]
+  uint32_t* touched = nullptr;      // bit w is set if word w of the box is touched; 32 bits are a group
+  int32_t* ranks = nullptr;         // the number of touched words before each group; set for groups with touched words
+  uint32_t* numbers = nullptr;      // [num_touched] the number of each touched word in the box
+  int64_t* num_touched = nullptr;   // [1]
+  int32_t* block_counts = nullptr;  // [2, kMaxVisitBlocks] for VisitBitsKernel; the memory of `marked()` follows
 
+  // The words that are marked first, and hence cleared.
+  uint32_t* marked() const { return touched == nullptr ? words : touched; }
   __device__ uint32_t& Word(uint64_t number) const {
     if (touched == nullptr) return words[number];
     const uint64_t group = number / kWordPlaces;
@@ -75,10 +85,18 @@ class OutputBitmap {
   int64_t num_words() const { return num_words_; }
   int64_t num_groups() const { return (box_words_ + kWordPlaces - 1) / kWordPlaces; }
 
+  int64_t num_marked() const { return lists_touched_ ? num_groups() : num_words_; }
+
   BitmapWords Take(WorkspaceCutter& cutter) const {
-    BitmapWords memory{.words = cutter.Take<uint32_t>(num_words_)};
-    if (!lists_touched_) return memory;
-    memory.touched = cutter.Take<uint32_t>(num_groups());
+    BitmapWords memory;
+    memory.block_counts = cutter.Take<int32_t>(2 * kMaxVisitBlocks);
+    uint32_t* const marked = cutter.Take<uint32_t>(num_marked());
+    if (!lists_touched_) {
+      memory.words = marked;
+      return memory;
+    }
+    memory.touched = marked;
+    memory.words = cutter.Take<uint32_t>(num_words_);
     memory.ranks = cutter.Take<int32_t>(num_groups());
     memory.numbers = cutter.Take<uint32_t>(num_words_);
     memory.num_touched = cutter.Take<int64_t>(1);
@@ -190,107 +208,128 @@ __global__ void __launch_bounds__(kBlockThreads) MarkOutputsKernel(const __grid_
   }
 }
 
-// The words that each block of CountBitsKernel and VisitBitsKernel reads: those from begin to end.
+// The words that a block of VisitBitsKernel reads: those from begin to end, in tiles.
 struct BlockWords {
+  int32_t tile_words;
   int64_t begin;
   int64_t end;
 
-  // num_words: null: capacity.
-  __device__ BlockWords(int64_t capacity, const int64_t* num_words) {
+  // num_words: null: capacity. Tiles are as small as the number of blocks allows.
+  __device__ BlockWords(int64_t capacity, const int64_t* num_words) : tile_words(kMinTileWords) {
     const int64_t all = NumRows(capacity, num_words);
-    const int64_t tiles = (all + kBlockThreads - 1) / kBlockThreads;
-    const int64_t block_words = (tiles + gridDim.x - 1) / gridDim.x * kBlockThreads;
+    while (tile_words < kMaxTileWords && int64_t{tile_words} * gridDim.x < all) tile_words *= 2;
+    const int64_t tiles = (all + tile_words - 1) / tile_words;
+    const int64_t block_words = (tiles + gridDim.x - 1) / gridDim.x * tile_words;
     begin = min(blockIdx.x * block_words, all);
     end = min(begin + block_words, all);
   }
 };
 
-// Counts the set bits of each block's words. The first block also sets num_beyond_limits, [num_samples], to 0.
-__global__ inline void __launch_bounds__(kBlockThreads)
-    CountBitsKernel(const uint32_t* words, int64_t capacity, const int64_t* num_words, int32_t* block_counts,
-                    int64_t* num_beyond_limits, int32_t num_samples) {
-  WaitForEarlierKernels();
-  const BlockWords own(capacity, num_words);
-  int32_t count = 0;
-  for (int64_t word = own.begin + threadIdx.x; word < own.end; word += kBlockThreads) count += __popc(words[word]);
-  const int64_t sum = BlockSum(count);
-  if (threadIdx.x == 0) block_counts[blockIdx.x] = static_cast<int32_t>(sum);
-  if (blockIdx.x != 0) return;
-  for (int32_t sample = threadIdx.x; sample < num_samples; sample += kBlockThreads) num_beyond_limits[sample] = 0;
-}
-
 // TouchedLister and KeyWriter are visitors of VisitBitsKernel. TouchedLister lists the touched words, and clears them.
 struct TouchedLister {
   BitmapWords bitmap;
 
-  struct Shared {};
-  __device__ void Prepare(Shared& /*shared*/) const {}
-  // index: of the word; bits: its contents; rank: the number of set bits before the word's.
-  __device__ void Visit(const Shared& /*shared*/, int64_t index, uint32_t bits, int64_t rank) const {
-    bitmap.ranks[index] = static_cast<int32_t>(rank);
-    for (int64_t row = rank; bits != 0; bits &= bits - 1, ++row) {
-      bitmap.numbers[row] = static_cast<uint32_t>(index * kWordPlaces + __ffs(static_cast<int>(bits)) - 1);
-      bitmap.words[row] = 0;
-    }
+  // word: the number of the word; bit: one of its set bits; rank: the number of set bits before this one.
+  __device__ void Visit(int64_t word, int bit, int64_t rank, bool is_first_of_word) const {
+    if (is_first_of_word) bitmap.ranks[word] = static_cast<int32_t>(rank);
+    bitmap.numbers[rank] = static_cast<uint32_t>(word * kWordPlaces + bit);
+    bitmap.words[rank] = 0;
   }
 };
 
-// KeyWriter writes the keys of the set bits. A key is the OR of the key of its word's first place (computed once per
-// word) and the key of its bit's position in the word (computed once per block).
+// KeyWriter writes the keys of the set bits.
 struct KeyWriter {
   MortonPlaces places;
   const uint32_t* numbers;  // BitmapWords::numbers
   uint64_t* out_keys;
 
-  struct Shared {
-    uint64_t bit_keys[kWordPlaces];
-  };
-  __device__ void Prepare(Shared& shared) const {
-    if (threadIdx.x < kWordPlaces) shared.bit_keys[threadIdx.x] = places.Key(threadIdx.x);
-  }
-  __device__ void Visit(const Shared& shared, int64_t index, uint32_t bits, int64_t rank) const {
-    const uint64_t number = numbers == nullptr ? static_cast<uint64_t>(index) : numbers[index];
-    const uint64_t word_key = places.Key(number * kWordPlaces);
-    for (int64_t row = rank; bits != 0; bits &= bits - 1, ++row) {
-      out_keys[row] = word_key | shared.bit_keys[__ffs(static_cast<int>(bits)) - 1];
-    }
+  __device__ void Visit(int64_t word, int bit, int64_t rank, bool /*is_first_of_word*/) const {
+    const uint64_t number = numbers == nullptr ? static_cast<uint64_t>(word) : numbers[word];
+    out_keys[rank] = places.Key(number * kWordPlaces | static_cast<uint64_t>(bit));
   }
 };
 
-// Calls visitor.Visit for each word that is not 0. Blocks have the same words as in CountBitsKernel, which made
-// block_counts. num_bits: output, the number of all set bits.
+struct VisitBitsParams {
+  const uint32_t* words;     // [capacity]
+  int64_t capacity;          // above 0
+  const int64_t* num_words;  // null: capacity
+  int32_t* block_counts;     // [blocks], all 0; afterwards 1 + the number of each block's set bits
+  int64_t* num_bits;         // output: the number of all set bits
+  int64_t* to_clear;         // [num_to_clear] set to 0
+  int32_t num_to_clear;
+};
+
+// Calls visitor.Visit for each set bit. A block tells all later blocks how many bits its words have, and waits for the
+// counts of all earlier ones. That is safe because blocks start in the order of their numbers.
+//
+// Sites lie close together, so a few words have most of the bits. Hence a thread takes every 256th bit of a tile,
+// whatever word it is in.
 template <typename Visitor>
 __global__ void __launch_bounds__(kBlockThreads)
-    VisitBitsKernel(const __grid_constant__ Visitor visitor, const uint32_t* words, int64_t capacity,
-                    const int64_t* num_words, const int32_t* block_counts, int64_t* num_bits) {
+    VisitBitsKernel(const __grid_constant__ Visitor visitor, const VisitBitsParams params) {
   using Scan = cub::BlockScan<int32_t, kBlockThreads>;
+  constexpr int kMaxThreadWords = kMaxTileWords / kBlockThreads;
   __shared__ typename Scan::TempStorage storage;
-  __shared__ typename Visitor::Shared shared;
-  WaitForEarlierKernels();
+  __shared__ uint32_t tile_bits[kMaxTileWords];
+  __shared__ int32_t ranks[kMaxTileWords];  // the number of set bits of the tile before each word
+  const auto thread = static_cast<int32_t>(threadIdx.x);
   const bool is_last = blockIdx.x == gridDim.x - 1;
-  if (block_counts[blockIdx.x] == 0 && !is_last) return;
-  visitor.Prepare(shared);
-  int64_t before = 0;
-  for (unsigned block = threadIdx.x; block < blockIdx.x; block += kBlockThreads) before += block_counts[block];
-  before = BlockSum(before);  // its barrier also makes `shared` visible
-  const BlockWords own(capacity, num_words);
-  for (int64_t tile = own.begin; tile < own.end; tile += kBlockThreads) {
-    const int64_t index = tile + threadIdx.x;
-    const uint32_t bits = index < own.end ? words[index] : 0;
-    int32_t rank = 0, total = 0;
-    Scan(storage).ExclusiveSum(__popc(bits), rank, total);
-    if (bits != 0) visitor.Visit(shared, index, bits, before + rank);
-    before += total;
-    __syncthreads();  // the storage is used again
+  WaitForEarlierKernels();
+  const BlockWords own(params.capacity, params.num_words);
+  int32_t count = 0;
+#pragma unroll 4
+  for (int64_t word = own.begin + thread; word < own.end; word += kBlockThreads) count += __popc(params.words[word]);
+  const int64_t sum = BlockSum(count);
+  volatile int32_t* const counts = params.block_counts;
+  if (thread == 0) counts[blockIdx.x] = static_cast<int32_t>(sum) + 1;
+  if (blockIdx.x == 0) {
+    for (int32_t i = thread; i < params.num_to_clear; i += kBlockThreads) params.to_clear[i] = 0;
   }
-  if (is_last && threadIdx.x == 0) *num_bits = before;
+  if (sum == 0 && !is_last) return;
+  int64_t before = 0;
+  for (unsigned block = threadIdx.x; block < blockIdx.x; block += kBlockThreads) {
+    int32_t of_block = 0;
+    do of_block = counts[block];
+    while (of_block == 0);
+    before += of_block - 1;
+  }
+  before = BlockSum(before);
+  const int32_t thread_words = (own.tile_words + kBlockThreads - 1) / kBlockThreads;
+  const int32_t first = thread * thread_words;  // the thread's first word in a tile
+  for (int64_t tile = own.begin; tile < own.end; tile += own.tile_words) {
+    uint32_t bits[kMaxThreadWords];
+    count = 0;
+#pragma unroll
+    for (int i = 0; i < kMaxThreadWords; ++i) {
+      const bool is_word = i < thread_words && first + i < own.tile_words && tile + first + i < own.end;
+      bits[i] = is_word ? params.words[tile + first + i] : 0;
+      count += __popc(bits[i]);
+    }
+    int32_t rank = 0, total = 0;
+    Scan(storage).ExclusiveSum(count, rank, total);
+#pragma unroll
+    for (int i = 0; i < kMaxThreadWords; ++i) {
+      if (i >= thread_words || first + i >= own.tile_words) break;
+      tile_bits[first + i] = bits[i];
+      ranks[first + i] = rank;
+      rank += __popc(bits[i]);
+    }
+    __syncthreads();
+    for (int32_t number = thread; number < total; number += kBlockThreads) {
+      const int32_t word = PartitionPoint(own.tile_words, [&](int32_t i) { return ranks[i] <= number; }) - 1;
+      uint32_t rest = tile_bits[word];
+      for (int32_t i = ranks[word]; i < number; ++i) rest &= rest - 1;
+      visitor.Visit(tile + word, __ffs(static_cast<int>(rest)) - 1, before + number, number == ranks[word]);
+    }
+    before += total;
+    __syncthreads();  // shared memory is used again
+  }
+  if (is_last && thread == 0) *params.num_bits = before;
 }
 
-// Launches the kernels. bounds: CandidateParams::bounds. bitmap: OutputBitmap::Take. block_counts: scratch,
-// [max_blocks].
+// Launches the kernels. bounds: CandidateParams::bounds. bitmap: OutputBitmap::Take.
 inline cudaError_t BitmapOutputs(const OutputCoordinatesParams& params, const FieldBounds* bounds,
-                                 const BitmapWords& bitmap, int32_t* block_counts, int64_t max_blocks,
-                                 cudaStream_t stream) {
+                                 const BitmapWords& bitmap, cudaStream_t stream) {
   // Only the device knows the number of inputs. Blocks stride over them, since with a large capacity most blocks would
   // have no work.
   constexpr int64_t kMaxMarkBlocks = 1024;
@@ -309,33 +348,42 @@ inline cudaError_t BitmapOutputs(const OutputCoordinatesParams& params, const Fi
       return LaunchEarly(MarkOutputsKernel<dimension()>, mark_blocks, kBlockThreads, 0, stream, marks);
     });
   };
-  // WorkspaceCutter has room for the word that an odd number of words needs in addition.
-  const auto clear = [&](uint32_t* words, int64_t num_words) {
-    return Clear(words, static_cast<size_t>((num_words + 1) / 2 * 2) * sizeof(uint32_t), stream);
-  };
-  const auto visit = [&](const auto& visitor, const uint32_t* words, int64_t capacity, const int64_t* num_words,
-                         int64_t* num_bits) {
-    const auto blocks = static_cast<unsigned>(std::min<int64_t>(NumBlocks(capacity), max_blocks));
-    VOXSERVE_RETURN_IF_CUDA(LaunchEarly(CountBitsKernel, blocks, kBlockThreads, 0, stream, words, capacity, num_words,
-                                        block_counts, params.num_beyond_limits, params.num_samples));
+  // Clears the words that are marked first, and the counts before them. Memory that is taken after them begins at a
+  // multiple of 256 bytes, so there is room to round up.
+  const auto* const end = bitmap.marked() + (layout.num_marked() + 1) / 2 * 2;
+  const auto bytes = reinterpret_cast<const char*>(end) - reinterpret_cast<const char*>(bitmap.block_counts);
+  VOXSERVE_RETURN_IF_CUDA(Clear(bitmap.block_counts, static_cast<size_t>(bytes), stream));
+  const auto visit = [&](const auto& visitor, const VisitBitsParams& visited) {
+    constexpr int64_t kMaxBlocks = kMaxVisitBlocks;
+    const auto blocks =
+        static_cast<unsigned>(std::min<int64_t>(NumBlocks(visited.capacity, kMinTileWords), kMaxBlocks));
     return LaunchEarly(VisitBitsKernel<std::decay_t<decltype(visitor)>>, blocks, kBlockThreads, 0, stream, visitor,
-                       words, capacity, num_words, block_counts, num_bits);
+                       visited);
   };
-  if (bitmap.touched == nullptr) {
-    VOXSERVE_RETURN_IF_CUDA(clear(bitmap.words, layout.num_words()));
-  } else {
-    VOXSERVE_RETURN_IF_CUDA(clear(bitmap.touched, layout.num_groups()));
+  VisitBitsParams visited{.words = bitmap.words,
+                          .capacity = layout.num_words(),
+                          .num_words = bitmap.num_touched,
+                          .block_counts = bitmap.block_counts,
+                          .num_bits = params.num_out,
+                          .to_clear = params.num_beyond_limits,
+                          .num_to_clear = params.num_samples};
+  if (bitmap.touched != nullptr) {
     marks.log2_places_a_bit = kLog2WordPlaces;
     marks.bitmap = {.words = bitmap.touched};
     VOXSERVE_RETURN_IF_CUDA(mark());
-    VOXSERVE_RETURN_IF_CUDA(
-        visit(TouchedLister{bitmap}, bitmap.touched, layout.num_groups(), nullptr, bitmap.num_touched));
+    VOXSERVE_RETURN_IF_CUDA(visit(TouchedLister{bitmap}, {.words = bitmap.touched,
+                                                          .capacity = layout.num_groups(),
+                                                          .num_words = nullptr,
+                                                          .block_counts = bitmap.block_counts,
+                                                          .num_bits = bitmap.num_touched,
+                                                          .to_clear = nullptr,
+                                                          .num_to_clear = 0}));
     marks.log2_places_a_bit = 0;
     marks.bitmap = bitmap;
+    visited.block_counts = bitmap.block_counts + kMaxVisitBlocks;
   }
   VOXSERVE_RETURN_IF_CUDA(mark());
-  return visit(KeyWriter{layout.places(), bitmap.numbers, params.out_keys}, bitmap.words, layout.num_words(),
-               bitmap.num_touched, params.num_out);
+  return visit(KeyWriter{layout.places(), bitmap.numbers, params.out_keys}, visited);
 }
 
 }  // namespace voxserve::kernels::cuda

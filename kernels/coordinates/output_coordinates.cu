@@ -353,7 +353,7 @@ cudaError_t MakeOutputs(const OutputCoordinatesParams& params, cudaStream_t stre
   const Workspace workspace(params);
   if (workspace.bounds != nullptr) VOXSERVE_RETURN_IF_CUDA(FindBounds(params, workspace.bounds, stream));
   if (workspace.bitmap.words != nullptr) {
-    return BitmapOutputs(params, workspace.bounds, workspace.bitmap, workspace.block_heads, kMaxHeadBlocks, stream);
+    return BitmapOutputs(params, workspace.bounds, workspace.bitmap, stream);
   }
   const auto num_samples = static_cast<size_t>(params.num_samples);
   VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(params.num_beyond_limits, 0, num_samples * sizeof(int64_t), stream));
