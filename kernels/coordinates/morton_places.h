@@ -45,7 +45,9 @@ class MortonPlaces {
       for (int axis = dimension - 1; axis >= 0; --axis) {
         if (bit >= axis_bits[axis]) continue;
         axis_mask_[axis] |= uint64_t{1} << bits;
-        key_bit_[bits++] = static_cast<int8_t>(bit * dimension + dimension - 1 - axis);
+        const int up = bit * dimension + dimension - 1 - axis - bits;
+        if (num_runs_ == 0 || run_shift_[num_runs_ - 1] != up) run_shift_[num_runs_++] = static_cast<int8_t>(up);
+        run_mask_[num_runs_ - 1] |= uint64_t{1} << bits++;
       }
     }
     batch_shift_ = layout.batch_shift();
@@ -74,10 +76,19 @@ class MortonPlaces {
     return ((a | ~mask) + b) & mask;
   }
 
-  // Returns the MortonKey of the cell at a place. Key(a | b) is Key(a) | Key(b).
+  // Returns the OR of OnAxis of all axes for the coordinates of which `translation` is MortonKey::Translation.
+  constexpr uint64_t OfTranslation(uint64_t translation) const {
+    uint64_t place = 0;
+    for (int run = 0; run < num_runs_; ++run) place |= translation >> run_shift_[run] & run_mask_[run];
+    return place;
+  }
+  // Returns the bits of a place that OnAxis of this axis sets.
+  constexpr uint64_t BitsOnAxis(int axis, uint64_t place) const { return place & axis_mask_[axis]; }
+
+  // Returns the MortonKey of the cell at a place.
   constexpr uint64_t Key(uint64_t place) const {
     uint64_t key = place >> sample_bits_ << batch_shift_ | bias_;
-    for (int bit = 0; bit < sample_bits_; ++bit) key |= (place >> bit & 1) << key_bit_[bit];
+    for (int run = 0; run < num_runs_; ++run) key |= (place & run_mask_[run]) << run_shift_[run];
     return key;
   }
 
@@ -86,7 +97,11 @@ class MortonPlaces {
   int batch_shift_ = 0;
   uint64_t bias_ = 0;
   uint64_t axis_mask_[kMaxDimension] = {0, 0, 0, 0};  // the bits of a place that belong to each axis
-  int8_t key_bit_[kMaxSampleBits] = {};               // the position of each bit of a place in a MortonKey
+  // Neighbouring bits of a place that are neighbours in a MortonKey too are a run. A key has a run's bits this much
+  // higher up. Boxes have few runs, since their axes have about the same number of bits, or far fewer.
+  int num_runs_ = 0;
+  uint64_t run_mask_[kMaxSampleBits] = {};
+  int8_t run_shift_[kMaxSampleBits] = {};
 };
 
 }  // namespace voxserve::kernels

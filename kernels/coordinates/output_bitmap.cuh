@@ -172,11 +172,11 @@ struct MarkOutputsParams {
 };
 
 // Marks the outputs of the inputs. A thread handles all candidates of an input, so it computes the values that they
-// have in common once. No candidate is outside a key's limits, since the box is within the limits.
+// have in common once. No candidate is outside a key's limits, since the box is within the limits. Inputs are older
+// than the kernel before this one, which clears or lists words, so a thread has read its first row before it waits.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads) MarkOutputsKernel(const __grid_constant__ MarkOutputsParams params) {
   using Key = MortonKey<kDimension>;
-  WaitForEarlierKernels();
   const CandidateParams& candidates = params.candidates;
   const int64_t num_rows = NumRows(candidates.in_capacity, candidates.num_in);
   for (int64_t row = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x; row < num_rows;
@@ -186,26 +186,33 @@ __global__ void __launch_bounds__(kBlockThreads) MarkOutputsKernel(const __grid_
     if (candidates.num_listed_cells == 0) {
       AxisMarks axes[kDimension];
       const int32_t sample = Key::Sample(key);
+      Axes first = {0, 0, 0, 0};
 #pragma unroll
       for (int axis = 0; axis < kDimension; ++axis) {
         axes[axis].sites = AxisSitesOf<kDimension>(candidates, axis, sample, Key::Coordinate(key, axis));
-        axes[axis].first = params.places.OnAxis(axis, axes[axis].sites.first);
+        first[axis] = static_cast<int32_t>(axes[axis].sites.first);  // places leave out the upper bits too
+      }
+      const uint64_t first_place = params.places.OfTranslation(Key::Translation(first));
+#pragma unroll
+      for (int axis = 0; axis < kDimension; ++axis) {
+        axes[axis].first = params.places.BitsOnAxis(axis, first_place);
         axes[axis].step = params.steps[axis];
       }
+      WaitForEarlierKernels();
       MarkProduct<kDimension>(params.places, axes, params.places.OfSample(sample), params.log2_places_a_bit, marker);
     } else {
+      WaitForEarlierKernels();
       for (int32_t number = 0; number < candidates.candidates_an_input; ++number) {
         int32_t sample = 0;
         Axes sites = {0, 0, 0, 0};
         if (!FindCandidate<kDimension>(candidates, key, number, sample, sites)) continue;
-        uint64_t place = params.places.OfSample(sample);
-#pragma unroll
-        for (int axis = 0; axis < kDimension; ++axis) place |= params.places.OnAxis(axis, sites[axis]);
+        const uint64_t place = params.places.OfSample(sample) | params.places.OfTranslation(Key::Translation(sites));
         marker.Mark(place >> params.log2_places_a_bit);
       }
     }
     marker.Flush();
   }
+  WaitForEarlierKernels();  // for threads without rows
 }
 
 // The words that a block of VisitBitsKernel reads: those from begin to end, in tiles.

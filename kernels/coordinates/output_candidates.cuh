@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <limits>
 #include <numeric>
@@ -24,6 +25,7 @@ namespace voxserve::kernels::cuda {
 // A rule on one axis.
 struct CandidateAxis {
   int32_t stride;
+  int32_t log2_stride;  // -1: the stride is no power of two
   int32_t dilation;
   int32_t padding;
   int32_t kernel_size;
@@ -32,6 +34,16 @@ struct CandidateAxis {
   int32_t site_step;       // distance from one candidate's site to the next candidate's site
   int64_t first;           // first site within the rule and the box; CandidateParams::bounds may raise it for a sample
   int64_t last;            // last site within the rule and the box
+
+  // Division by a number that is only known at run time takes many instructions.
+  template <typename Integer>
+  __device__ bool IsMultipleOfStride(Integer value) const {
+    return log2_stride < 0 ? value % stride == 0 : (value & (stride - 1)) == 0;
+  }
+  template <typename Integer>
+  __device__ Integer FloorByStride(Integer value) const {
+    return log2_stride < 0 ? FloorDivide<Integer>(value, stride) : value >> log2_stride;
+  }
 };
 
 struct CandidateParams {
@@ -72,7 +84,7 @@ __device__ AxisSites AxisSitesOf(const CandidateParams& params, int axis, int32_
   AxisSites sites = {
       .first = 0, .step = rule.site_step, .count = rule.num_candidates, .lowest = rule.first, .highest = rule.last};
   if (params.are_quotients) {
-    sites.first = FloorDivide<Integer>(coordinate, rule.stride);
+    sites.first = rule.FloorByStride(static_cast<Integer>(coordinate));
     return sites;
   }
   if (params.are_transposed) {
@@ -82,7 +94,7 @@ __device__ AxisSites AxisSitesOf(const CandidateParams& params, int axis, int32_
   int32_t cell = 0;  // the first cell that reaches the input; every rule.step-th cell after it reaches the input too
   const int32_t num_tries = min(rule.step, rule.kernel_size);
   Integer at = static_cast<Integer>(coordinate) + rule.padding;  // stride * the site that reads it through the cell
-  while (cell < num_tries && at % rule.stride != 0) {
+  while (cell < num_tries && !rule.IsMultipleOfStride(at)) {
     ++cell;
     at -= rule.dilation;
   }
@@ -90,12 +102,12 @@ __device__ AxisSites AxisSitesOf(const CandidateParams& params, int axis, int32_
     sites.count = 0;
     return sites;
   }
-  sites.first = at / rule.stride;  // divides without remainder
+  sites.first = rule.FloorByStride(at);
   if (cell + (rule.num_candidates - 1) * rule.step >= rule.kernel_size) --sites.count;
   if (params.bounds != nullptr) {
     const int64_t lowest =
         int64_t{params.bounds[sample].lowest[axis]} - static_cast<int64_t>(MortonKey<kDimension>::kBias);
-    sites.lowest = max(rule.first, FloorDivide<int64_t>(lowest + rule.stride - 1, rule.stride));
+    sites.lowest = max(rule.first, rule.FloorByStride(lowest + rule.stride - 1));
   }
   return sites;
 }
@@ -159,6 +171,9 @@ inline CandidateParams CandidatesOf(const OutputCoordinatesParams& params, const
     const int32_t divisor = std::gcd(stride, dilation);
     CandidateAxis& rule = candidates.axes[axis];
     rule = {.stride = stride,
+            .log2_stride = std::has_single_bit(static_cast<uint32_t>(stride))
+                               ? std::countr_zero(static_cast<uint32_t>(stride))
+                               : -1,
             .dilation = dilation,
             .padding = geometry.padding[axis],
             .kernel_size = geometry.kernel_size[axis],

@@ -161,7 +161,11 @@ TYPED_TEST(MortonKeyTest, PlacesOfABoxAreInTheOrderOfItsKeys) {
         for (int axis = 0; axis < kAxes; ++axis) place |= places.OnAxis(axis, cell[static_cast<size_t>(axis)]);
         cells.emplace_back(Key::Pack(sample, cell), place);
         ASSERT_EQ(places.Key(place), cells.back().first);
-        ASSERT_EQ(places.Key(place & 31) | places.Key(place & ~uint64_t{31}), cells.back().first);
+        const uint64_t in_box = places.OfTranslation(Key::Translation(cell));
+        ASSERT_EQ(places.OfSample(sample) | in_box, place);
+        for (int axis = 0; axis < kAxes; ++axis) {
+          ASSERT_EQ(places.BitsOnAxis(axis, place), places.OnAxis(axis, cell[static_cast<size_t>(axis)]));
+        }
         ASSERT_EQ(place >> places.sample_bits(), static_cast<uint64_t>(sample));
       }
       is_done = true;
@@ -185,6 +189,9 @@ TYPED_TEST(MortonKeyTest, PlacesAreAddedUpOnEveryAxis) {
     for (int64_t first = -70; first < 70; ++first) {
       for (const int64_t step : {-300, -2, -1, 0, 1, 2, 5, 300}) {
         uint64_t place = places.OnAxis(axis, first);
+        Axes coordinates = {0, 0, 0, 0};
+        coordinates[static_cast<size_t>(axis)] = static_cast<int32_t>(first);
+        ASSERT_EQ(places.OfTranslation(TestFixture::KeyType::Translation(coordinates)), place) << first;
         for (int64_t number = 0; number < 4; ++number) {
           ASSERT_EQ(place, places.OnAxis(axis, first + number * step)) << first << " " << step << " " << number;
           place = places.AddOnAxis(axis, place, places.OnAxis(axis, step));
