@@ -25,11 +25,14 @@ constexpr int kBitsAtOnce = 8;  // offsets whose input rows a thread reads befor
 
 struct TilesBatch {
   int32_t num_rulebooks;
-  int64_t key_begin[kMaxRulebooksASort + 1];        // each rulebook's first key: one key per row of capacity
+  int64_t key_begin[kMaxRulebooksASort + 1];        // each rulebook's first key (NumKeys)
   int32_t first_key_block[kMaxRulebooksASort + 1];  // each rulebook's first block of SortKeysKernel
   TilesParams rulebooks[kMaxRulebooksASort];
 };
 static_assert(sizeof(TilesBatch) <= 4096 - 3 * sizeof(void*));
+
+// Returns the number of keys that a rulebook's rows need: one per row of capacity, if they are sorted.
+int64_t NumKeys(const TilesParams& params) { return params.keeps_order ? 0 : params.out_capacity; }
 
 // How the masks of one rulebook are ranked (tiles.h). A bit is that of a row's mask, as MaskOf returns it.
 struct ClassOrders {
@@ -250,7 +253,12 @@ __global__ void __launch_bounds__(kFillThreads)
     const TilesParams& params = batch.rulebooks[entry];
     const int64_t place = blocks.Within(entry, i) * kFillThreads + thread;
     const int64_t tile = place / kMaskTileRows;
-    const int32_t row = place < num_rows[entry] ? sorted_rows[batch.key_begin[entry] + place] : -1;
+    const int32_t* const sorted = sorted_rows + batch.key_begin[entry];
+    const auto row_at = [&](int64_t at) {
+      if (at >= num_rows[entry]) return -1;
+      return params.keeps_order ? static_cast<int32_t>(at) : sorted[at];
+    };
+    const int32_t row = row_at(place);
     const bool has_list = params.row_inputs != nullptr;
     const bool has_mask = params.row_masks != nullptr;
     // The row's offsets of the current word, which begins at `first` below.
@@ -337,8 +345,10 @@ __global__ void __launch_bounds__(kWeights) SortTilesByWeightKernel(const __grid
 struct Workspace {
   Workspace(std::span<const TilesParams> params, void* base) {
     for (const TilesParams& rulebook : params) {
-      parts[num_parts++] = {.num_pairs = rulebook.out_capacity, .num_bits = NumKeyBits(rulebook.num_offsets)};
-      num_keys += rulebook.out_capacity;
+      const int64_t of_rulebook = NumKeys(rulebook);
+      parts[num_parts++] = {.num_pairs = of_rulebook,
+                            .num_bits = of_rulebook == 0 ? 0 : NumKeyBits(rulebook.num_offsets)};
+      num_keys += of_rulebook;
     }
     WorkspaceCutter cutter(base);
     orders = cutter.Take<ClassOrders>(static_cast<int64_t>(params.size()));
@@ -352,7 +362,7 @@ struct Workspace {
 
   std::span<const SortPart> sorted_parts() const { return {parts, num_parts}; }
 
-  SortPart parts[kMaxRulebooksASort];  // one per rulebook: one key per row of capacity
+  SortPart parts[kMaxRulebooksASort];  // one per rulebook
   size_t num_parts = 0;
   int64_t num_keys = 0;
   ClassOrders* orders;          // one per rulebook
@@ -376,7 +386,6 @@ bool IsOrder(const TilesParams& params) {
 cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaStream_t stream) {
   Workspace workspace(params, memory);
   PairBuffers<uint32_t>& pairs = workspace.pairs;
-  if (workspace.num_keys == 0) return cudaSuccess;
   TilesBatch batch{};
   int64_t num_blocks = 0;
   for (const TilesParams& rulebook : params) {
@@ -385,18 +394,22 @@ cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaS
     const bool can_list = rulebook.row_masks != nullptr && rulebook.row_inputs_pitch > 0;
     if (rulebook.row_inputs != nullptr && !can_list && rulebook.out_capacity > 0) return cudaErrorInvalidValue;
     batch.rulebooks[batch.num_rulebooks] = rulebook;
-    batch.key_begin[batch.num_rulebooks + 1] = batch.key_begin[batch.num_rulebooks] + rulebook.out_capacity;
-    batch.first_key_block[batch.num_rulebooks + 1] =
-        batch.first_key_block[batch.num_rulebooks] + static_cast<int32_t>(NumBlocks(rulebook.out_capacity));
+    const int64_t num_keys = NumKeys(rulebook);
+    const int32_t key_blocks = num_keys == 0 ? 0 : static_cast<int32_t>(NumBlocks(num_keys));
+    batch.key_begin[batch.num_rulebooks + 1] = batch.key_begin[batch.num_rulebooks] + num_keys;
+    batch.first_key_block[batch.num_rulebooks + 1] = batch.first_key_block[batch.num_rulebooks] + key_blocks;
     ++batch.num_rulebooks;
     num_blocks += NumTilePlaces(rulebook.out_capacity) / kFillThreads;
   }
+  if (num_blocks == 0) return cudaSuccess;
   VOXSERVE_RETURN_IF_CUDA(LaunchEarly(OrderClassesKernel, static_cast<unsigned>(batch.num_rulebooks), kOrderThreads, 0,
                                       stream, batch, workspace.orders));
-  const auto key_blocks = static_cast<unsigned>(batch.first_key_block[batch.num_rulebooks]);
-  VOXSERVE_RETURN_IF_CUDA(LaunchEarly(SortKeysKernel, key_blocks, kBlockThreads, 0, stream, batch, workspace.orders,
-                                      pairs.current_keys(), pairs.current_values()));
-  VOXSERVE_RETURN_IF_CUDA(SortParts(pairs, workspace.sorted_parts(), workspace.sort_scratch, stream));
+  if (workspace.num_keys > 0) {
+    const auto key_blocks = static_cast<unsigned>(batch.first_key_block[batch.num_rulebooks]);
+    VOXSERVE_RETURN_IF_CUDA(LaunchEarly(SortKeysKernel, key_blocks, kBlockThreads, 0, stream, batch, workspace.orders,
+                                        pairs.current_keys(), pairs.current_values()));
+    VOXSERVE_RETURN_IF_CUDA(SortParts(pairs, workspace.sorted_parts(), workspace.sort_scratch, stream));
+  }
   const int64_t resident_blocks = int64_t{kFillBlocksAnSm} * NumSms();
   VOXSERVE_RETURN_IF_CUDA(LaunchEarly(FillTilesKernel, static_cast<unsigned>(std::min(resident_blocks, num_blocks)),
                                       kFillThreads, 0, stream, batch, pairs.current_values()));

@@ -14,8 +14,7 @@
 //   the mask is. Neighbouring masks thus differ in few bits. The bits are counted in a sample of at most kSampledRows
 //   rows. Small kernels have no classes (kPlainRankBits). A long rank is shortened (kRankBits).
 // - Or the rows keep their own order (TilesParams::keeps_order). Then tiles have more offsets: 66 of 125 in place of 50
-// in
-//   a kernel of 5^3 cells on a SemanticKITTI scan, 18 of 27 in place of 7 in one of 3^3. But a tile's input rows are
+//   in a kernel of 5^3 cells on a SemanticKITTI scan, 18 of 27 in place of 7 in one of 3^3. But a tile's input rows are
 //   read from neighbouring places, where sorted rows take a memory sector for each.
 //
 // spconv 2 sorts rows by the mask as a number, FlexGEMM by the mask's Gray code. On a SemanticKITTI scan, tiles have 6%
@@ -169,7 +168,8 @@ static_assert(std::is_trivially_copyable_v<TilesParams>);
 
 namespace cuda {
 
-// Returns the size of the workspace, a multiple of 256. The size depends only on num_offsets and the capacities.
+// Returns the size of the workspace, a multiple of 256. The size depends only on num_offsets, keeps_order and the
+// capacities.
 size_t TilesWorkspaceBytes(std::span<const TilesParams> params);
 // Makes the tiles forms of all rulebooks of a network together: one sort serves up to 24 rulebooks. The last kernel
 // only writes counters. So an implicit GEMM, whose kernel may start before the previous kernel has ended

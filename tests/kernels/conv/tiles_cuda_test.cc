@@ -350,6 +350,21 @@ TEST_F(TilesTest, RowsThatKeepTheirOrder) {
   CheckTogether(cases);
 }
 
+// No rulebook of these calls sorts its rows.
+TEST_F(TilesTest, NothingButRowsThatKeepTheirOrder) {
+  Random random(44);
+  for (const int32_t num_offsets : kNumOffsets) {
+    TilesCases cases;
+    for (const int64_t num_rows : {31, 32, 33, 63, 64, 65, 96, 97, 127, 128, 129, 5000}) {
+      cases.push_back(RandomCase(Presence::kRandom, random.OneOf(kDensities), num_offsets, num_rows, num_rows % 5,
+                                 num_rows % 3, random));
+      cases.back()->keeps_order = true;
+    }
+    CheckTogether(cases);
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_F(TilesTest, RowsOffsetsOfLargeKernelsAreRefused) {
   const uint32_t offsets = 0;
   TilesParams params{.num_offsets = kSortBits + 1, .row_masks = &offsets, .out_capacity = 1};
@@ -508,6 +523,8 @@ TEST_F(TilesTest, WorkspaceOfTheCapacitiesAlone) {
   params[0].pitch = 5000;
   params[1].order = RandomOrder(8, random);
   EXPECT_EQ(cuda::TilesWorkspaceBytes(params), bytes);
+  params[0].keeps_order = true;
+  EXPECT_LT(cuda::TilesWorkspaceBytes(params), bytes) << "memory to sort rows that keep their order";
 }
 
 }  // namespace
