@@ -16,7 +16,8 @@ constexpr int kWordBits = 32;
 constexpr int kMaxRulebooksASort = 24;
 static_assert(kMaxRulebooksASort <= kMaxSortParts);
 constexpr int kFillThreads = static_cast<int>(kMaxBlockTileRows);
-constexpr int kFillBlocksAnSm = 12;  // as many as an SM of an H100 holds: more would wait
+// As many blocks of FillTilesKernel as an SM of an H100 holds: more would wait.
+constexpr int FillBlocksAnSm(bool all_have_masks) { return all_have_masks ? 12 : 8; }
 constexpr int kTilesABlock = kFillThreads / static_cast<int>(kMaskTileRows);
 constexpr int kMaskWarps = static_cast<int>(kMaskTileRows) / kWarpThreads;
 constexpr int kTileSizes = 2;   // 64 and 128 rows
@@ -218,17 +219,71 @@ __device__ void ClearCounters(const TilesParams& params, int64_t place) {
   }
 }
 
-// Returns the offsets, at most kWordBits, at which a row has a neighbour. `neighbours` is the row's entry of the first.
-__device__ uint32_t OffsetsIn(const int32_t* neighbours, int64_t pitch, int32_t count) {
-  uint32_t offsets = 0;
-#pragma unroll 8
-  for (int32_t k = 0; k < count; ++k) offsets |= static_cast<uint32_t>(neighbours[k * pitch] >= 0) << k;
-  return offsets;
+// Writes in_rows and masks of a tile from its rows' neighbours. The tile's warps take turns at the words of the mask,
+// so that no warp waits for another one. rows: the output rows in the lane's places, which are a warp apart; -1: none.
+__device__ void FillFromNeighbours(const TilesParams& params, int64_t tile, int warp, const int32_t (&rows)[kMaskWarps],
+                                   int lane) {
+  const int32_t mask_words = MaskWords(params.num_offsets);
+  for (int32_t word = warp; word < mask_words; word += kMaskWarps) {
+    const int32_t first = word * kWordBits;
+    const int32_t count = min(kWordBits, params.num_offsets - first);
+    const int32_t* const neighbours = params.neighbours + first * params.pitch;
+    int32_t* const in_rows = params.in_rows + (tile * params.num_offsets + first) * kMaskTileRows + lane;
+    uint32_t mask = 0;
+    for (int32_t k = 0; k < count; k += kBitsAtOnce) {
+      int32_t in_row[kBitsAtOnce][kMaskWarps];
+      uint32_t there = 0;
+#pragma unroll
+      for (int i = 0; i < kBitsAtOnce; ++i) {
+#pragma unroll
+        for (int w = 0; w < kMaskWarps; ++w) {
+          in_row[i][w] = k + i < count && rows[w] >= 0 ? neighbours[(k + i) * params.pitch + rows[w]] : -1;
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kBitsAtOnce; ++i) {
+#pragma unroll
+        for (int w = 0; w < kMaskWarps; ++w) there |= static_cast<uint32_t>(in_row[i][w] >= 0) << i;
+      }
+      there = WarpOr(there);
+#pragma unroll
+      for (int i = 0; i < kBitsAtOnce; ++i) {
+        if ((there >> i & 1) == 0) continue;
+#pragma unroll
+        for (int w = 0; w < kMaskWarps; ++w) in_rows[(k + i) * kMaskTileRows + w * kWarpThreads] = in_row[i][w];
+      }
+      mask |= there << k;
+    }
+    if (lane == 0) params.masks[tile * mask_words + word] = mask;
+  }
+}
+
+// Writes the input rows of a place in the offsets of its tile's mask. `there`: the offsets of its row; `in_rows`: the
+// place's entry of the first offset.
+__device__ void FillMasked(const TilesParams& params, int32_t row, uint32_t there, uint32_t mask, int32_t* in_rows) {
+  const bool has_list = params.row_inputs != nullptr;
+  const int32_t* const of_row = has_list ? params.row_inputs + row * params.row_inputs_pitch : params.neighbours + row;
+  while (mask != 0) {
+    int bits[kBitsAtOnce];  // -1: none is left
+    int32_t in_row[kBitsAtOnce];
+#pragma unroll
+    for (int k = 0; k < kBitsAtOnce; ++k, mask &= mask - 1) {
+      bits[k] = __ffs(static_cast<int>(mask)) - 1;
+      in_row[k] = -1;
+      if (mask == 0 || (there >> bits[k] & 1) == 0) continue;
+      in_row[k] = of_row[has_list ? __popc(there & ((1u << bits[k]) - 1)) : bits[k] * params.pitch];
+    }
+#pragma unroll
+    for (int k = 0; k < kBitsAtOnce; ++k) {
+      if (bits[k] >= 0) in_rows[bits[k] * kMaskTileRows] = in_row[k];
+    }
+  }
 }
 
 // Writes out_rows, in_rows and masks of all tiles. A thread writes one place at a time, and a block kTilesABlock tiles
-// of one rulebook.
-__global__ void __launch_bounds__(kFillThreads)
+// of one rulebook. kAllHaveMasks: every rulebook has row_masks; the kernel then needs fewer registers.
+template <bool kAllHaveMasks>
+__global__ void __launch_bounds__(kFillThreads, BlocksAnSm(FillBlocksAnSm(kAllHaveMasks)))
     FillTilesKernel(const __grid_constant__ TilesBatch batch, const int32_t* sorted_rows) {
   __shared__ int64_t num_rows[kWarpThreads];
   __shared__ uint32_t words[kTilesABlock][kMaskWarps];
@@ -259,44 +314,29 @@ __global__ void __launch_bounds__(kFillThreads)
       return params.keeps_order ? static_cast<int32_t>(at) : sorted[at];
     };
     const int32_t row = row_at(place);
-    const bool has_list = params.row_inputs != nullptr;
-    const bool has_mask = params.row_masks != nullptr;
-    // The row's offsets of the current word, which begins at `first` below.
-    uint32_t there = has_mask && row >= 0 ? params.row_masks[row] : 0;
-    const int32_t* const list = params.row_inputs + row * params.row_inputs_pitch;
     params.out_rows[place] = row;
     ClearCounters(params, place);
-    int32_t* const in_rows = params.in_rows + tile * params.num_offsets * kMaskTileRows + place % kMaskTileRows;
-    const int32_t mask_words = MaskWords(params.num_offsets);
-    for (int32_t word = 0; word < mask_words; ++word) {
-      const int32_t first = word * kWordBits;
-      const int32_t count = min(kWordBits, params.num_offsets - first);
-      const int32_t* const neighbours = params.neighbours + first * params.pitch + row;
-      if (!has_mask) there = row < 0 ? 0 : OffsetsIn(neighbours, params.pitch, count);
-      const uint32_t in_warp = WarpOr(there);
-      if (lane == 0) words[in_block][warp] = in_warp;
-      __syncthreads();
-      uint32_t mask = 0;
+    if constexpr (!kAllHaveMasks) {
+      if (params.row_masks == nullptr) {
+        int32_t rows[kMaskWarps];
 #pragma unroll
-      for (int w = 0; w < kMaskWarps; ++w) mask |= words[in_block][w];
-      if (warp == 0 && lane == 0) params.masks[tile * mask_words + word] = mask;
-      for (uint32_t left = mask; left != 0;) {
-        int bits[kBitsAtOnce];  // -1: none is left
-        int32_t in_row[kBitsAtOnce];
-#pragma unroll
-        for (int k = 0; k < kBitsAtOnce; ++k, left &= left - 1) {
-          bits[k] = __ffs(static_cast<int>(left)) - 1;
-          in_row[k] = -1;
-          if (left == 0 || (there >> bits[k] & 1) == 0) continue;
-          in_row[k] = has_list ? list[__popc(there & ((1u << bits[k]) - 1))] : neighbours[bits[k] * params.pitch];
-        }
-#pragma unroll
-        for (int k = 0; k < kBitsAtOnce; ++k) {
-          if (bits[k] >= 0) in_rows[(first + bits[k]) * kMaskTileRows] = in_row[k];
-        }
+        for (int w = 0; w < kMaskWarps; ++w) rows[w] = row_at(tile * kMaskTileRows + w * kWarpThreads + lane);
+        FillFromNeighbours(params, tile, warp, rows, lane);
+        continue;
       }
-      __syncthreads();
     }
+    // Kernels whose rows have masks have one word of offsets.
+    const uint32_t there = row >= 0 ? params.row_masks[row] : 0;
+    const uint32_t in_warp = WarpOr(there);
+    if (lane == 0) words[in_block][warp] = in_warp;
+    __syncthreads();
+    uint32_t mask = 0;
+#pragma unroll
+    for (int w = 0; w < kMaskWarps; ++w) mask |= words[in_block][w];
+    if (warp == 0 && lane == 0) params.masks[tile] = mask;
+    FillMasked(params, row, there, mask,
+               params.in_rows + tile * params.num_offsets * kMaskTileRows + place % kMaskTileRows);
+    __syncthreads();
   }
 }
 
@@ -410,9 +450,12 @@ cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaS
                                         pairs.current_keys(), pairs.current_values()));
     VOXSERVE_RETURN_IF_CUDA(SortParts(pairs, workspace.sorted_parts(), workspace.sort_scratch, stream));
   }
-  const int64_t resident_blocks = int64_t{kFillBlocksAnSm} * NumSms();
-  VOXSERVE_RETURN_IF_CUDA(LaunchEarly(FillTilesKernel, static_cast<unsigned>(std::min(resident_blocks, num_blocks)),
-                                      kFillThreads, 0, stream, batch, pairs.current_values()));
+  const bool all_have_masks =
+      std::ranges::all_of(params, [](const TilesParams& rulebook) { return rulebook.row_masks != nullptr; });
+  const int64_t resident_blocks = int64_t{FillBlocksAnSm(all_have_masks)} * NumSms();
+  VOXSERVE_RETURN_IF_CUDA(LaunchEarly(all_have_masks ? FillTilesKernel<true> : FillTilesKernel<false>,
+                                      static_cast<unsigned>(std::min(resident_blocks, num_blocks)), kFillThreads, 0,
+                                      stream, batch, pairs.current_values()));
   VOXSERVE_RETURN_IF_CUDA(LaunchEarly(SortTilesByWeightKernel, static_cast<unsigned>(batch.num_rulebooks * kTileSizes),
                                       kWeights, 0, stream, batch));
   // An implicit GEMM may start before the kernel that precedes it in the stream has ended, but not before that kernel's
