@@ -9,22 +9,25 @@
 #include "kernels/core/row_tiles.cuh"
 #include "kernels/core/visit_dimension.cuh"
 
-// The search of one rulebook (neighbour_search.h) is cut into pieces of at most kCellsAPiece cells, and each piece into
-// tiles of kSearchThreads output rows, one row per thread. The blocks of a launch share the tiles of all its pieces.
+// The search of one rulebook (neighbour_search.h) is cut into pieces of at most kCellsAPiece cells, or is one piece if
+// its cells are a box within the same few bricks. A piece is cut into tiles of kSearchThreads output rows, one row per
+// thread. The blocks of a launch share the tiles of all its pieces.
 
 namespace voxserve::kernels::cuda {
 namespace {
 
 constexpr int kSearchThreads = 128;
 constexpr int kCellsAPiece = 32;
+constexpr int kBoxRow = 5;  // the cells on the last axis of a box that is one piece, as in the 5^3 kernels of stems
 // A launch takes longer if its parameters are large: 18 KB of them took 7 us on an H100. Up to 12 pieces and one list
 // of cells fit into 4 KB.
 constexpr int kMaxPiecesALaunch = 12;
 constexpr int kSearchBlocksAnSm = 5;  // as many as an SM of an H100 holds: more would wait
 
 enum class PieceKind : int32_t {
-  kCube,       // a special case of kNearCells: all cells of a box with 3 cells per axis
-  kNearCells,  // all cells are within two bricks per axis: these bricks are looked up, and the cells read from them
+  kCube,       // all cells of a box with 3 cells per axis, within two bricks per axis
+  kBox,        // all cells of a box within two bricks per axis: more than kCellsAPiece, kBoxRow on the last axis
+  kNearCells,  // cells within two bricks per axis: these bricks are looked up, and the cells read from them
   kCells,      // cells farther apart, or fewer cells than two bricks per axis make: each cell looks up its brick
   kBlocks,     // an output's inputs are consecutive rows, which are known without a look-up
 };
@@ -39,7 +42,7 @@ struct Piece {
   int32_t* row_inputs;
   int32_t num_offsets;  // K
 
-  // kCube, kNearCells, kCells
+  // kCube, kBox, kNearCells, kCells
   BrickTable table;
   bool is_strided;
   int32_t stride[kMaxDimension];
@@ -47,7 +50,8 @@ struct Piece {
   int32_t num_cells;
   uint64_t lowest;               // translation by the piece's smallest Delta on each axis
   int32_t reach[kMaxDimension];  // the largest Delta minus the smallest
-  int32_t cube_step;             // for kCube: the distance from one cell to the next on an axis
+  int32_t size[kMaxDimension];   // for kBox: the cells on each axis
+  int32_t step[kMaxDimension];   // for kCube and kBox: the distance from one cell to the next on each axis
 
   // kBlocks
   const int32_t* first_in_rows;
@@ -172,7 +176,7 @@ class RowWriter {
       *to_ = has ? found : -1;
       to_ += piece_.out_capacity;
     }
-    offsets_ |= static_cast<uint32_t>(has) << cell;
+    offsets_ |= static_cast<uint32_t>(has) << cell % kRowMaskBits;  // means nothing if K > kRowMaskBits
   }
 
   // Must be called after the last cell.
@@ -220,6 +224,24 @@ __device__ void AddNearCell(int32_t cell, uint32_t near_place, const NearBricks<
   writer.Add(cell, (word >> bit & 1) != 0, first_row + __popc(word & ((1u << bit) - 1)));
 }
 
+// Adds the inputs of a box's cells: all combinations of the places on the axes from kAxis on. near_place: of the axes
+// before kAxis; last: the places on the last axis; cell: the number of the next cell.
+template <int kDimension, int kAxis = 0>
+__device__ void AddBox(const Piece& piece, const int32_t (&place)[kDimension], uint32_t near_place,
+                       const uint32_t (&last)[kBoxRow], int32_t& cell, const NearBricks<kDimension>& near,
+                       RowWriter<kDimension, false>& writer) {
+  if constexpr (kAxis == kDimension - 1) {
+#pragma unroll
+    for (const uint32_t on_axis : last) AddNearCell(cell++, near_place | on_axis, near, writer);
+  } else {
+#pragma unroll 1
+    for (int32_t i = 0; i < piece.size[kAxis]; ++i) {
+      const uint32_t on_axis = NearPlace<kDimension>(place[kAxis] + i * piece.step[kAxis], kAxis);
+      AddBox<kDimension, kAxis + 1>(piece, place, near_place | on_axis, last, cell, near, writer);
+    }
+  }
+}
+
 // Finds the inputs of an output row for cells within the near bricks, of which `lowest` is the lowest corner.
 template <int kDimension, bool kLists>
 __device__ void ReadNearCells(const Piece& piece, const CellList& cells, uint64_t lowest, NearBricks<kDimension>& near,
@@ -237,7 +259,7 @@ __device__ void ReadNearCells(const Piece& piece, const CellList& cells, uint64_
       for (int axis = 0; axis < kDimension; ++axis) {
 #pragma unroll
         for (int i = 0; i < 3; ++i) {
-          on_axis[axis][i] = NearPlace<kDimension>(place[axis] + i * piece.cube_step, axis);
+          on_axis[axis][i] = NearPlace<kDimension>(place[axis] + i * piece.step[axis], axis);
         }
       }
       constexpr int kCells = kDimension == 1 ? 3 : kDimension == 2 ? 9 : 27;
@@ -251,6 +273,18 @@ __device__ void ReadNearCells(const Piece& piece, const CellList& cells, uint64_
       }
     }
     return;
+  }
+  if constexpr (!kLists) {  // a box has too many cells for lists
+    if (piece.kind == PieceKind::kBox) {
+      uint32_t last[kBoxRow];
+#pragma unroll
+      for (int i = 0; i < kBoxRow; ++i) {
+        last[i] = NearPlace<kDimension>(place[kDimension - 1] + i * piece.step[kDimension - 1], kDimension - 1);
+      }
+      int32_t cell = 0;
+      AddBox(piece, place, 0, last, cell, near, writer);
+      return;
+    }
   }
 #pragma unroll 3
   for (int32_t cell = 0; cell < piece.num_cells; ++cell) {
@@ -453,10 +487,17 @@ class PieceQueue {
       piece.is_strided |= geometry.stride[axis] != 1;
     }
     piece.first_cell = first_cell;
-    piece.num_cells = std::min(kCellsAPiece, piece.num_offsets - first_cell);
+    piece.num_cells = NumCells(params, first_cell);
     CellList cells{};
     SetCells(geometry, piece, cells);
-    return Add(piece, piece.kind == PieceKind::kCube ? nullptr : &cells);
+    return Add(piece, piece.kind == PieceKind::kCube || piece.kind == PieceKind::kBox ? nullptr : &cells);
+  }
+
+  // Returns the number of cells of the piece that begins with a cell; 0: there is none.
+  static int32_t NumCells(const NeighbourSearchParams& params, int32_t first_cell) {
+    const int32_t num_offsets = params.geometry.NumOffsets();
+    if (params.first_in_rows != nullptr || IsLargeBox(params.geometry)) return first_cell == 0 ? num_offsets : 0;
+    return std::clamp(num_offsets - first_cell, 0, kCellsAPiece);
   }
 
   cudaError_t Launch() {
@@ -481,6 +522,20 @@ class PieceQueue {
     return true;
   }
 
+  // Returns true if the whole kernel can be one piece of kind kBox.
+  static bool IsLargeBox(const ConvGeometry& geometry) {
+    if (geometry.num_listed_cells > 0 || geometry.NumOffsets() <= kCellsAPiece) return false;
+    if (geometry.kernel_size[kDimension - 1] != kBoxRow) return false;
+    for (int axis = 0; axis < kDimension; ++axis) {
+      const int64_t reach = int64_t{geometry.dilation[axis]} * (geometry.kernel_size[axis] - 1);
+      if (reach > kNearReach) return false;
+    }
+    return true;
+  }
+
+  // The largest reach that stays within two bricks even from the last cell of a brick.
+  static constexpr int32_t kNearReach = BrickPlaces<kDimension>::kSide;
+
   static void SetCells(const ConvGeometry& geometry, Piece& piece, CellList& cells) {
     Axes least = geometry.Delta(piece.first_cell), most = least;
     for (int32_t cell = 0; cell < piece.num_cells; ++cell) {
@@ -493,14 +548,14 @@ class PieceQueue {
     piece.kind = piece.num_cells < NearBricks<kDimension>::kCount ? PieceKind::kCells : PieceKind::kNearCells;
     for (int axis = 0; axis < kDimension; ++axis) {
       piece.reach[axis] = most[axis] - least[axis];
-      // This is the largest reach that stays within two bricks even from the last cell of a brick.
-      if (piece.reach[axis] > BrickPlaces<kDimension>::kSide) piece.kind = PieceKind::kCells;
+      if (piece.reach[axis] > kNearReach) piece.kind = PieceKind::kCells;
+      piece.size[axis] = geometry.kernel_size[axis];
+      piece.step[axis] = geometry.dilation[axis];
     }
-    if (piece.kind == PieceKind::kNearCells && IsCube(geometry)) {
-      piece.kind = PieceKind::kCube;
-      piece.cube_step = geometry.dilation[0];
-    }
+    if (piece.kind == PieceKind::kNearCells && IsCube(geometry)) piece.kind = PieceKind::kCube;
+    if (IsLargeBox(geometry)) piece.kind = PieceKind::kBox;
     piece.lowest = MortonKey<kDimension>::Translation(least);
+    if (piece.kind == PieceKind::kCube || piece.kind == PieceKind::kBox) return;
     for (int32_t cell = 0; cell < piece.num_cells; ++cell) {
       Axes delta = geometry.Delta(piece.first_cell + cell);
       for (int axis = 0; axis < kDimension; ++axis) {
@@ -553,8 +608,7 @@ cudaError_t SearchNeighbours(std::span<const NeighbourSearchParams> params, cuda
     for (const NeighbourSearchParams& search : params) most_cells = std::max(most_cells, search.geometry.NumOffsets());
     for (int32_t first_cell = 0; first_cell < most_cells; first_cell += kCellsAPiece) {
       for (const NeighbourSearchParams& search : params) {
-        const int32_t num_cells = search.first_in_rows != nullptr ? 1 : search.geometry.NumOffsets();
-        if (search.out_capacity == 0 || first_cell >= num_cells) continue;
+        if (search.out_capacity == 0 || pieces.NumCells(search, first_cell) == 0) continue;
         VOXSERVE_RETURN_IF_CUDA(pieces.Add(search, first_cell));
       }
     }

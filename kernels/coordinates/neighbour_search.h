@@ -4,10 +4,11 @@
 // that the output reads.
 //
 // Output o reads input i through cell k if in[i] = stride * out[o] + Delta(k) (conv_geometry.h). A thread searches for
-// one output row and up to 32 cells. Rows are in Morton order, so the look-ups of a warp are near each other, and cells
-// near each other read the same few bricks (brick_table.h). If the cells of an output are exactly the block of sites i
-// with floor(i / stride) = o, its inputs are consecutive rows. They are then known from OutputCoordinates, and nothing
-// is looked up. The swapped rulebook, from outputs to inputs, is then known too.
+// one output row and up to 32 cells, or for all cells of a box that reaches few bricks. Rows are in Morton order, so
+// the look-ups of a warp are near each other, and cells near each other read the same few bricks (brick_table.h). If
+// the cells of an output are exactly the block of sites i with floor(i / stride) = o, its inputs are consecutive rows.
+// They are then known from OutputCoordinates, and nothing is looked up. The swapped rulebook, from outputs to inputs,
+// is then known too.
 //
 // One call searches several rulebooks together, since small levels alone do not fill a GPU.
 

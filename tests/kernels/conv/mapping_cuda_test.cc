@@ -172,6 +172,37 @@ TEST_F(NeighbourSearchCudaTest, KernelsOfEveryDimensionAndReachAgreeWithTheCpu) 
   }
 }
 
+// These boxes have more than 32 cells, and most have different numbers of them on their axes. Some with 5 cells on the
+// last axis reach as far as two bricks on each axis, others one cell farther.
+TEST_F(NeighbourSearchCudaTest, OfUnevenBoxesAgreesWithTheCpu) {
+  struct Box {
+    int32_t dimension;
+    Axes kernel_size;
+    Axes dilation;
+  };
+  for (const auto& [dimension, kernel_size, dilation] :
+       {Box{1, {33, 1, 1, 1}, {2, 1, 1, 1}}, Box{2, {9, 5, 1, 1}, {1, 2, 1, 1}}, Box{2, {10, 5, 1, 1}, {1, 1, 1, 1}},
+        Box{2, {7, 5, 1, 1}, {1, 3, 1, 1}}, Box{2, {5, 9, 1, 1}, {2, 1, 1, 1}}, Box{3, {3, 4, 5, 1}, {2, 1, 1, 1}},
+        Box{3, {2, 5, 5, 1}, {4, 1, 1, 1}}, Box{3, {2, 5, 5, 1}, {5, 1, 1, 1}}, Box{3, {7, 1, 5, 1}, {1, 9, 1, 1}},
+        Box{3, {5, 5, 5, 1}, {1, 1, 1, 1}}, Box{3, {3, 3, 5, 1}, {2, 1, 2, 1}}, Box{3, {4, 4, 4, 1}, {1, 1, 1, 1}},
+        Box{4, {3, 2, 3, 5}, {1, 1, 2, 1}}, Box{4, {3, 3, 3, 3}, {1, 1, 1, 1}}}) {
+    const int32_t extent = std::vector<int32_t>{9000, 60, 14, 8}[static_cast<size_t>(dimension) - 1];
+    const std::vector<uint64_t> in = RandomSites(dimension, 3, 4000, extent);
+    const std::vector<uint64_t> out = RandomSites(dimension, 3, 600, extent / 2);
+    ConvGeometry geometry{.dimension = dimension, .kernel_size = kernel_size, .dilation = dilation};
+    for (int32_t stride = 1; stride < 4; ++stride) {
+      SCOPED_TRACE(::testing::Message() << dimension << " axes, " << kernel_size[0] << " x " << kernel_size[1] << " x "
+                                        << kernel_size[2] << " x " << kernel_size[3] << ", stride " << stride);
+      for (int axis = 0; axis < dimension; ++axis) {
+        const auto at = static_cast<size_t>(axis);
+        geometry.stride[at] = stride;
+        geometry.padding[at] = dilation[at] * (kernel_size[at] / 2) - axis;
+      }
+      ExpectTheCpusPairs(geometry, in, out);
+    }
+  }
+}
+
 TEST_F(NeighbourSearchCudaTest, NothingIsFoundAcrossAFieldsEdge) {
   const CoordinateKey layout(3);
   const int32_t low = layout.min_coordinate(), high = layout.max_coordinate();
