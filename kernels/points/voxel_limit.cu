@@ -86,6 +86,7 @@ __global__ void __launch_bounds__(kBlockThreads)
                         const __grid_constant__ Workspace workspace) {
   using Key = MortonKey<kDimension>;
   constexpr CoordinateKey kLayout(kDimension);
+  WaitForEarlierKernels();
   const int64_t i = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (i <= voxels.num_samples) {
     workspace.sample_begin[i] = voxels.sample_begin[i];
@@ -120,6 +121,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 __global__ void __launch_bounds__(kBlockThreads)
     TakeDistancesKernel(const int32_t* rows, int64_t num_rows, const uint64_t* distances, uint64_t* sort_keys) {
+  WaitForEarlierKernels();
   const int64_t i = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (i < num_rows) sort_keys[i] = distances[rows[i]];
 }
@@ -128,6 +130,7 @@ template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
     TakeSamplesKernel(const int32_t* rows, int64_t num_rows, const __grid_constant__ Workspace workspace,
                       int32_t num_samples, uint64_t* sort_keys) {
+  WaitForEarlierKernels();
   const int64_t i = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (i >= num_rows) return;
   const int32_t row = rows[i];
@@ -140,6 +143,7 @@ template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
     MarkFirstKernel(const int32_t* rows, int64_t num_rows, const __grid_constant__ Workspace workspace,
                     int32_t num_samples, int64_t max_voxels) {
+  WaitForEarlierKernels();
   const int64_t i = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (i >= num_rows || i >= workspace.sample_begin[num_samples]) return;
   const int32_t row = rows[i];
@@ -161,6 +165,7 @@ __device__ KeptPoint KeptPointAt(const Workspace& workspace, int64_t i) {
 
 __global__ void __launch_bounds__(kBlockThreads)
     CountKeptKernel(const __grid_constant__ Workspace workspace, int32_t num_samples, int64_t rows_a_run) {
+  WaitForEarlierKernels();
   const int64_t begin = int64_t{blockIdx.x} * rows_a_run;
   const int64_t end = min(begin + rows_a_run, workspace.sample_points_begin[num_samples]);
   int64_t num_voxels = 0;
@@ -181,6 +186,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 __global__ void __launch_bounds__(kBlockThreads)
     CloseUpKernel(const __grid_constant__ VoxelizeParams voxels, const __grid_constant__ Workspace workspace,
                   int64_t rows_a_run) {
+  WaitForEarlierKernels();
   const int64_t num_points = workspace.sample_points_begin[voxels.num_samples];
   const int64_t begin = int64_t{blockIdx.x} * rows_a_run;
   const int64_t end = min(begin + rows_a_run, num_points);
@@ -216,6 +222,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 // A thread handles one sample. One more thread writes the end of sample_begin.
 __global__ void __launch_bounds__(kBlockThreads)
     CountDroppedKernel(const __grid_constant__ VoxelLimitParams params, const __grid_constant__ Workspace workspace) {
+  WaitForEarlierKernels();
   const int32_t sample = static_cast<int32_t>(blockIdx.x) * kBlockThreads + static_cast<int32_t>(threadIdx.x);
   if (sample > params.voxels.num_samples) return;
   const auto num_kept = [&](int32_t of) {
@@ -244,36 +251,32 @@ cudaError_t LimitVoxelsOf(const VoxelLimitParams& params, cudaStream_t stream) {
   PairBuffers<uint64_t>& pairs = workspace.pairs;
   const auto sort = [&](int num_bits) { return SortPairs(pairs, num_rows, num_bits, workspace.sort_scratch, stream); };
 
-  MeasureVoxelsKernel<kDimension>
-      <<<NumBlocks(std::max<int64_t>(num_rows, num_samples + 1)), kBlockThreads, 0, stream>>>(voxels, params.order,
-                                                                                              workspace);
-  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  const auto launch = [&](auto* kernel, unsigned blocks, const auto&... arguments) {
+    return LaunchEarly(kernel, blocks, kBlockThreads, 0, stream, arguments...);
+  };
+
+  VOXSERVE_RETURN_IF_CUDA(launch(MeasureVoxelsKernel<kDimension>,
+                                 NumBlocks(std::max<int64_t>(num_rows, num_samples + 1)), voxels, params.order,
+                                 workspace));
   if (params.order == VoxelOrder::kFirstSeen) {
     VOXSERVE_RETURN_IF_CUDA(sort(static_cast<int>(std::bit_width(static_cast<uint64_t>(num_rows)))));
   } else {
     VOXSERVE_RETURN_IF_CUDA(sort(MortonKey<kDimension>::kBatchShift));
-    TakeDistancesKernel<<<num_blocks, kBlockThreads, 0, stream>>>(pairs.current_values(), num_rows, workspace.distances,
-                                                                  pairs.current_keys());
-    VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+    VOXSERVE_RETURN_IF_CUDA(launch(TakeDistancesKernel, num_blocks, pairs.current_values(), num_rows,
+                                   workspace.distances, pairs.current_keys()));
     VOXSERVE_RETURN_IF_CUDA(sort(kDistanceBits));
     if (num_samples > 1) {
-      TakeSamplesKernel<kDimension><<<num_blocks, kBlockThreads, 0, stream>>>(
-          pairs.current_values(), num_rows, workspace, num_samples, pairs.current_keys());
-      VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+      VOXSERVE_RETURN_IF_CUDA(launch(TakeSamplesKernel<kDimension>, num_blocks, pairs.current_values(), num_rows,
+                                     workspace, num_samples, pairs.current_keys()));
       VOXSERVE_RETURN_IF_CUDA(sort(static_cast<int>(std::bit_width(static_cast<uint32_t>(num_samples)))));
     }
   }
-  MarkFirstKernel<kDimension><<<num_blocks, kBlockThreads, 0, stream>>>(pairs.current_values(), num_rows, workspace,
-                                                                        num_samples, params.max_voxels);
-  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-
+  VOXSERVE_RETURN_IF_CUDA(launch(MarkFirstKernel<kDimension>, num_blocks, pairs.current_values(), num_rows, workspace,
+                                 num_samples, params.max_voxels));
   const TileRuns runs(num_rows);
-  CountKeptKernel<<<runs.num_runs, kBlockThreads, 0, stream>>>(workspace, num_samples, runs.rows_a_run);
-  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-  CloseUpKernel<<<runs.num_runs, kBlockThreads, 0, stream>>>(voxels, workspace, runs.rows_a_run);
-  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-  CountDroppedKernel<<<NumBlocks(num_samples + 1), kBlockThreads, 0, stream>>>(params, workspace);
-  return LaunchStatus(stream);
+  VOXSERVE_RETURN_IF_CUDA(launch(CountKeptKernel, runs.num_runs, workspace, num_samples, runs.rows_a_run));
+  VOXSERVE_RETURN_IF_CUDA(launch(CloseUpKernel, runs.num_runs, voxels, workspace, runs.rows_a_run));
+  return launch(CountDroppedKernel, NumBlocks(num_samples + 1), params, workspace);
 }
 
 }  // namespace
