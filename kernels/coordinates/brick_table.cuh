@@ -1,12 +1,15 @@
 #pragma once
 
-// BrickSlots looks up bricks in a BrickTable, for kernels. Only .cu files include this header.
+// BrickSlots looks up bricks in a BrickTable, for kernels. NearBricks holds the bricks around the output rows of a
+// block of SearchNeighboursKernel: a row's cells begin at a lowest cell and lie within two bricks on each axis, the
+// row's near bricks. Only .cu files include this header.
 
 #include <cstdint>
 
 #include "kernels/coordinates/brick_table.h"
 #include "kernels/coordinates/coordinate_key.h"
 #include "kernels/coordinates/hash_slots.cuh"
+#include "kernels/coordinates/morton_key.h"
 #include "kernels/core/row_tiles.cuh"
 
 namespace voxserve::kernels::cuda {
@@ -101,5 +104,119 @@ class BrickSlots {
   const uint64_t* keys_;
   const Brick* bricks_;
 };
+
+inline constexpr int kSearchThreads = 128;
+inline constexpr int kCellsAPiece = 32;  // the most cells of a row that are searched at once, apart from boxes
+
+// The bricks near the output rows of a block's threads, and the input rows found in them. Neighbouring rows of a warp
+// whose lowest cells are in one brick are a run: they have the same near bricks, which are looked up once. A run has a
+// slot, one of those of its warp. A brick's mask is cut into words of 32 places.
+template <int kDimension>
+struct NearBricks {
+  static constexpr int kCount = 1 << kDimension;
+  static constexpr int kWordBits = 32;
+  static constexpr int kWordsABrick = ((1 << BrickPlaces<kDimension>::kBits) + kWordBits - 1) / kWordBits;
+  static constexpr int kWords = kCount * kWordsABrick;
+
+  // The odd pitch puts the words of a slot into different banks.
+  uint32_t words[kWords][kSearchThreads + 1];
+  int32_t first_rows[kWords][kSearchThreads + 1];  // the row of a word's first site
+  uint64_t lowest[kSearchThreads];                 // by slot: the lowest cell of one of the run's rows
+  uint32_t wanted[kSearchThreads];                 // by slot: bit i is set if a row of the run reaches near brick i
+  int32_t inputs[kCellsAPiece][kSearchThreads];
+};
+
+// Returns the key of near brick i of a row with this lowest cell.
+template <int kDimension>
+__device__ uint64_t NearBrickKey(uint64_t lowest, int i) {
+  using Key = MortonKey<kDimension>;
+  using Places = BrickPlaces<kDimension>;
+  uint64_t moved = Key::SampleFloor(Key::Sample(lowest));
+#pragma unroll
+  for (int axis = 0; axis < kDimension; ++axis) {
+    Axes step = {0, 0, 0, 0};
+    step[axis] = Places::kSide;
+    const uint64_t translation = (i >> axis & 1) != 0 ? Key::Translation(step) : 0;
+    moved |= Key::TranslateAxis(lowest, translation, axis);
+  }
+  return Places::BrickOf(moved);
+}
+
+// Looks up the bricks of the warp's cells. All lanes call it. is_row: the lane has cells, which begin at `lowest` and
+// reach at most reach[axis] cells farther. place: the place of `lowest` in its brick. Returns the slot of the lane's
+// run.
+template <int kDimension>
+__device__ int FindNearBricks(const BrickTable& table, const int32_t (&reach)[kMaxDimension], bool is_row,
+                              uint64_t lowest, const int32_t (&place)[kDimension], NearBricks<kDimension>& near) {
+  using Near = NearBricks<kDimension>;
+  using Places = BrickPlaces<kDimension>;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+  const int first_slot = static_cast<int>(threadIdx.x) - lane;
+  const uint64_t brick = is_row ? Places::BrickOf(lowest) : kNoKey;
+  const uint64_t brick_before = __shfl_up_sync(~0u, brick, 1);
+  const bool is_first = lane == 0 || brick != brick_before;
+  const uint32_t firsts = __ballot_sync(~0u, is_first);
+  const uint32_t to_lane = (2u << lane) - 1;
+  const int slot = first_slot + __popc(firsts & to_lane) - 1;
+  // For the first lane of a run: the lanes of the run.
+  const uint32_t later = firsts & ~to_lane;
+  const uint32_t run = (later == 0 ? ~0u : (later & (~later + 1)) - 1) & ~0u << lane;
+  uint32_t wanted = is_row ? 1 : 0;
+#pragma unroll
+  for (int axis = 0; axis < kDimension; ++axis) {
+    // Cells of some of the rows reach into the next brick on this axis.
+    const uint32_t crosses = __ballot_sync(~0u, place[axis] + reach[axis] >= Places::kSide);
+    if ((crosses & run) != 0) wanted |= wanted << (1 << axis);
+  }
+  __syncwarp();  // all lanes have read what the slots had before
+  if (is_first) {
+    near.lowest[slot] = lowest;
+    near.wanted[slot] = wanted;
+  }
+  __syncwarp();
+  // A lane looks up several of the warp's bricks at a time.
+  constexpr int kBricksAtOnce = 2;
+  const int num_bricks = __popc(firsts) * Near::kCount;
+  for (int first = lane; first < num_bricks; first += kBricksAtOnce * kWarpThreads) {
+    uint64_t keys[kBricksAtOnce];
+    Brick found[kBricksAtOnce];
+    uint32_t is_wanted = 0;
+#pragma unroll
+    for (int n = 0; n < kBricksAtOnce; ++n) {
+      const int number = min(first + n * kWarpThreads, num_bricks - 1);
+      const int of = first_slot + number / Near::kCount, i = number % Near::kCount;
+      keys[n] = NearBrickKey<kDimension>(near.lowest[of], i);
+      is_wanted |= (near.wanted[of] >> i & 1) << n;
+    }
+    BrickSlots(table).Find(keys, is_wanted, found);
+#pragma unroll
+    for (int n = 0; n < kBricksAtOnce; ++n) {
+      const int number = first + n * kWarpThreads;
+      if (number >= num_bricks) break;
+      const int of = first_slot + number / Near::kCount, i = number % Near::kCount;
+      int32_t first_row = found[n].first_row;
+#pragma unroll
+      for (int w = 0; w < Near::kWordsABrick; ++w) {
+        const auto word = static_cast<uint32_t>(found[n].mask >> (w * Near::kWordBits));
+        near.words[i * Near::kWordsABrick + w][of] = word;
+        near.first_rows[i * Near::kWordsABrick + w][of] = first_row;
+        first_row += __popc(word);
+      }
+    }
+  }
+  __syncwarp();
+  return slot;
+}
+
+// Encodes the position `at`, in cells from the lowest corner of the near bricks: the brick's number on this axis, and
+// below it the bits of the place. The OR over all axes is a cell's position. Its bits from 5 on are the number of a
+// word of NearBricks, the bits below it a bit of this word.
+template <int kDimension>
+__device__ uint32_t NearPlace(int32_t at, int axis) {
+  using Places = BrickPlaces<kDimension>;
+  constexpr int kPlaceBits = Places::kBits < 5 ? 5 : Places::kBits;
+  static_assert((NearBricks<kDimension>::kWordsABrick << 5) == 1 << kPlaceBits);
+  return static_cast<uint32_t>(at >> Places::kLog2Side) << (kPlaceBits + axis) | Places::OnAxis(at, axis);
+}
 
 }  // namespace voxserve::kernels::cuda

@@ -16,8 +16,6 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-constexpr int kSearchThreads = 128;
-constexpr int kCellsAPiece = 32;
 constexpr int kBoxRow = 5;  // the cells on the last axis of a box that is one piece, as in the 5^3 kernels of stems
 // A launch takes longer if its parameters are large: 18 KB of them took 7 us on an H100. Up to 12 pieces and one list
 // of cells fit into 4 KB.
@@ -99,64 +97,6 @@ __device__ uint64_t ScaledKey(const Piece& piece, uint64_t key) {
   return Key::Pack(Key::Sample(key), scaled);
 }
 
-// The bricks near the output rows of a block's threads, and the input rows found in them. A brick's mask is cut into
-// words of 32 places.
-template <int kDimension>
-struct NearBricks {
-  static constexpr int kCount = 1 << kDimension;
-  static constexpr int kWordBits = 32;
-  static constexpr int kWordsABrick = ((1 << BrickPlaces<kDimension>::kBits) + kWordBits - 1) / kWordBits;
-  static constexpr int kWords = kCount * kWordsABrick;
-
-  uint32_t words[kWords][kSearchThreads];
-  int32_t first_rows[kWords][kSearchThreads];  // the row of a word's first site
-  int32_t inputs[kCellsAPiece][kSearchThreads];
-};
-
-// Looks up the bricks of the calling thread's cells, which begin at `lowest`. place: the place of `lowest` in its
-// brick.
-template <int kDimension>
-__device__ void FindNearBricks(const Piece& piece, uint64_t lowest, const int32_t (&place)[kDimension],
-                               NearBricks<kDimension>& near) {
-  using Key = MortonKey<kDimension>;
-  using Near = NearBricks<kDimension>;
-  using Places = BrickPlaces<kDimension>;
-  uint32_t crosses = 0;  // the axes on which cells reach into the next brick
-  // The part of a brick's key that an axis sets, for the first and the second brick on this axis.
-  uint64_t on_axis[kDimension][2];
-#pragma unroll
-  for (int axis = 0; axis < kDimension; ++axis) {
-    crosses |= static_cast<uint32_t>(place[axis] + piece.reach[axis] >= Places::kSide) << axis;
-    Axes step = {0, 0, 0, 0};
-    on_axis[axis][0] = Places::BrickOf(Key::TranslateAxis(lowest, Key::Translation(step), axis));
-    step[axis] = Places::kSide;
-    on_axis[axis][1] = Places::BrickOf(Key::TranslateAxis(lowest, Key::Translation(step), axis));
-  }
-  const uint64_t sample = Places::BrickOf(Key::SampleFloor(Key::Sample(lowest)));
-  uint64_t keys[Near::kCount];
-  uint32_t wanted = 0;
-#pragma unroll
-  for (int i = 0; i < Near::kCount; ++i) {
-    keys[i] = sample;
-#pragma unroll
-    for (int axis = 0; axis < kDimension; ++axis) keys[i] |= on_axis[axis][i >> axis & 1];
-    wanted |= static_cast<uint32_t>((static_cast<uint32_t>(i) & ~crosses) == 0) << i;
-  }
-  Brick found[Near::kCount];
-  BrickSlots(piece.table).Find(keys, wanted, found);
-#pragma unroll
-  for (int i = 0; i < Near::kCount; ++i) {
-    int32_t first_row = found[i].first_row;
-#pragma unroll
-    for (int w = 0; w < Near::kWordsABrick; ++w) {
-      const auto word = static_cast<uint32_t>(found[i].mask >> (w * Near::kWordBits));
-      near.words[i * Near::kWordsABrick + w][threadIdx.x] = word;
-      near.first_rows[i * Near::kWordsABrick + w][threadIdx.x] = first_row;
-      first_row += __popc(word);
-    }
-  }
-}
-
 // Writes the input rows that a thread finds for an output row, in ascending order of the cells. kLists: as lists
 // (row_inputs), otherwise as a table (neighbours).
 template <int kDimension, bool kLists>
@@ -204,23 +144,12 @@ class RowWriter {
   uint32_t offsets_ = 0;
 };
 
-// Encodes the position `at`, in cells from the lowest corner of the near bricks: the brick's number on this axis, and
-// below it the bits of the place. The OR over all axes is a cell's position. Its bits from 5 on are the number of a
-// word of NearBricks, the bits below it a bit of this word.
-template <int kDimension>
-__device__ uint32_t NearPlace(int32_t at, int axis) {
-  using Places = BrickPlaces<kDimension>;
-  constexpr int kPlaceBits = Places::kBits < 5 ? 5 : Places::kBits;
-  static_assert((NearBricks<kDimension>::kWordsABrick << 5) == 1 << kPlaceBits);
-  return static_cast<uint32_t>(at >> Places::kLog2Side) << (kPlaceBits + axis) | Places::OnAxis(at, axis);
-}
-
-// Adds the input of the cell at a position among the near bricks.
+// Adds the input of the cell at a position among the near bricks in a slot.
 template <int kDimension, bool kLists>
-__device__ void AddNearCell(int32_t cell, uint32_t near_place, const NearBricks<kDimension>& near,
+__device__ void AddNearCell(int32_t cell, uint32_t near_place, const NearBricks<kDimension>& near, int slot,
                             RowWriter<kDimension, kLists>& writer) {
-  const uint32_t word = near.words[near_place / 32][threadIdx.x], bit = near_place % 32;
-  const int32_t first_row = near.first_rows[near_place / 32][threadIdx.x];
+  const uint32_t word = near.words[near_place / 32][slot], bit = near_place % 32;
+  const int32_t first_row = near.first_rows[near_place / 32][slot];
   writer.Add(cell, (word >> bit & 1) != 0, first_row + __popc(word & ((1u << bit) - 1)));
 }
 
@@ -228,29 +157,24 @@ __device__ void AddNearCell(int32_t cell, uint32_t near_place, const NearBricks<
 // before kAxis; last: the places on the last axis; cell: the number of the next cell.
 template <int kDimension, int kAxis = 0>
 __device__ void AddBox(const Piece& piece, const int32_t (&place)[kDimension], uint32_t near_place,
-                       const uint32_t (&last)[kBoxRow], int32_t& cell, const NearBricks<kDimension>& near,
+                       const uint32_t (&last)[kBoxRow], int32_t& cell, const NearBricks<kDimension>& near, int slot,
                        RowWriter<kDimension, false>& writer) {
   if constexpr (kAxis == kDimension - 1) {
 #pragma unroll
-    for (const uint32_t on_axis : last) AddNearCell(cell++, near_place | on_axis, near, writer);
+    for (const uint32_t on_axis : last) AddNearCell(cell++, near_place | on_axis, near, slot, writer);
   } else {
 #pragma unroll 1
     for (int32_t i = 0; i < piece.size[kAxis]; ++i) {
       const uint32_t on_axis = NearPlace<kDimension>(place[kAxis] + i * piece.step[kAxis], kAxis);
-      AddBox<kDimension, kAxis + 1>(piece, place, near_place | on_axis, last, cell, near, writer);
+      AddBox<kDimension, kAxis + 1>(piece, place, near_place | on_axis, last, cell, near, slot, writer);
     }
   }
 }
 
-// Finds the inputs of an output row for cells within the near bricks, of which `lowest` is the lowest corner.
+// Finds the inputs of an output row for cells within the near bricks. place: that of the lowest cell in its brick.
 template <int kDimension, bool kLists>
-__device__ void ReadNearCells(const Piece& piece, const CellList& cells, uint64_t lowest, NearBricks<kDimension>& near,
-                              RowWriter<kDimension, kLists>& writer) {
-  using Places = BrickPlaces<kDimension>;
-  int32_t place[kDimension];
-#pragma unroll
-  for (int axis = 0; axis < kDimension; ++axis) place[axis] = Places::Coordinate(Places::PlaceOf(lowest), axis);
-  FindNearBricks(piece, lowest, place, near);
+__device__ void ReadNearCells(const Piece& piece, const CellList& cells, const int32_t (&place)[kDimension],
+                              const NearBricks<kDimension>& near, int slot, RowWriter<kDimension, kLists>& writer) {
   if (piece.kind == PieceKind::kCube) {
     // A box in up to three axes has 27 cells; in four axes it would have more cells than a piece.
     if constexpr (kDimension <= 3) {
@@ -269,7 +193,7 @@ __device__ void ReadNearCells(const Piece& piece, const CellList& cells, uint64_
         int rest = cell;
 #pragma unroll
         for (int axis = kDimension - 1; axis >= 0; --axis, rest /= 3) at |= on_axis[axis][rest % 3];
-        AddNearCell(cell, at, near, writer);
+        AddNearCell(cell, at, near, slot, writer);
       }
     }
     return;
@@ -282,7 +206,7 @@ __device__ void ReadNearCells(const Piece& piece, const CellList& cells, uint64_
         last[i] = NearPlace<kDimension>(place[kDimension - 1] + i * piece.step[kDimension - 1], kDimension - 1);
       }
       int32_t cell = 0;
-      AddBox(piece, place, 0, last, cell, near, writer);
+      AddBox(piece, place, 0, last, cell, near, slot, writer);
       return;
     }
   }
@@ -293,7 +217,7 @@ __device__ void ReadNearCells(const Piece& piece, const CellList& cells, uint64_
     for (int axis = 0; axis < kDimension; ++axis) {
       at |= NearPlace<kDimension>(place[axis] + cells.delta[cell][axis], axis);
     }
-    AddNearCell(cell, at, near, writer);
+    AddNearCell(cell, at, near, slot, writer);
   }
 }
 
@@ -326,18 +250,27 @@ __device__ void LookUpCells(const Piece& piece, const CellList& cells, uint64_t 
   }
 }
 
-// Finds the inputs of an output row for all cells of the piece.
+// Finds the inputs of an output row for all cells of the piece. All lanes of a warp call it. is_row: there is a row.
 template <int kDimension, bool kLists>
-__device__ void LookUpRow(const Piece& piece, const CellList& cells, int64_t row, NearBricks<kDimension>& near) {
+__device__ void LookUpRow(const Piece& piece, const CellList& cells, int64_t row, bool is_row,
+                          NearBricks<kDimension>& near) {
   using Key = MortonKey<kDimension>;
   using Places = BrickPlaces<kDimension>;
-  RowWriter<kDimension, kLists> writer(piece, row, near);
-  const uint64_t base = ScaledKey<kDimension>(piece, piece.out_keys[row]);
+  const uint64_t base = is_row ? ScaledKey<kDimension>(piece, piece.out_keys[row]) : kNoKey;
   const uint64_t lowest = Key::Translate(base, piece.lowest);
+  int32_t place[kDimension];
+#pragma unroll
+  for (int axis = 0; axis < kDimension; ++axis) place[axis] = Places::Coordinate(Places::PlaceOf(lowest), axis);
+  int slot = 0;
+  if (piece.kind != PieceKind::kCells) {
+    slot = FindNearBricks(piece.table, piece.reach, base != kNoKey, lowest, place, near);
+  }
+  if (!is_row) return;
+  RowWriter<kDimension, kLists> writer(piece, row, near);
   if (base == kNoKey) {
     for (int32_t cell = 0; cell < piece.num_cells; ++cell) writer.Add(cell, false, -1);
   } else if (piece.kind != PieceKind::kCells) {
-    ReadNearCells(piece, cells, lowest, near, writer);
+    ReadNearCells(piece, cells, place, near, slot, writer);
   } else {
     LookUpCells(piece, cells, lowest, writer);
   }
@@ -434,13 +367,12 @@ __global__ void __launch_bounds__(kSearchThreads) SearchNeighboursKernel(const _
     const Piece& piece = batch.pieces[entry];
     const int64_t row = tiles.Within(entry, tile) * kSearchThreads + threadIdx.x;
     const int64_t num_out = NumRows(piece.out_capacity, piece.num_out);
-    if (row >= num_out) continue;
     if (piece.kind == PieceKind::kBlocks) {
-      FindBlock<kDimension>(piece, row, num_out);
+      if (row < num_out) FindBlock<kDimension>(piece, row, num_out);
     } else if (piece.row_inputs != nullptr) {
-      LookUpRow<kDimension, true>(piece, batch.cells, row, near);
+      LookUpRow<kDimension, true>(piece, batch.cells, row, row < num_out, near);
     } else {
-      LookUpRow<kDimension, false>(piece, batch.cells, row, near);
+      LookUpRow<kDimension, false>(piece, batch.cells, row, row < num_out, near);
     }
   }
 }

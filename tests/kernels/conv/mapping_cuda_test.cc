@@ -203,6 +203,39 @@ TEST_F(NeighbourSearchCudaTest, OfUnevenBoxesAgreesWithTheCpu) {
   }
 }
 
+// Neighbouring rows share look-ups if their cells begin in one brick. Here most rows are alone in theirs, or some rows
+// of a warp are close together and others far apart.
+TEST_F(NeighbourSearchCudaTest, OfScatteredSitesAgreesWithTheCpu) {
+  for (const int32_t dimension : {1, 2, 3, 4}) {
+    const CoordinateKey layout(dimension);
+    for (const size_t count : {1, 31, 32, 33, 100, 3000}) {
+      std::vector<uint64_t> in = RandomSites(dimension, 3, count, dimension == 1 ? 100000 : 1000);
+      for (size_t i = 0; i < count; i += 7) {
+        Axes site = layout.Unpack(in[i]);
+        const int32_t sample = layout.Sample(in[i]);
+        for (size_t more = 1; more < 1 + i % 5; ++more) {
+          ++site[more % static_cast<size_t>(dimension)];
+          in.push_back(layout.Pack(sample, site));
+        }
+      }
+      std::sort(in.begin(), in.end());
+      in.erase(std::unique(in.begin(), in.end()), in.end());
+      for (const int32_t size : {3, 5}) {
+        for (const int32_t stride : {1, 2}) {
+          SCOPED_TRACE(::testing::Message() << dimension << " axes, " << count << ", " << size << ", " << stride);
+          ConvGeometry geometry{.dimension = dimension};
+          for (size_t axis = 0; axis < static_cast<size_t>(dimension); ++axis) {
+            geometry.kernel_size[axis] = size;
+            geometry.stride[axis] = stride;
+            geometry.padding[axis] = size / 2;
+          }
+          ExpectTheCpusPairs(geometry, in, in);
+        }
+      }
+    }
+  }
+}
+
 TEST_F(NeighbourSearchCudaTest, NothingIsFoundAcrossAFieldsEdge) {
   const CoordinateKey layout(3);
   const int32_t low = layout.min_coordinate(), high = layout.max_coordinate();
