@@ -10,7 +10,8 @@
 
 namespace voxserve::kernels {
 
-inline constexpr int kMaxIm2colPhases = 4;
+// The maps of all phases are parameters of the kernel. A transposed convolution with stride 4 has this many.
+inline constexpr int kMaxIm2colPhases = 16;
 
 // The box of an axis in which the first cells of all positions lie, as distances from the image's ends.
 struct Im2colBox {

@@ -41,6 +41,7 @@ struct Layer {
 constexpr Conv2dGeometry kThree = {.kernel_size = {3, 3}, .padding = {1, 1}};
 constexpr Conv2dGeometry kThreeHalving = {.kernel_size = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
 constexpr Conv2dGeometry kDoubling = {.kernel_size = {2, 2}, .stride = {2, 2}, .is_transposed = true};
+constexpr Conv2dGeometry kQuadrupling = {.kernel_size = {4, 4}, .stride = {4, 4}, .is_transposed = true};
 
 // conv2d_peer_bench.py must have the same list.
 constexpr Layer kLayers[] = {
@@ -57,6 +58,8 @@ constexpr Layer kLayers[] = {
     {"1x1", 180, 256, 256, {}},
     {"transposed 2x2 s2", 94, 256, 256, kDoubling},
     {"transposed 2x2 s2", 90, 256, 256, kDoubling},
+    {"transposed 2x2 s2", 234, 128, 128, kDoubling},
+    {"transposed 4x4 s4", 117, 256, 128, kQuadrupling},
     {"3x3", 188, 512, 64, kThree},
     {"3x3", 180, 512, 64, kThree},
     {"3x3", 180, 64, 64, kThree},
@@ -71,6 +74,7 @@ constexpr Layer kLayers[] = {
     {"3x3", 117, 256, 256, kThree},
     {"3x3 in 36 groups", 180, 2304, 108, {.kernel_size = {3, 3}, .padding = {1, 1}, .groups = 36}},
     {"3x3 in 6 groups", 188, 384, 18, {.kernel_size = {3, 3}, .padding = {1, 1}, .groups = 6}},
+    {"3x3 in 6 groups", 468, 384, 18, {.kernel_size = {3, 3}, .padding = {1, 1}, .groups = 6}},
 };
 
 constexpr struct {

@@ -29,6 +29,8 @@ LAYERS = [
     ("1x1", 180, 256, 256, {}),
     ("transposed 2x2 s2", 94, 256, 256, {"stride": 2}),
     ("transposed 2x2 s2", 90, 256, 256, {"stride": 2}),
+    ("transposed 2x2 s2", 234, 128, 128, {"stride": 2}),
+    ("transposed 4x4 s4", 117, 256, 128, {"stride": 4}),
     ("3x3", 188, 512, 64, {"padding": 1}),
     ("3x3", 180, 512, 64, {"padding": 1}),
     ("3x3", 180, 64, 64, {"padding": 1}),
@@ -43,6 +45,7 @@ LAYERS = [
     ("3x3", 117, 256, 256, {"padding": 1}),
     ("3x3 in 36 groups", 180, 2304, 108, {"padding": 1, "groups": 36}),
     ("3x3 in 6 groups", 188, 384, 18, {"padding": 1, "groups": 6}),
+    ("3x3 in 6 groups", 468, 384, 18, {"padding": 1, "groups": 6}),
 ]
 
 

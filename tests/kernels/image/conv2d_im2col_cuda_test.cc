@@ -29,6 +29,7 @@ constexpr Tiling kTilings[] = {{Conv2dTiling::kTwoIm2col, 128},
 constexpr Conv2dGeometry kSame = {.kernel_size = {3, 3}, .padding = {1, 1}};
 constexpr Conv2dGeometry kHalving = {.kernel_size = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
 constexpr Conv2dGeometry kDoubling = {.kernel_size = {2, 2}, .stride = {2, 2}, .is_transposed = true};
+constexpr Conv2dGeometry kQuadrupling = {.kernel_size = {4, 4}, .stride = {4, 4}, .is_transposed = true};
 
 std::string NameOf(Conv2dTiling tiling) { return "tiling " + std::to_string(static_cast<int>(tiling)); }
 
@@ -105,6 +106,12 @@ TEST_F(Conv2dIm2colTest, EveryGeometryHasTheBytesOfTheOtherKernels) {
            .output_padding = {1, 1},
            .is_transposed = true},
            {.kernel_size = {4, 3}, .stride = {2, 1}, .padding = {1, 0}, .is_transposed = true},
+           kQuadrupling,
+           {.kernel_size = {7, 3},
+           .stride = {4, 3},
+           .padding = {2, 1},
+           .output_padding = {3, 0},
+           .is_transposed = true},
        }) {
     for (const auto& [images, rows, columns] :
          std::vector<std::array<int32_t, 3>>{{1, 7, 9}, {3, 13, 10}, {2, 24, 31}}) {
@@ -156,6 +163,7 @@ TEST_F(Conv2dIm2colTest, LargeImagesHaveTheBytesOfTheOtherKernels) {
   Check({kSame, 2, 180, 180, 64, 384}, DType::kFloat16, with, random);
   Check({kSame, 1, 200, 190, 384, 64}, DType::kBfloat16, with, random);
   Check({kDoubling, 1, 94, 94, 256, 256}, DType::kFloat16, with, random);
+  Check({kQuadrupling, 1, 117, 117, 256, 128}, DType::kFloat16, with, random);
   Check({{}, 1, 188, 188, 128, 256}, DType::kFloat16, with, random);
 }
 
@@ -201,7 +209,7 @@ TEST_F(Conv2dIm2colTest, EveryActivationHasTheBytesOfTheOtherKernels) {
 
 TEST_F(Conv2dIm2colTest, AnImageHasTheSameBytesAloneAndInABatch) {
   Random random(27);
-  for (const Conv2dGeometry& geometry : {kSame, kHalving, kDoubling}) {
+  for (const Conv2dGeometry& geometry : {kSame, kHalving, kDoubling, kQuadrupling}) {
     const Shape all = {geometry, 5, 23, 29, 128, 128};
     SCOPED_TRACE(Described(all));
     const Operands together({Device::kCuda, DType::kFloat16}, all, {}, random);
@@ -282,6 +290,10 @@ TEST_F(Conv2dIm2colTest, RefusesWhatTensorCopiesCannotGather) {
       EXPECT_NE(status([](Conv2dParams& p) { p.geometry.padding = {129, 0}; }), cudaError_t{});
       EXPECT_NE(status([](Conv2dParams& p) {
                   p.geometry = {.kernel_size = {3, 1}, .padding = {128, 0}, .dilation = {128, 1}};
+                }),
+                cudaError_t{});
+      EXPECT_NE(status([](Conv2dParams& p) {
+                  p.geometry = {.kernel_size = {5, 4}, .stride = {5, 4}, .is_transposed = true};  // 20 phases
                 }),
                 cudaError_t{});
       EXPECT_NE(status([](Conv2dParams& p) { p.in.dtype = p.out.dtype = DType::kFloat32; }), cudaError_t{});

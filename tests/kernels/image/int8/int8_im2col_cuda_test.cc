@@ -30,6 +30,7 @@ constexpr Tiling kTilings[] = {
 constexpr Conv2dGeometry kSame = {.kernel_size = {3, 3}, .padding = {1, 1}};
 constexpr Conv2dGeometry kHalving = {.kernel_size = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
 constexpr Conv2dGeometry kDoubling = {.kernel_size = {2, 2}, .stride = {2, 2}, .is_transposed = true};
+constexpr Conv2dGeometry kQuadrupling = {.kernel_size = {4, 4}, .stride = {4, 4}, .is_transposed = true};
 
 std::string NameOfTiling(Conv2dTiling tiling) { return "tiling " + std::to_string(static_cast<int>(tiling)); }
 
@@ -162,6 +163,12 @@ TEST_F(Int8Im2colTest, EveryGeometryHasTheBytesOfItsDefinition) {
            .output_padding = {1, 1},
            .is_transposed = true},
            {.kernel_size = {4, 3}, .stride = {2, 1}, .padding = {1, 0}, .is_transposed = true},
+           kQuadrupling,
+           {.kernel_size = {7, 3},
+           .stride = {4, 3},
+           .padding = {2, 1},
+           .output_padding = {3, 0},
+           .is_transposed = true},
        }) {
     for (const auto& [images, rows, columns] : std::vector<std::array<int32_t, 3>>{{1, 7, 9}, {3, 13, 10}}) {
       for (const auto& [in_channels, out_channels] : std::vector<std::array<int32_t, 2>>{{64, 64}, {128, 256}}) {
@@ -230,6 +237,7 @@ TEST_F(Int8Im2colTest, LargeImagesHaveTheBytesOfTheCpu) {
   Check({kSame, 1, 200, 190, 384, 64}, Usual(), random, Oracle::kCpu);
   Check({kSame, 1, 150, 190, 192, 72}, with_residual, random, Oracle::kCpu);
   Check({kDoubling, 1, 94, 94, 256, 256}, with_residual, random, Oracle::kCpu);
+  Check({kQuadrupling, 1, 117, 117, 256, 128}, Usual(), random, Oracle::kCpu);
   Check({{}, 3, 94, 94, 128, 256}, floats, random, Oracle::kCpu);
 }
 

@@ -87,6 +87,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(
         testing::Values(Conv2dGeometry(), Conv2dGeometry{.kernel_size = {3, 2}, .padding = {1, 1}},
                         Conv2dGeometry{.kernel_size = {2, 2}, .stride = {2, 2}, .is_transposed = true},
+                        Conv2dGeometry{.kernel_size = {4, 4}, .stride = {4, 4}, .is_transposed = true},
                         Conv2dGeometry{
                             .kernel_size = {3, 3}, .stride = {2, 2}, .padding = {1, 1}, .is_transposed = true}),
         testing::Values(64, 128, 192), testing::Values(8, 40, 128)));
@@ -102,8 +103,9 @@ TEST(IsForInt8Im2colTest, SaysWhatIsServed) {
   grouped.groups = 2;
   EXPECT_FALSE(IsForInt8Im2col(grouped, 188, 188, 128));
   EXPECT_FALSE(IsForInt8Im2col({.kernel_size = {3, 3}, .padding = {129, 1}}, 188, 188, 128));
-  EXPECT_FALSE(IsForInt8Im2col({.kernel_size = {3, 3}, .stride = {3, 3}, .is_transposed = true}, 94, 94, 128))
-      << "nine phases";
+  EXPECT_TRUE(IsForInt8Im2col({.kernel_size = {4, 4}, .stride = {4, 4}, .is_transposed = true}, 117, 117, 256));
+  EXPECT_FALSE(IsForInt8Im2col({.kernel_size = {5, 5}, .stride = {5, 5}, .is_transposed = true}, 94, 94, 128))
+      << "25 phases";
   EXPECT_FALSE(IsForInt8Im2col({.stride = {2, 2}, .is_transposed = true}, 94, 94, 128)) << "phases without cells";
   EXPECT_FALSE(IsForInt8Im2col({.kernel_size = {7, 7}}, 94, 94, 64 * 64)) << "sums that may exceed an int32";
 }
