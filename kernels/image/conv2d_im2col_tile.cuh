@@ -78,7 +78,9 @@ struct Im2colPlace {
   }
 };
 
-// Describes a tile.
+// Describes a tile. Channels vary fastest with its number, then phases, positions and groups. The phases of
+// neighbouring positions are stored side by side, so blocks that run at the same time fill whole stretches of the
+// output.
 template <typename T, typename Shape>
 struct Im2colTile {
   int32_t phase;
@@ -91,13 +93,14 @@ struct Im2colTile {
 
   __device__ Im2colTile(const Im2colArguments<T>& arguments, int32_t number) {
     const Conv2dArguments<T>& conv = arguments.conv;
-    int32_t rest = number / conv.num_column_tiles;
-    first_channel = (number - rest * conv.num_column_tiles) * Shape::kChannels;
-    const int32_t groups_and_phases = rest / arguments.num_position_tiles;
-    first_position = (rest - groups_and_phases * arguments.num_position_tiles) * Shape::kPositions;
-    phase = groups_and_phases / conv.geometry.groups;
-    group = groups_and_phases - phase * conv.geometry.groups;
     const int32_t column_phases = NumPhases(conv.geometry, 1);
+    const int32_t phases = NumPhases(conv.geometry, 0) * column_phases;
+    const int32_t of_channels = number / conv.num_column_tiles;
+    first_channel = (number - of_channels * conv.num_column_tiles) * Shape::kChannels;
+    const int32_t of_phases = of_channels / phases;
+    phase = of_channels - of_phases * phases;
+    group = of_phases / arguments.num_position_tiles;
+    first_position = (of_phases - group * arguments.num_position_tiles) * Shape::kPositions;
     rows = PhaseOf(conv.geometry, 0, conv.in_rows, phase / column_phases);
     columns = PhaseOf(conv.geometry, 1, conv.in_columns, phase % column_phases);
     num_positions = static_cast<int32_t>(conv.num_images) * rows.num_outputs * columns.num_outputs;
