@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <type_traits>
 
 #include "kernels/image/conv2d_im2col_kernel.cuh"
 #include "kernels/image/conv2d_im2col_limits.h"
@@ -19,31 +18,10 @@
 
 namespace voxserve::kernels::cuda {
 
-using EncodeIm2col = PFN_cuTensorMapEncodeIm2col_v12000;
-
-// Returns the driver's function, which the program does not link; null if the driver has none.
-inline EncodeIm2col FindEncodeIm2col() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  constexpr unsigned int kSince = 12000;  // the CUDA version of this function
-  if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeIm2col", &function, kSince, cudaEnableDefault, &found) !=
-      cudaSuccess) {
-    cudaGetLastError();  // so that the next launch does not report this error
-    return nullptr;
-  }
-  return found == cudaDriverEntryPointSuccess ? reinterpret_cast<EncodeIm2col>(function) : nullptr;
-}
-
-// The type of the tensor's values. Copies do not interpret numbers of 8 bits, so int8 is copied as uint8.
-template <typename T>
-inline constexpr CUtensorMapDataType kIm2colType = sizeof(T) == 1              ? CU_TENSOR_MAP_DATA_TYPE_UINT8
-                                                   : std::is_same_v<T, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                                                               : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-
 // Fills the map of a phase. Returns false if the driver refuses it.
 template <typename Shape, typename T>
 bool FillIm2colMap(const Conv2dArguments<T>& arguments, int32_t phase, CUtensorMap& map) {
-  static const EncodeIm2col encode = FindEncodeIm2col();
+  static const auto encode = FindMapFunction<PFN_cuTensorMapEncodeIm2col_v12000>("cuTensorMapEncodeIm2col");
   if (encode == nullptr) return false;
   const int32_t column_phases = NumPhases(arguments.geometry, 1);
   const Conv2dPhase rows = PhaseOf(arguments.geometry, 0, arguments.in_rows, phase / column_phases);
@@ -62,7 +40,7 @@ bool FillIm2colMap(const Conv2dArguments<T>& arguments, int32_t phase, CUtensorM
   static_assert(Shape::kRowBytes == 128 || Shape::kRowBytes == 64);
   constexpr CUtensorMapSwizzle kSwizzle =
       Shape::kRowBytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B;
-  return encode(&map, kIm2colType<T>, 4, const_cast<T*>(arguments.in), sizes, strides, lower, upper,
+  return encode(&map, kTensorMapType<T>, 4, const_cast<T*>(arguments.in), sizes, strides, lower, upper,
                 kIm2colChannels<T, Shape>, static_cast<cuuint32_t>(Shape::kPositions), steps,
                 CU_TENSOR_MAP_INTERLEAVE_NONE, kSwizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;

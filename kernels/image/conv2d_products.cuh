@@ -41,9 +41,11 @@ __host__ __device__ constexpr int32_t SwizzledBytes(int32_t row, int32_t vector)
 // 8 banks after the row before it.
 template <int kColumns>
 inline constexpr int kSumPitch = kColumns + 8;
-// The values from one column of transposed sums to the next. Each column begins 4 banks after the column before it.
+// The values from one column of transposed sums to the next. If kRows is a multiple of 32, each column begins 12 banks
+// after the column before it: then the writes of a warp use different banks, and reads of 3 neighbouring columns at 11
+// neighbouring rows nearly so.
 template <int kRows>
-inline constexpr int kTransposedSumPitch = kRows + 4;
+inline constexpr int kTransposedSumPitch = kRows + 12;
 
 // Matrix products by the tensor cores of a block's warps, each warp for itself (mma.sync).
 template <typename T, int kTileColumns, int kTileThreads = 128, int kTileRows = 128>

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -134,6 +137,122 @@ TEST(Conv2dCudaTest, FewOutputsEqualTheDefinition) {
     operands.tiling = Conv2dTiling::kFewOutputs;
     const EpilogueCase with = {.bias = true, .residual = true, .relu = true};
     operands.ExpectOutputs(operands.Run(DType::kFloat16, {}, with), with, random, DType::kFloat16);
+  }
+}
+
+// Rows of inputs that begin at a multiple of 16 bytes can arrive by tensor copies on Hopper, others cannot. A sample's
+// rows may be either, so both must have the same bytes.
+TEST(Conv2dCudaTest, FewOutputsHaveTheSameBytesForEveryAlignment) {
+  SKIP_WITHOUT(Device::kCuda);
+  if (!Takes(Conv2dTiling::kFewOutputs)) GTEST_SKIP() << "This GPU has no products of warps";
+  Random random(16);
+  unsigned seed = 0;
+  for (const DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    for (Conv2dGeometry geometry : FewOutputsGeometries()) {
+      for (const auto& [groups, group_in, group_out] :
+           std::vector<std::array<int32_t, 3>>{{6, 64, 3}, {1, 64, 1}, {2, 128, 3}, {3, 192, 2}}) {
+        geometry.groups = groups;
+        const int32_t cells = geometry.kernel_size[0] * geometry.kernel_size[1];
+        const int32_t outputs = cells * group_out <= 32 ? group_out : 1;
+        for (const auto& [images, rows, columns] :
+             std::vector<std::array<int32_t, 3>>{{1, 3, 2}, {3, 5, 30}, {2, 45, 61}}) {
+          const Shape shape = {geometry, images, rows, columns, groups * group_in, groups * outputs};
+          SCOPED_TRACE(Described(shape));
+          const EpilogueCase with = random.OneOf(EpilogueCases());
+          const DType out_dtype = random.OneOf(OutDTypes(dtype));
+          ++seed;
+          const auto run = [&](const Margins& margins) {
+            Random same(seed);
+            Operands operands({Device::kCuda, dtype}, shape, margins, same);
+            operands.tiling = Conv2dTiling::kFewOutputs;
+            return operands.Run(out_dtype, {}, with);
+          };
+          const Matrix aligned = run({}), unaligned = run({.before = 1});
+          for (int64_t position = 0; position < shape.NumOut(); ++position) {
+            for (int64_t channel = 0; channel < shape.out_channels; ++channel) {
+              ASSERT_EQ(aligned.at(position, channel), unaligned.at(position, channel))
+                  << "position " << position << ", channel " << channel;
+            }
+          }
+          EXPECT_EQ(run({.before = 8, .after = 16}).values, aligned.values) << "a slice of wider rows";
+        }
+      }
+    }
+  }
+}
+
+TEST(Conv2dCudaTest, AnImageOfFewOutputsHasTheSameBytesAloneAndInABatch) {
+  SKIP_WITHOUT(Device::kCuda);
+  if (!Takes(Conv2dTiling::kFewOutputs)) GTEST_SKIP() << "This GPU has no products of warps";
+  Random random(17);
+  const Shape all = {{.kernel_size = {3, 3}, .padding = {1, 1}, .groups = 6}, 5, 30, 43, 6 * 64, 6 * 3};
+  Operands together({Device::kCuda, DType::kFloat16}, all, {}, random);
+  together.tiling = Conv2dTiling::kFewOutputs;
+  const EpilogueCase with = {.bias = true, .residual = false, .relu = false};
+  const Matrix out = together.Run(DType::kFloat32, {}, with);
+  Operands alone = together;
+  alone.shape.num_images = 1;
+  for (int64_t image = 0; image < all.num_images; ++image) {
+    const int64_t in_values = alone.shape.NumIn() * all.in_channels,
+                  out_values = alone.shape.NumOut() * all.out_channels;
+    alone.in.rows = alone.shape.NumIn();
+    alone.in.values.assign(together.in.values.begin() + image * in_values,
+                           together.in.values.begin() + (image + 1) * in_values);
+    const std::vector<float> expected(out.values.begin() + image * out_values,
+                                      out.values.begin() + (image + 1) * out_values);
+    EXPECT_EQ(alone.Run(DType::kFloat32, {}, with).values, expected) << "image " << image;
+  }
+}
+
+// The heads' inputs are overwritten at once, by a convolution that starts before the heads' own has ended.
+TEST(Conv2dCudaTest, FewOutputsWaitForTheKernelsBeforeThem) {
+  SKIP_WITHOUT(Device::kCuda);
+  if (!Takes(Conv2dTiling::kFewOutputs)) GTEST_SKIP() << "This GPU has no products of warps";
+  if constexpr (kHasCuda) {
+    Random random(18);
+    constexpr int kNumRuns = 6;
+    constexpr int32_t kRows = 90, kColumns = 100, kGroups = 6;
+    const Conv2dGeometry same = {.kernel_size = {3, 3}, .padding = {1, 1}};
+    Conv2dGeometry grouped = same;
+    grouped.groups = kGroups;
+    const Shape hidden = {same, 1, kRows, kColumns, 64, kGroups * 64};
+    const Shape heads = {grouped, 1, kRows, kColumns, kGroups * 64, kGroups * 3};
+    const Operands first({Device::kCuda, DType::kFloat16}, hidden, {}, random),
+        second({Device::kCuda, DType::kFloat16}, heads, {}, random);
+    const DeviceValues first_weights(Device::kCuda, DType::kFloat16, first.PackedWeights()),
+        second_weights(Device::kCuda, DType::kFloat16, second.PackedWeights());
+    std::vector<std::unique_ptr<DeviceMatrix>> images;
+    for (int i = 0; i < kNumRuns; ++i) {
+      images.push_back(std::make_unique<DeviceMatrix>(Device::kCuda, DType::kFloat16,
+                                                      Matrix(hidden.NumIn(), 64, {}, &random, DType::kFloat16)));
+    }
+    const auto run = [&](bool waits) {
+      const DeviceMatrix between(Device::kCuda, DType::kFloat16, Matrix(heads.NumIn(), heads.in_channels, {}, nullptr));
+      std::vector<std::vector<uint8_t>> bytes;
+      std::vector<std::unique_ptr<DeviceMatrix>> outs;
+      for (const auto& image : images) {
+        outs.push_back(std::make_unique<DeviceMatrix>(Device::kCuda, DType::kFloat16,
+                                                      Matrix(heads.NumOut(), heads.out_channels, {}, nullptr)));
+        const auto queue = [&](const Conv2dGeometry& geometry, const Rows& in, const DeviceValues& weights,
+                               const Rows& out) {
+          ExpectCudaSuccess(cuda::Conv2d({.geometry = geometry,
+                                          .num_images = 1,
+                                          .in_rows = kRows,
+                                          .in_columns = kColumns,
+                                          .in = in,
+                                          .weights = weights.data(),
+                                          .out = out},
+                                         TestStream()));
+          if (waits) Synchronize();
+        };
+        queue(same, image->View(), first_weights, between.View());
+        queue(grouped, between.View(), second_weights, outs.back()->View());
+      }
+      Synchronize();
+      for (const auto& out : outs) bytes.push_back(out->Bytes());
+      return bytes;
+    };
+    EXPECT_EQ(run(/*waits=*/false), run(/*waits=*/true));
   }
 }
 
