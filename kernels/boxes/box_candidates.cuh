@@ -46,6 +46,7 @@ inline constexpr int kDigitBits = 10;
 inline constexpr int kSortedKeys = kMaxBoxes;  // the most keys that a block sorts
 inline constexpr int kThreadKeys = 8;          // keys that a thread holds at a time
 static_assert(1 << kDigitBits == kLogitBins);
+static_assert(kSortedKeys >= kSelectThreads && (kSortedKeys & (kSortedKeys - 1)) == 0, "sorts have such sizes");
 
 // Reads a value of an image of T as float32.
 template <typename T>
@@ -280,19 +281,38 @@ __device__ void ForEachKey(const CandidateLists& lists, int32_t sample, const Vi
   }
 }
 
-// Writes at most kSortedKeys of the gathered keys, which include the num_best best of the sample, to shared.keys, in no
-// order. Adds the number of written keys to shared.num_keys, which must be 0 before. num_best must be from 1 to
+// Returns how many keys TakeBest writes at the most: the size of a sort, which is a power of two. A search for a
+// tighter bound takes longer than the smallest of these sorts.
+__device__ inline int32_t MostSortedKeys(int32_t num_best) {
+  int32_t most = kSelectThreads;
+  while (most < num_best) most *= 2;
+  return most;
+}
+
+// Returns the least and the largest key of a warp's lanes to all of them.
+__device__ inline uint64_t LeastOfWarp(uint64_t key) {
+#pragma unroll
+  for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) {
+    key = min(key, __shfl_xor_sync(~0u, key, distance));
+  }
+  return key;
+}
+__device__ inline uint64_t LargestOfWarp(uint64_t key) { return ~LeastOfWarp(~key); }
+
+// Writes at most MostSortedKeys of the gathered keys, which include the num_best best of the sample, to shared.keys, in
+// no order. Adds the number of written keys to shared.num_keys, which must be 0 before. num_best must be from 1 to
 // kSortedKeys. All threads of the block must call it.
 __device__ inline void TakeBest(const CandidateLists& lists, int32_t sample, int32_t num_best, SelectShared& shared) {
   const auto thread = static_cast<int32_t>(threadIdx.x);
   const BestBins bins = FindBestBins(lists, sample, num_best, shared);
   int32_t above = bins.above, within = bins.within;
+  const int32_t most = MostSortedKeys(num_best);
   const auto bin_of = [&](uint64_t key) { return lists.BinOf(LogitOfKey(key)); };
 
   // All keys of higher bins are written, and the keys of this bin that are at least `lowest`. If that would be too many
   // keys, `lowest` is raised digit by digit (kDigitBits bits at a time), beginning at the bin's least key.
   uint64_t lowest = 0;
-  if (above + within > kSortedKeys) {
+  if (above + within > most) {
     if (thread == 0) {
       shared.least_key = ~uint64_t{0};
       shared.largest_key = 0;
@@ -304,14 +324,18 @@ __device__ inline void TakeBest(const CandidateLists& lists, int32_t sample, int
       least = min(least, key);
       largest = max(largest, key);
     });
-    atomicMin(reinterpret_cast<unsigned long long*>(&shared.least_key), static_cast<unsigned long long>(least));
-    atomicMax(reinterpret_cast<unsigned long long*>(&shared.largest_key), static_cast<unsigned long long>(largest));
+    least = LeastOfWarp(least);
+    largest = LargestOfWarp(largest);
+    if (thread % kWarpThreads == 0) {
+      atomicMin(reinterpret_cast<unsigned long long*>(&shared.least_key), static_cast<unsigned long long>(least));
+      atomicMax(reinterpret_cast<unsigned long long*>(&shared.largest_key), static_cast<unsigned long long>(largest));
+    }
     __syncthreads();
     lowest = shared.least_key;
     int span_bits = 64 - __clzll(static_cast<long long>(shared.largest_key - lowest));
     // The loop ends: keys differ, so a span of 0 bits holds one key. span_bits is at least 1 here, because the bin has
     // several keys.
-    while (above + within > kSortedKeys) {
+    while (above + within > most) {
       const int shift = max(span_bits - kDigitBits, 0);
       shared.histogram[thread] = 0;
       __syncthreads();
