@@ -31,7 +31,7 @@ bool HasWarpGroups(DType dtype) { return dtype != DType::kFloat32 && CodeVersion
 std::vector<ConvBlock> BlocksOf(DType dtype, int32_t out_channels) {
   if (CodeVersion() < kTensorCoreCode) return {};
   std::vector<ConvBlock> blocks;
-  if (HasWarpGroups(dtype)) blocks = WarpGroupBlocks(out_channels);
+  if (HasWarpGroups(dtype)) blocks = WarpGroupBlocks(dtype, out_channels);
   const std::vector<ConvBlock> warp_blocks = WarpBlocks(out_channels);
   blocks.insert(blocks.end(), warp_blocks.begin(), warp_blocks.end());
   return blocks;
@@ -113,7 +113,7 @@ bool HasServedTypes(const Int8ImplicitGemmParams& params) {
 }
 
 int64_t NumItems(const ConvBlock& block, int64_t num_rows, int32_t out_channels) {
-  return (num_rows + block.rows - 1) / block.rows * ((out_channels + block.columns - 1) / block.columns);
+  return (num_rows + block.rows - 1) / block.rows * NumTilesOfColumns(out_channels, block.columns);
 }
 
 // Returns the first block of a list, sorted from large to small, that gives at least three work items per two
@@ -125,6 +125,13 @@ ConvBlock LargestThatFills(std::initializer_list<ConvBlock> blocks, int64_t num_
     if (NumItems(block, num_rows, out_channels) >= wanted) return block;
   }
   return *(blocks.end() - 1);
+}
+
+// Returns the columns of the default block for more than 96 channels, if multiprocessors have enough to do. With few
+// offsets a row is gathered quickly, so empty columns cost more than another tile of columns.
+int32_t WideColumns(DType dtype, int32_t out_channels, bool has_few_offsets) {
+  if (IsInt8(dtype)) return out_channels <= 128 || has_few_offsets ? 128 : 256;
+  return has_few_offsets ? ColumnsOfFewestEmpty(out_channels) : ColumnsOfFewestTiles(out_channels);
 }
 
 // Returns a block without split sums, so that a row's bytes do not depend on the rest of the batch.
@@ -150,9 +157,8 @@ ConvBlock DefaultBlock(const ImplicitGemmParams& params) {
   // Narrower blocks gather each row more often, which pays only where multiprocessors would have nothing to do.
   const bool leaves_sms_idle = NumItems(kBlock(64, 128), num_rows, out_channels) < NumSms();
   if (leaves_sms_idle && HasColumnsFor(out_channels, 64)) return kBlock(64, 64);
-  if (out_channels <= 128 || has_few_offsets) {
-    return LargestThatFills({kBlock(128, 128), kBlock(64, 128)}, num_rows, out_channels);
-  }
+  const int32_t columns = WideColumns(params.operands.in.dtype, out_channels, has_few_offsets);
+  if (columns < 256) return LargestThatFills({kBlock(128, columns), kBlock(64, columns)}, num_rows, out_channels);
   return LargestThatFills({kBlock(128, 256), kBlock(64, 256), kBlock(64, 128)}, num_rows, out_channels);
 }
 

@@ -30,14 +30,11 @@ class SplitSums {
               ((int64_t{tile} * num_column_tiles + column_tile) * kTileWarps + warp) * 2 * kHalf + lane;
   }
 
-  // Writes sums of one half (0 or 1) to memory. `first` is the number of the first of these sums among the thread's
-  // sums.
-  template <int kSums>
-  __device__ void Leave(int32_t half, const SumOf<T> (&sums)[kSums], int first) const {
+  // Writes the sums of one half (0 or 1) to memory.
+  __device__ void Leave(int32_t half, const SumOf<T> (&sums)[kColumns / 2]) const {
 #pragma unroll
-    for (int i = 0; i < kSums / 4; ++i) {
-      __stcg(halves_ + half * kHalf + (first / 4 + i) * 32,
-             FourSums{sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]});
+    for (int i = 0; i < kColumns / 8; ++i) {
+      __stcg(halves_ + half * kHalf + i * 32, FourSums{sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]});
     }
   }
 

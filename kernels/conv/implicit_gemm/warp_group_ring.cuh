@@ -54,9 +54,9 @@ struct WarpGroupShape {
   static constexpr int kSharedBytes = kStages * (kStageBytes + kOutRowBytes) + kAlignment;
   // kRegisters is a thread's share of an SM's registers at launch. All threads but the multiplying ones lower their
   // number to kCopyRegisters, and the multiplying threads raise theirs to kProductRegisters. Tiles of more than 128 x
-  // 128 sums need more registers, so copying threads keep fewer there.
+  // 160 sums need more registers, so copying threads keep fewer there.
   static constexpr int kRegisters = 65536 / kBlocks / kThreads / 8 * 8;
-  static constexpr int kMostCopyRegisters = kRows * kColumns > 128 * 128 ? 48 : 56;
+  static constexpr int kMostCopyRegisters = kRows * kColumns > 128 * 160 ? 48 : 56;
   static constexpr int kCopyRegisters = kRegisters < kMostCopyRegisters ? kRegisters : kMostCopyRegisters;
   static constexpr int kLeftRegisters =
       (kRegisters * kThreads - kCopyRegisters * (kCopyingGroups + 1) * kGroupThreads) / (kGroups * kGroupThreads);

@@ -72,23 +72,22 @@ class ProductGroup {
         }
       }
       WaitForProducts<0>();
-#pragma unroll
-      for (int i = 0; i < kInstructions; ++i) HoldBackReads(sums.of[i]);
+      HoldBackReads(sums.of);
       Release(held);
       __syncwarp();  // all lanes have read the note and the rows
       Release(Hold());
       if (adds == 0) sums = {};
       if constexpr (Shape::kSplitK > 1) {
         const SplitSums<T, Shape::kColumns> split(arguments_, row_tile * Shape::kWarpGroups + group_, column);
-#pragma unroll
-        for (int i = 0; i < kInstructions; ++i) split.Leave(half, sums.of[i], i * kInstructionColumns / 2);
+        split.Leave(half, sums.of);
         split.StoreWhole(rows, kKeeps ? kept_ : 0);
       } else {
 #pragma unroll
         for (int part = 0; part < kParts; ++part) {
           StorePart& store = stores[part % kPartsAtOnce];
           if constexpr (!kLoadsEarly) store.Load(arguments_, rows, column + part * kPartColumns);
-          store.Store(arguments_, PartOf(sums, part), rows, column + part * kPartColumns, kept_);
+          store.Store(arguments_, ColumnsOf<kPartColumns>(sums, part * kPartColumns), rows,
+                      column + part * kPartColumns, kept_);
           if (kLoadsEarly && part + kPartsAtOnce < kParts) {
             store.Load(arguments_, rows, column + (part + kPartsAtOnce) * kPartColumns);
           }
@@ -98,18 +97,20 @@ class ProductGroup {
   }
 
  private:
-  // More columns per instruction would need more registers than a thread has when a block of this size starts.
-  static constexpr int kInstructions = Shape::kColumns > 128 ? 2 : 1;
-  static constexpr int kInstructionColumns = Shape::kColumns / kInstructions;
+  // An instruction's sums begin at register 24 and must fit the registers that a thread has when a block of this size
+  // starts. Otherwise two instructions share the columns; the first computes kFirstColumns.
+  static constexpr bool kIsOneInstruction = 24 + Shape::kColumns / 2 <= Shape::kRegisters;
+  static constexpr int kFirstColumns = kIsOneInstruction ? Shape::kColumns : (Shape::kColumns / 2 + 31) / 32 * 32;
+  static constexpr int kOtherColumns = Shape::kColumns - kFirstColumns;
   // Residuals are loaded ahead of their use if there are enough registers: those of all columns at once, or those of
   // the next parts.
-  static constexpr bool kLoadsEarly = Shape::kSplitK == 1 && Shape::kRows * Shape::kColumns <= 128 * 128;
-  static constexpr int kPartColumns = kInstructions == 1 ? Shape::kColumns : 32;  // columns stored at a time
+  static constexpr bool kLoadsEarly = Shape::kSplitK == 1 && Shape::kRows * Shape::kColumns <= 128 * 192;
+  static constexpr int kPartColumns = Shape::kColumns <= 128 ? Shape::kColumns : 32;  // columns stored at a time
   static constexpr int kParts = Shape::kColumns / kPartColumns;
-  static constexpr int kPartsAtOnce = kLoadsEarly && kParts > 1 ? 3 : 1;  // of which a thread holds residuals
+  static constexpr bool kHasFewSums = Shape::kRows * Shape::kColumns <= 128 * 128;
+  static constexpr int kPartsAtOnce = kLoadsEarly && kParts > 1 && kHasFewSums ? 3 : 1;  // whose residuals are held
   using StorePart = SumsStore<T, kPartColumns / 2, Shape::kColumns == kMaxLabelChannels, Shape::kColumns >= 128,
                               Shape::kLaunches == Launches::kRotated>;
-  static_assert(kInstructionColumns % kPartColumns == 0);
   static constexpr uint32_t kSlicesOfGroup = (1u << Shape::kSlices) - 1;  // the first group's flags of slices
   static constexpr uint32_t kFirstSlices = 1u | 1u << Shape::kSlices;     // the flags of both groups' first slices
   static_assert(Shape::kWarpGroups <= 2);
@@ -119,7 +120,7 @@ class ProductGroup {
   static constexpr bool kKeeps = Shape::kSplitK == 1 || Shape::kKeptArrays > 1;
 
   struct Sums {
-    SumOf<T> of[kInstructions][kInstructionColumns / 2];
+    SumOf<T> of[Shape::kColumns / 2];
   };
 
   // Returns the first lane's value to all lanes, so that the compiler knows that it is the same in all of them.
@@ -212,24 +213,25 @@ class ProductGroup {
   __device__ void MultiplySlice(uint64_t stage, int32_t slice, int32_t adds, Sums& sums) const {
     constexpr int kStepAddress = kProductRowBytes / kAddressUnit;
     constexpr int kSliceAddress = Shape::kSliceBytes / kAddressUnit;
-    constexpr int kNextColumns = kInstructionColumns * kSliceAddress;
     const uint64_t a = inputs_ + stage + slice / Shape::kSlicesAPanel * (Shape::kInputBytes / kAddressUnit) +
                        slice % Shape::kSlicesAPanel * kSliceAddress;
     const uint64_t b = weights_ + stage + slice * (Shape::kWeightBytes / kAddressUnit);
 #pragma unroll
     for (int step = 0; step < Shape::kSliceBytes / kProductRowBytes; ++step) {
-#pragma unroll
-      for (int i = 0; i < kInstructions; ++i) {
-        MultiplyAddGroup<T>(sums.of[i], a + step * kStepAddress, b + i * kNextColumns + step * kStepAddress,
-                            step == 0 ? adds : 1);
+      const uint64_t a_step = a + step * kStepAddress, b_step = b + step * kStepAddress;
+      const int32_t adds_step = step == 0 ? adds : 1;
+      MultiplyAddGroup<T>(ColumnsOf<kFirstColumns>(sums, 0), a_step, b_step, adds_step);
+      if constexpr (kOtherColumns > 0) {
+        MultiplyAddGroup<T>(ColumnsOf<kOtherColumns>(sums, kFirstColumns), a_step,
+                            b_step + kFirstColumns * kSliceAddress, adds_step);
       }
     }
   }
 
-  __device__ static const SumOf<T> (&PartOf(const Sums& sums, int part))[kPartColumns / 2] {
-    constexpr int kPartsAnInstruction = kInstructionColumns / kPartColumns;
-    return *reinterpret_cast<const SumOf<T>(*)[kPartColumns / 2]>(
-        &sums.of[part / kPartsAnInstruction][part % kPartsAnInstruction * (kPartColumns / 2)]);
+  // Returns the sums of kCount columns from `column` on.
+  template <int kCount>
+  __device__ static SumOf<T> (&ColumnsOf(Sums& sums, int column))[kCount / 2] {
+    return *reinterpret_cast<SumOf<T>(*)[kCount / 2]>(&sums.of[column / 2]);
   }
 
   // Returns the output rows whose sums the thread holds.

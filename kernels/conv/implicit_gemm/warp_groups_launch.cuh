@@ -14,7 +14,7 @@ namespace voxserve::kernels::cuda {
 // Calls visit(shape) for each shape. The parameters of a shape are: bytes of a slice, multiplying warp groups, columns,
 // copying groups, stages, blocks per SM, parts of the summed axis, and the launches that it serves. The number
 // of groups is limited, since the sums of an instruction must fit the registers that a thread has when the kernel
-// starts.
+// starts. Blocks of 160 and 192 columns (HasColumnsFor) have no code for 8 bits.
 //
 // If two blocks share an SM, one computes while the other begins or ends a tile. If a launch has few tiles, most SMs
 // have only one block at a time. Then a shape of one block per SM is faster, which has more copying groups and a longer
@@ -37,6 +37,10 @@ void ForEachWarpGroupShape(const Visitor& visit) {
   visit(WarpGroupShape<kBytes, 2, 256, 2, 4, 1>{});
   visit(WarpGroupShape<kBytes, 2, 256, 2, 4, 1, 2>{});
   if constexpr (kBytes == kSliceBytes) {
+    visit(WarpGroupShape<kBytes, 1, 160, 2, 7, 1>{});
+    visit(WarpGroupShape<kBytes, 2, 160, 2, 6, 1>{});
+    visit(WarpGroupShape<kBytes, 1, 192, 3, 6, 1>{});
+    visit(WarpGroupShape<kBytes, 2, 192, 2, 5, 1>{});
     visit(WarpGroupShape<kBytes, 1, 128, 3, 8, 1, 1, Launches::kRotated>{});
     visit(WarpGroupShape<kBytes, 2, 128, 2, 6, 1, 1, Launches::kRotated>{});
   }

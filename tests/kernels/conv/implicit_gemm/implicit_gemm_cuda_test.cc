@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/conv/implicit_gemm/implicit_gemm.h"
+#include "kernels/conv/implicit_gemm/int8_implicit_gemm.h"
 #include "kernels/core/device_code.h"
 #include "tests/kernels/conv/implicit_gemm/implicit_gemm_testing.h"
 
@@ -157,7 +158,7 @@ void Check(const Case& c, Random& random) {
 }
 
 TEST_P(ImplicitGemmTest, BlocksOfferedAreDistinct) {
-  for (const int32_t channels : {1, 32, 33, 96, 128, 300, 1000}) {
+  for (const int32_t channels : {1, 32, 33, 96, 128, 144, 192, 300, 1000}) {
     const std::vector<ConvBlock> blocks = cuda::ImplicitGemmBlocks(GetParam(), channels);
     ASSERT_FALSE(blocks.empty());
     for (size_t i = 0; i < blocks.size(); ++i) {
@@ -176,8 +177,8 @@ TEST_P(ImplicitGemmTest, BlocksOfferedAreDistinct) {
 TEST_P(ImplicitGemmTest, EveryKindOfRulebook) {
   Random random(51);
   const std::vector<std::pair<int32_t, int32_t>> channels = {
-      {1, 1},   {3, 8},   {4, 32},   {8, 12},   {12, 3},   {16, 32}, {32, 96},  {80, 16},   {64, 64},
-      {33, 40}, {96, 96}, {24, 128}, {128, 24}, {16, 160}, {20, 48}, {100, 44}, {128, 128}, {36, 256}};
+      {1, 1},   {3, 8},    {4, 32},   {8, 12},   {12, 3},  {16, 32},  {32, 96},   {80, 16},  {64, 64},   {33, 40},
+      {96, 96}, {24, 128}, {128, 24}, {16, 160}, {20, 48}, {100, 44}, {128, 128}, {36, 256}, {144, 144}, {40, 192}};
   for (const RulebookCase& rulebook : RulebookCases(random)) {
     for (int repetition = 0; repetition < 8; ++repetition) {
       const auto [in_channels, out_channels] = random.OneOf(channels);
@@ -193,7 +194,7 @@ TEST_P(ImplicitGemmTest, EveryWidthOfRows) {
   Random random(52);
   const RulebookCase rulebook{"submanifold", RandomSubmanifoldRulebook(27, 70, 0.4, random)};
   for (const int32_t in_channels : {1, 3, 4, 8, 12, 16, 20, 32, 36, 64, 96, 100, 128, 256}) {
-    for (const int32_t out_channels : {1, 3, 16, 20, 32, 48, 64, 96, 128, 144, 256, 300}) {
+    for (const int32_t out_channels : {1, 3, 16, 20, 32, 48, 64, 96, 128, 144, 192, 256, 300}) {
       // Every second case has no margins, like most layers of networks.
       Case c{.rulebook = &rulebook,
              .in_channels = in_channels,
@@ -255,7 +256,7 @@ TEST_P(ImplicitGemmTest, RowsAroundATile) {
 TEST_P(ImplicitGemmTest, Float32ResultsOfLinearLayers) {
   Random random(57);
   const RulebookCase rulebook{"identity", RandomSubmanifoldRulebook(1, 300, 0, random)};
-  for (const int32_t out_channels : {8, 40, 72, 76, 128, 288, 504}) {
+  for (const int32_t out_channels : {8, 40, 72, 76, 128, 144, 180, 288, 504}) {
     for (const bool has_bias : {false, true}) {
       for (const ActivationFunction function : {ActivationFunction::kNone, ActivationFunction::kRelu}) {
         for (const Margins& margins : {Margins{}, Margins{.before = 8, .after = 8}, Margins{.before = 1, .after = 2}}) {
@@ -281,8 +282,8 @@ TEST_P(ImplicitGemmTest, IdentityIsALinearLayer) {
   Random random(55);
   for (const int64_t num_rows : {1, 63, 64, 200, 2000}) {
     const RulebookCase rulebook{"identity", RandomSubmanifoldRulebook(1, num_rows, 0, random)};
-    for (const auto& [in_channels, out_channels] :
-         std::vector<std::pair<int32_t, int32_t>>{{1, 3}, {4, 16}, {16, 300}, {36, 64}, {96, 96}, {256, 128}}) {
+    for (const auto& [in_channels, out_channels] : std::vector<std::pair<int32_t, int32_t>>{
+             {1, 3}, {4, 16}, {16, 300}, {36, 64}, {96, 96}, {256, 128}, {144, 144}, {64, 576}}) {
       Case c{.rulebook = &rulebook, .in_channels = in_channels, .out_channels = out_channels, .dtype = GetParam()};
       ChooseStores(c, random);
       c.is_linear = true;
@@ -301,7 +302,8 @@ TEST_P(ImplicitGemmTest, RowsDoNotDependOnTheirBatch) {
   const DType dtype = GetParam();
   Random random(56);
   for (const auto& [num_offsets, in_channels, out_channels] :
-       {std::array{27, 64, 96}, std::array{8, 16, 40}, std::array{27, 4, 32}, std::array{1, 128, 256}}) {
+       {std::array{27, 64, 96}, std::array{8, 16, 40}, std::array{27, 4, 32}, std::array{1, 128, 256},
+        std::array{27, 36, 144}}) {
     SCOPED_TRACE(testing::Message() << num_offsets << " offsets, " << in_channels << " to " << out_channels);
     constexpr int64_t kIn = 700, kOut = 430;
     const int64_t many = int64_t{4} * cuda::NumSms() * kMaskTileRows / kOut;
@@ -395,6 +397,25 @@ TEST_P(ImplicitGemmTest, WarpGroupsAreOfferedWhereTheCodeHasThem) {
     const auto is_by_groups = [](const ConvBlock& block) { return !block.uses_mma_sync; };
     EXPECT_EQ(std::any_of(blocks.begin(), blocks.end(), is_by_groups), has_warp_groups) << channels << " channels";
     EXPECT_FALSE(std::all_of(blocks.begin(), blocks.end(), is_by_groups)) << channels << " channels";
+  }
+}
+
+// Blocks of 160 or 192 columns are offered for channels of which other wide blocks leave many columns empty.
+TEST_P(ImplicitGemmTest, WideBlocksAreOfferedWhereTheyFit) {
+  const bool has_warp_groups = GetParam() != DType::kFloat32 && cuda::CodeVersion() == cuda::kWarpGroupCode;
+  const auto offers = [](const std::vector<ConvBlock>& blocks, int32_t columns) {
+    return std::any_of(blocks.begin(), blocks.end(), [&](const ConvBlock& block) { return block.columns == columns; });
+  };
+  const std::map<int32_t, int32_t> columns_for = {
+      // 0: neither is offered
+      {1, 0},   {96, 0},  {128, 0},   {129, 160}, {144, 160}, {160, 160}, {161, 192}, {192, 192},
+      {193, 0}, {256, 0}, {288, 160}, {320, 160}, {384, 192}, {504, 0},   {576, 192}, {768, 0}};
+  for (const auto& [channels, columns] : columns_for) {
+    SCOPED_TRACE(testing::Message() << channels << " channels");
+    for (const int32_t wide : {160, 192}) {
+      EXPECT_EQ(offers(cuda::ImplicitGemmBlocks(GetParam(), channels), wide), has_warp_groups && wide == columns);
+      EXPECT_FALSE(offers(cuda::Int8ImplicitGemmBlocks(channels), wide));
+    }
   }
 }
 

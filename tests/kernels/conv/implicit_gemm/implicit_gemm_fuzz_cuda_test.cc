@@ -149,7 +149,7 @@ TEST_P(ImplicitGemmFuzzTest, MasksOfEveryKind) {
   constexpr int64_t kMostValues = 3'000'000;  // limits the size of a table or a matrix
   const std::vector<int32_t> num_offsets = {1, 2, 3, 5, 8, 9, 27, 28, 31, 32, 33, 64, 125, 343, 625};
   const std::vector<int32_t> in_channels = {1, 3, 4, 8, 12, 16, 20, 32, 36, 64, 96, 100, 128, 256};
-  const std::vector<int32_t> out_channels = {1, 3, 16, 20, 32, 48, 64, 96, 128, 144, 256, 300};
+  const std::vector<int32_t> out_channels = {1, 3, 16, 20, 32, 48, 64, 96, 128, 144, 192, 256, 300};
   const std::vector<Margins> margins = {{}, {}, {.before = 8, .after = 8}, {.before = 1, .after = 2}};
   for (uint32_t seed = 0; seed < 72; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

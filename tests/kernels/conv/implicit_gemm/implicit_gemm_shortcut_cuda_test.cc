@@ -123,7 +123,7 @@ TEST_P(ImplicitGemmShortcutTest, IsAddedToTheConvolution) {
       Check({.rulebook = &rulebook,
              .in_channels = random.OneOf(std::vector<int32_t>{8, 16, 24, 32, 40, 64, 96, 128}),
              .shortcut_channels = random.OneOf(std::vector<int32_t>{8, 16, 32, 56, 64, 96, 128, 192, 384}),
-             .out_channels = random.OneOf(std::vector<int32_t>{1, 8, 32, 33, 64, 96, 128, 256}),
+             .out_channels = random.OneOf(std::vector<int32_t>{1, 8, 32, 33, 64, 96, 128, 144, 192, 256}),
              .dtype = GetParam(),
              .out_dtype = random.OneOf(OutDTypes(GetParam())),
              .has_bias = random.Chance(0.7),
