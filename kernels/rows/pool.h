@@ -54,6 +54,7 @@ struct PoolParams {
 };
 static_assert(std::is_trivially_copyable_v<PoolParams>);
 
+// Returns cudaErrorInvalidValue if in's rows are 4 GiB or more apart.
 cudaError_t Pool(const PoolParams& params, cudaStream_t stream);
 
 }  // namespace cuda
