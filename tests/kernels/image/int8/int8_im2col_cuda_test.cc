@@ -73,7 +73,7 @@ Int8Table OnCpu(const Shape& shape, Int8Table& in, Int8Product& product) {
   return out;
 }
 
-cudaError_t Run(const Int8Im2colParams& params) {
+cudaError_t RunInt8(const Int8Im2colParams& params) {
   const cudaError_t status = cuda::Int8Im2col(params, TestStream());
   Synchronize();
   return status;
@@ -114,7 +114,7 @@ void Check(const Shape& shape, const Int8Case& types, Random& random, Oracle ora
                             .out = out.View(),
                             .epilogue = epilogue.get(),
                             .tiling = tiling};
-    ExpectCudaSuccess(Run(params));
+    ExpectCudaSuccess(RunInt8(params));
     out.ExpectBytes(expected);
     if (types.out != DType::kFloat32 || testing::Test::HasFatalFailure()) return;
     const int64_t pitch = PaddedInt8Channels(shape.out_channels);
@@ -124,7 +124,7 @@ void Check(const Shape& shape, const Int8Case& types, Random& random, Oracle ora
                   .channels = shape.out_channels,
                   .pitch = pitch,
                   .capacity = shape.NumOut()};
-    ExpectCudaSuccess(Run(params));
+    ExpectCudaSuccess(RunInt8(params));
     ExpectHalves(halves, pitch, expected, shape.NumOut(), shape.out_channels);
   };
   run(Conv2dTiling::kChosen);
@@ -262,15 +262,15 @@ TEST_F(Int8Im2colTest, TheLargestSumsAreExact) {
         for (const Tiling& each : kTilings) {
           SCOPED_TRACE(NameOfTiling(each.tiling));
           const DeviceTable out(Int8Table(DType::kFloat32, 1, kChannels, 0, 0));
-          ExpectCudaSuccess(Run({.geometry = geometry,
-                                 .num_images = 1,
-                                 .in_rows = kRows,
-                                 .in_columns = kRows,
-                                 .in = device_in.View(),
-                                 .weights = packed.data(),
-                                 .out = out.View(),
-                                 .epilogue = {.multiplier = one.data()},
-                                 .tiling = each.tiling}));
+          ExpectCudaSuccess(RunInt8({.geometry = geometry,
+                                     .num_images = 1,
+                                     .in_rows = kRows,
+                                     .in_columns = kRows,
+                                     .in = device_in.View(),
+                                     .weights = packed.data(),
+                                     .out = out.View(),
+                                     .epilogue = {.multiplier = one.data()},
+                                     .tiling = each.tiling}));
           out.ExpectBytes(expected);
         }
       }
@@ -327,11 +327,11 @@ TEST_F(Int8Im2colTest, RefusesWhatItDoesNotServe) {
                                   .weights = weights.data(),
                                   .out = out.View(),
                                   .epilogue = {.multiplier = one.data()}};
-    ExpectCudaSuccess(Run(served));
+    ExpectCudaSuccess(RunInt8(served));
     const auto expect_refusal = [&](const char* what, const auto& change) {
       Int8Im2colParams params = served;
       change(params);
-      EXPECT_EQ(Run(params), cudaErrorInvalidValue) << what;
+      EXPECT_EQ(RunInt8(params), cudaErrorInvalidValue) << what;
     };
     expect_refusal("56 channels", [](auto& p) { p.in.channels = 56; });
     expect_refusal("unaligned rows", [](auto& p) { p.in.pitch = 65; });
