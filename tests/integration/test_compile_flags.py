@@ -58,6 +58,7 @@ FLAGS = {
     "tests/engine/executor/point_sample_test.cc": UNFUSED_CPU,
     "tests/kernels/boxes/rotated_nms_test.cc": UNFUSED_CPU,
     "tests/kernels/conv/implicit_gemm/int8_implicit_gemm_cuda_test.cc": UNFUSED_CPU,
+    "tests/kernels/image/int8/int8_im2col_cuda_test.cc": UNFUSED_CPU,
     "tests/kernels/int8/int8_conv2d_test.cc": UNFUSED_CPU,
     "tests/kernels/int8/int8_product_test.cc": UNFUSED_CPU,
     "tests/kernels/int8/int8_rows_cuda_test.cc": UNFUSED_CPU,
