@@ -50,6 +50,26 @@ inline std::string Described(const Shape& shape) {
          pair("padding", g.padding) + pair("dilation", g.dilation) + pair("output padding", g.output_padding);
 }
 
+// Returns geometries of all kinds that tensor copies in im2col mode can walk along.
+inline std::vector<Conv2dGeometry> Im2colGeometries() {
+  return {
+      {},
+      {.kernel_size = {3, 3}, .padding = {1, 1}},
+      {.kernel_size = {3, 3}, .stride = {2, 2}, .padding = {1, 1}},
+      {.stride = {2, 2}},
+      {.kernel_size = {3, 3}},
+      {.kernel_size = {3, 3}, .padding = {2, 2}, .dilation = {2, 2}},
+      {.kernel_size = {3, 3}, .stride = {2, 1}, .padding = {3, 0}},
+      {.kernel_size = {1, 3}, .stride = {1, 2}, .padding = {0, 2}},
+      {.kernel_size = {2, 5}, .stride = {1, 3}, .padding = {0, 2}, .dilation = {3, 1}},
+      {.kernel_size = {7, 7}, .padding = {3, 3}},
+      {.kernel_size = {2, 2}, .stride = {2, 2}, .is_transposed = true},
+      {.kernel_size = {3, 3}, .stride = {2, 2}, .padding = {1, 1}, .output_padding = {1, 1}, .is_transposed = true},
+      {.kernel_size = {4, 3}, .stride = {2, 1}, .padding = {1, 0}, .is_transposed = true},
+      {.kernel_size = {4, 4}, .stride = {4, 4}, .is_transposed = true},
+      {.kernel_size = {7, 3}, .stride = {4, 3}, .padding = {2, 1}, .output_padding = {3, 0}, .is_transposed = true}};
+}
+
 // The value of one output, which is a sum, and the sum of its terms' magnitudes.
 struct Sum {
   double value = 0, magnitude = 0;

@@ -145,31 +145,7 @@ Int8Case Usual() {
 TEST_F(Int8Im2colTest, EveryGeometryHasTheBytesOfItsDefinition) {
   Random random(31);
   const std::vector<Int8Case> cases = DeviceCases();
-  for (const Conv2dGeometry& geometry : std::vector<Conv2dGeometry>{
-           {},
-           kSame,
-           kHalving,
-           {.stride = {2, 2}},
-           {.kernel_size = {3, 3}},
-           {.kernel_size = {3, 3}, .padding = {2, 2}, .dilation = {2, 2}},
-           {.kernel_size = {3, 3}, .stride = {2, 1}, .padding = {3, 0}},
-           {.kernel_size = {1, 3}, .stride = {1, 2}, .padding = {0, 2}},
-           {.kernel_size = {2, 5}, .stride = {1, 3}, .padding = {0, 2}, .dilation = {3, 1}},
-           {.kernel_size = {7, 7}, .padding = {3, 3}},
-           kDoubling,
-           {.kernel_size = {3, 3},
-           .stride = {2, 2},
-           .padding = {1, 1},
-           .output_padding = {1, 1},
-           .is_transposed = true},
-           {.kernel_size = {4, 3}, .stride = {2, 1}, .padding = {1, 0}, .is_transposed = true},
-           kQuadrupling,
-           {.kernel_size = {7, 3},
-           .stride = {4, 3},
-           .padding = {2, 1},
-           .output_padding = {3, 0},
-           .is_transposed = true},
-       }) {
+  for (const Conv2dGeometry& geometry : Im2colGeometries()) {
     for (const auto& [images, rows, columns] : std::vector<std::array<int32_t, 3>>{{1, 7, 9}, {3, 13, 10}}) {
       for (const auto& [in_channels, out_channels] : std::vector<std::array<int32_t, 2>>{{64, 64}, {128, 256}}) {
         Check({geometry, images, rows, columns, in_channels, out_channels}, random.OneOf(cases), random);
