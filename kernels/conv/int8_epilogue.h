@@ -1,8 +1,8 @@
 #pragma once
 
 // The epilogue of a product of whole numbers of 8 bits, on the CPU (kernels/int8) and on a GPU
-// (kernels/conv/implicit_gemm). Inputs are uint8 or int8, weights int8, sums int32. The epilogue computes in float32
-// and rounds a value to 8 bits once:
+// (kernels/conv/implicit_gemm, kernels/image/int8). Inputs are uint8 or int8, weights int8, sums int32. The epilogue
+// computes in float32 and rounds a value to 8 bits once:
 //   value = activation(sum * multiplier[c] + bias[c] + residual * residual_scale[c])
 //   out   = value, or in 8 bits: saturate(round(value * inverse_scale[c]))
 // Behind no activation or ReLU, the output's scale should be part of the other arrays: a GPU then has less to do.

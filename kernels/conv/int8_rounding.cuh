@@ -26,9 +26,9 @@ __device__ inline float LargerOrNan(float value, float least) {
 }
 
 // Rounds four values to uint8 or int8 and returns them as a word, the first in the lowest byte. least: -127 or 0, the
-// least number of int8; not read for uint8. On Hopper the compiler makes one instruction (F2IP) of the conversion of
-// two values and their packing. It is many times as fast as conversions to int32 (F2I), which must not be needed
-// elsewhere.
+// least number of int8; not read for uint8. From sm_86 on the compiler makes one instruction (F2IP) of the conversion
+// of two values and their packing. It is many times as fast as conversions to int32 (F2I), which must not be needed
+// elsewhere. sm_80 has no such instruction, and converts each value by F2I.
 template <typename Out>
 __device__ uint32_t PackRounded(const float* values, [[maybe_unused]] float least = -127.0f) {
   int32_t whole[4];

@@ -73,7 +73,7 @@ enum class Conv2dTiling : int32_t {
   kFiveWarpGroups,
   kWideWarpGroups,  // two warp groups with 256 channels
   // The same tiles, whose inputs Hopper's tensor copies gather: for 16-bit values in aligned rows, and groups of a
-  // multiple of 64 input channels (conv2d_im2col.cuh).
+  // multiple of 64 input channels (conv2d_im2col.cuh). Int8Im2col has these tilings alone (int8/int8_im2col.h).
   kTwoIm2col,
   kThreeIm2col,
   kFourIm2col,
