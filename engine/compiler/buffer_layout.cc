@@ -47,8 +47,8 @@ void BufferLayout::PlaceConcats() {
       const int of_node = layers_.LayerOf(node);
       Layer& input = layers_.At(of_node);
       // The voxelize kernel writes its rows' padding, so it needs a whole buffer.
-      const bool is_slow = is_int8 && target_.on_cuda && column * SizeOf(dtype) % kRowAlignmentBytes != 0;
-      if (input.stored_in < 0 && !is_slow && !std::holds_alternative<VoxelizeOp>(layers_.FirstNode(input).op) &&
+      const bool is_unaligned = is_int8 && target_.on_cuda && column * SizeOf(dtype) % kRowAlignmentBytes != 0;
+      if (input.stored_in < 0 && !is_unaligned && !std::holds_alternative<VoxelizeOp>(layers_.FirstNode(input).op) &&
           (column % kAlignedColumns == 0 || !NeedsAlignedRows(of_node)) && DTypeOf(of_node) == dtype &&
           layers_.Node(node).HasRowsOf(concat)) {
         input.stored_in = index;

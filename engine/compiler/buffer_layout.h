@@ -7,8 +7,8 @@
 // An input of a concatenation is written directly into its columns of the result's buffer. These inputs are copied
 // instead: an input that is written into another concatenation already, that is the voxelize's result, that has other
 // rows or another type than the result, or whose columns would not be aligned as an MLP's kernel needs them. So is on a
-// GPU an input in 8 bits whose rows would not begin at multiples of 16 bytes, since kernels read and write such rows
-// slowly.
+// GPU an input in 8 bits whose rows would not begin at multiples of 16 bytes: most kernels read and write such rows
+// slowly, and those that add shortcuts or compute convolutions of images do not read them at all.
 
 #include <cstdint>
 #include <vector>
