@@ -66,12 +66,14 @@ cudaError_t Launch(const Int8Im2colParams& params, const DeviceTraits& traits, c
   if (!HasCountablePositions(arguments) || out_positions > std::numeric_limits<int32_t>::max()) {
     return cudaErrorNotSupported;
   }
+  Int8Epilogue epilogue = params.epilogue;
+  if (SizeOf(params.out.dtype) > 1) epilogue.inverse_scale = nullptr;  // the kernel multiplies floats by it too
   Im2colOutputs<T> outputs{{.out = params.out.data,
                             .out_pitch = params.out.pitch,
                             .out_channels = params.out.channels,
                             .out_dtype = params.out.dtype,
-                            .has_out_vectors = HasOutVectors(params.out, params.epilogue),
-                            .epilogue = TypedInt8Epilogue(params.epilogue)}};
+                            .has_out_vectors = HasOutVectors(params.out, epilogue),
+                            .epilogue = TypedInt8Epilogue(epilogue)}};
   Conv2dTiling tiling = params.tiling;
   if (tiling == Conv2dTiling::kChosen) {
     tiling = CheapestTiling(kTileShapes, arguments, [&](const TileShape& shape, int64_t columns, int64_t num_tiles) {
