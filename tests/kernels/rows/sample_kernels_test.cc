@@ -293,18 +293,18 @@ TEST(SampleBeginsCudaTest, OfManySamplesAndLevelsAreWhatALoopFinds) {
   }
 }
 
+#if VOXSERVE_CUDA
 // The host refuses these levels, so they need no GPU.
 TEST(SampleBeginsRefusalCudaTest, LevelsThatDifferAreRefused) {
-  if constexpr (kHasCuda) {
-    const SampleBeginsParams level{.dimension = 3, .num_samples = 2};
-    SampleBeginsParams flat = level, smaller = level;
-    flat.dimension = 2;
-    smaller.num_samples = 1;
-    EXPECT_EQ(cuda::SampleBegins(std::vector{level, flat}, TestStream()), cudaErrorInvalidValue);
-    EXPECT_EQ(cuda::SampleBegins(std::vector{level, smaller}, TestStream()), cudaErrorInvalidValue);
-    EXPECT_EQ(cuda::SampleBegins({}, TestStream()), cudaSuccess);
-  }
+  const SampleBeginsParams level{.dimension = 3, .num_samples = 2};
+  SampleBeginsParams flat = level, smaller = level;
+  flat.dimension = 2;
+  smaller.num_samples = 1;
+  EXPECT_EQ(cuda::SampleBegins(std::vector{level, flat}, TestStream()), cudaErrorInvalidValue);
+  EXPECT_EQ(cuda::SampleBegins(std::vector{level, smaller}, TestStream()), cudaErrorInvalidValue);
+  EXPECT_EQ(cuda::SampleBegins({}, TestStream()), cudaSuccess);
 }
+#endif
 
 }  // namespace
 }  // namespace voxserve::kernels::sample_kernels_test
