@@ -299,6 +299,8 @@ int Main() {
       {"CenterPoint, Waymo, det3d", 188, {3}, 0.1f, false, kDet3d, 4096, 0.7f, 500, 100},
       {"CenterPoint, Waymo, OpenPCDet, untrained", 188, {3}, 0.1f, false, kOpenPcdet, 500, 0.7f, 500, 0},
       {"CenterPoint, Waymo, det3d, untrained", 188, {3}, 0.1f, false, kDet3d, 4096, 0.7f, 500, 0},
+      {"DSVT, Waymo", 468, {3}, 0.04f, false, kOpenPcdet, 500, 0.7f, 500, 100},
+      {"DSVT, Waymo, untrained", 468, {3}, 0.04f, false, kOpenPcdet, 500, 0.7f, 500, 0},
   };
   for (const CenterCase& c : cases) {
     for (const int32_t num_samples : {1, 4}) RunCenterCase(c, num_samples, pool);

@@ -300,6 +300,34 @@ TEST_P(DetectionHeadTest, TheBestAreThoseOfAPlainSort) {
   }
 }
 
+// A GPU sorts by a network whose size is a power of two, with a different way through it for each size.
+TEST_P(DetectionHeadTest, EveryNumberOfCandidatesIsSorted) {
+  Random random(2);
+  constexpr int32_t kSide = 70;
+  for (const int32_t count : {1, 2, 127, 128, 129, 255, 256, 257, 512, 513, 1024, 1025, 2047, 2048, 2049, 4095, 4096}) {
+    std::vector<float> logits(size_t{kSide} * kSide, -kInfinity);
+    for (int32_t i = 0; i < count; ++i) {
+      // 37 and the number of cells have no common divisor, so no cell is chosen twice.
+      logits[static_cast<size_t>(i) * 37 % logits.size()] = random.Floats(1, dtype())[0];
+    }
+    DeviceImages images(device(), dtype());
+    CenterHead head = PlainHead(CenterHeadConvention::kOpenPcdet, kSide, kSide, 1, logits, images);
+    head.max_boxes = kMaxBoxes;
+    const std::vector<BoxRow> boxes = Decode(1, {head})[0];
+    const std::vector<Place> best = BestPlaces(logits, 0, kSide * kSide, 1, false, -kInfinity);
+    ASSERT_EQ(best.size(), static_cast<size_t>(count));
+    for (int32_t i = 0; i < kMaxBoxes; ++i) {
+      const BoxRow& box = boxes[static_cast<size_t>(i)];
+      ASSERT_EQ(IsBox(box), i < count) << "row " << i << " of " << count;
+      if (i >= count) continue;
+      const int32_t cell = best[static_cast<size_t>(i)].cell;
+      ASSERT_EQ(std::pair(box[kBoxX], box[kBoxY]),
+                std::pair(static_cast<float>(cell % kSide), static_cast<float>(cell / kSide)))
+          << "row " << i << " of " << count;
+    }
+  }
+}
+
 // The chosen boxes are those without IoUs; only their scores and their order are others.
 TEST_P(DetectionHeadTest, IousRectifyScores) {
   Random random(7);
