@@ -57,6 +57,7 @@ template <typename T, typename Out, int kCount, typename Factors, typename Bias>
 __global__ void __launch_bounds__(kBlockThreads)
     ScaleShiftKernel(const RowsOf<T, Out, kCount> rows, const ConstRows in, const Factors factors, const Rows out,
                      const TypedEpilogue<T, Bias> epilogue) {
+  WaitForEarlierKernels();
   rows.ForEach([&](int64_t row, int32_t channel) {
     float values[kCount] = {};
     if (!Factors::kIsInputOptional || in.data != nullptr) rows.Load(in, row, channel, values);
@@ -65,10 +66,18 @@ __global__ void __launch_bounds__(kBlockThreads)
   });
 }
 
+template <typename T, typename Out, int kCount, typename Factors, typename Bias>
+cudaError_t LaunchScaleShift(const RowsOf<T, Out, kCount>& rows, const ConstRows& in, const Factors& factors,
+                             const Rows& out, const TypedEpilogue<T, Bias>& epilogue, cudaStream_t stream) {
+  return LaunchEarly(ScaleShiftKernel<T, Out, kCount, Factors, Bias>, rows.NumBlocks(), kBlockThreads, 0, stream, rows,
+                     in, factors, out, epilogue);
+}
+
 // Rounds float32 rows to a narrower type.
 template <typename Out, int kCount>
 __global__ void __launch_bounds__(kBlockThreads)
     NarrowKernel(const RowsOf<float, Out, kCount> rows, const ConstRows in, const Rows out) {
+  WaitForEarlierKernels();
   rows.ForEach([&](int64_t row, int32_t channel) {
     float values[kCount];
     rows.Load(in, row, channel, values);
@@ -83,9 +92,8 @@ cudaError_t Narrow(const ConstRows& in, const Rows& out, cudaStream_t stream) {
   const NvtxRange range("Narrow");
   const int64_t alignment = CommonAlignment().Add(in).Add(out).Add(out.channels * SizeOf(in.dtype)).bytes();
   return VisitFeatureType(out.dtype, [&](auto value) {
-    const auto launch = [&](const auto& rows) {
-      NarrowKernel<<<rows.NumBlocks(), kBlockThreads, 0, stream>>>(rows, in, out);
-      return LaunchStatus(stream);
+    const auto launch = [&]<typename Narrow, int kCount>(const RowsOf<float, Narrow, kCount>& rows) {
+      return LaunchEarly(NarrowKernel<Narrow, kCount>, rows.NumBlocks(), kBlockThreads, 0, stream, rows, in, out);
     };
     using Out = decltype(value);
     if (alignment == kVectorBytes) return launch(RowsOf<float, Out, kVectorBytes / sizeof(float)>(out));
@@ -111,9 +119,8 @@ cudaError_t ScaleShift(const ScaleShiftParams& params, cudaStream_t stream) {
                     [&]<typename T, typename Out, int kCount>(const RowsOf<T, Out, kCount>& rows) {
                       const auto launch = [&](auto bias) {
                         const TypedEpilogue<T, decltype(bias)> epilogue(params.epilogue);
-                        ScaleShiftKernel<<<rows.NumBlocks(), kBlockThreads, 0, stream>>>(
-                            rows, params.in, ChannelScale{params.scale}, params.out, epilogue);
-                        return LaunchStatus(stream);
+                        return LaunchScaleShift(rows, params.in, ChannelScale{params.scale}, params.out, epilogue,
+                                                stream);
                       };
                       if (params.bias_dtype == DType::kFloat32) return launch(float{});
                       if (params.bias_dtype == params.out.dtype) return launch(Out{});
@@ -129,9 +136,8 @@ cudaError_t SampleScaleShift(const SampleScaleShiftParams& params, cudaStream_t 
                       const auto launch = [&](auto factor) {
                         const SampleFactors<decltype(factor)> factors{params.sample_begin, params.num_samples,
                                                                       params.centre, params.scale, params.shift};
-                        ScaleShiftKernel<<<rows.NumBlocks(), kBlockThreads, 0, stream>>>(
-                            rows, params.in, factors, params.out, TypedEpilogue<T, float>(params.epilogue));
-                        return LaunchStatus(stream);
+                        return LaunchScaleShift(rows, params.in, factors, params.out,
+                                                TypedEpilogue<T, float>(params.epilogue), stream);
                       };
                       const DType factor_dtype = FactorType(params);
                       if (factor_dtype == DType::kFloat32) return launch(float{});
