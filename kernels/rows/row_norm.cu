@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cuda/std/bit>
 #include <cuda/std/limits>
 
 #include "kernels/core/epilogue.cuh"
@@ -91,9 +92,28 @@ constexpr int kMostKeptSecond = 8;
 template <typename T, typename Out>
 constexpr int LayerNormBlocksAnSm(int thread_values, bool has_second) {
   const bool are_short = sizeof(T) == 2 && sizeof(Out) == 2;
-  if (thread_values > 8) return BlocksAnSm(are_short || !has_second ? 2 : 1);
+  if (thread_values > 12) return BlocksAnSm(are_short || !has_second ? 2 : 1);
+  if (thread_values > 8) return BlocksAnSm(are_short && !has_second ? 3 : 2);
   if (has_second) return BlocksAnSm(thread_values <= kMostKeptSecond ? 2 : 3);
   return BlocksAnSm(are_short ? 4 : 3);
+}
+
+// Adds up the sums of a row's packs: sums[p] of thread i is that of pack p * kLanes + i. are_apart: packs are added in
+// the order in which CombineLanes adds those of as many threads, so a row has the same bytes however many threads share
+// it. Otherwise sums[0] is that of all of the thread's packs.
+template <int kLanes, bool are_apart, int kPacks>
+__device__ float SumOfRow(float (&sums)[kPacks]) {
+  if constexpr (are_apart) {
+    constexpr int half = static_cast<int>(::cuda::std::bit_ceil(unsigned{kPacks})) / 2;
+#pragma unroll
+    for (int distance = half; distance > 0; distance /= 2) {
+#pragma unroll
+      for (int p = 0; p < kPacks; ++p) {
+        if (p < distance && p + distance < kPacks) sums[p] += sums[p + distance];
+      }
+    }
+  }
+  return CombineLanes<kLanes>(sums[0], [](float x, float y) { return x + y; });
 }
 
 // The layer norm of at most kLanes * kPacks * kPack channels: kLanes threads hold a row in registers. Thread i has the
@@ -105,6 +125,7 @@ __global__ void __launch_bounds__(kBlockThreads, LayerNormBlocksAnSm<T, Out>(kPa
     LayerNormKernel(const __grid_constant__ RowNormParams params, bool is_aligned) {
   constexpr int kRowsPerBlock = kBlockThreads / kLanes;
   constexpr bool kKeepsSecond = kPacks * kPack <= kMostKeptSecond;
+  constexpr bool kSumsApart = kPacks > 1 && kLanes < kWarpThreads;
   const int32_t first = static_cast<int32_t>(threadIdx.x) % kLanes * kPack;
   // Loads the thread's packs of a row, or of the weights. Without any, and beyond the channels, values are `otherwise`.
   const auto load = [&]<typename From>(const From* from, From otherwise, PackBits<From, kPack>(&bits)[kPacks]) {
@@ -140,24 +161,25 @@ __global__ void __launch_bounds__(kBlockThreads, LayerNormBlocksAnSm<T, Out>(kPa
   const auto count = static_cast<float>(params.in.channels);
   // Returns a norm of the row whose values the threads hold, with zeros beyond the channels.
   const auto norm_of = [&](const float(&values)[kPacks][kPack], const Activation& activation, float epsilon) {
-    const auto add = [](float x, float y) { return x + y; };
-    float sum = 0;
+    float sums[kPacks] = {};
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
 #pragma unroll
-      for (int i = 0; i < kPack; ++i) sum += values[p][i];
+      for (int i = 0; i < kPack; ++i) sums[kSumsApart ? p : 0] += values[p][i];
     }
-    const float mean = CombineLanes<kLanes>(sum, add) / count;
-    float squares = 0;
+    const float mean = SumOfRow<kLanes, kSumsApart>(sums) / count;
+    float squares[kPacks] = {};
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
         const float difference = values[p][i] - mean;
-        if (first + p * kLanes * kPack + i < params.in.channels) squares += difference * difference;
+        if (first + p * kLanes * kPack + i < params.in.channels) {
+          squares[kSumsApart ? p : 0] += difference * difference;
+        }
       }
     }
-    return LayerNormOfRow<Out>(activation, epsilon, mean, CombineLanes<kLanes>(squares, add) / count);
+    return LayerNormOfRow<Out>(activation, epsilon, mean, SumOfRow<kLanes, kSumsApart>(squares) / count);
   };
 
   PackBits<float, kPack> weights[kPacks], biases[kPacks], second_weights[kPacks], second_biases[kPacks];
@@ -262,6 +284,8 @@ template <typename T, typename Out, bool kHasSecond>
 cudaError_t LayerNorm(const RowNormParams& params, cudaStream_t stream) {
   const int32_t channels = params.in.channels;
   if (channels % 8 != 0) {
+    if (channels <= 48) return LaunchLayerNorm<T, Out, 4, 3, 4, kHasSecond>(params, stream);
+    if (channels <= 64) return LaunchLayerNorm<T, Out, 8, 2, 4, kHasSecond>(params, stream);
     if (channels <= 128) return LaunchLayerNorm<T, Out, 32, 1, 4, kHasSecond>(params, stream);
     return channels <= 256 ? LaunchLayerNorm<T, Out, 32, 2, 4, kHasSecond>(params, stream)
                            : LaunchLayerNorm<T, Out, 32, 4, 4, kHasSecond>(params, stream);

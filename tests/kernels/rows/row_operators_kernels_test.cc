@@ -147,7 +147,7 @@ std::vector<double> Defined(const RowNormParams& params, const Matrix& in, int64
 // The result is written over the residual where both have one type.
 TEST_P(RowKernelTest, ALayerNormAddsAResidualAndActivates) {
   Random random(21);
-  for (const int32_t channels : {1, 3, 16, 36, 64, 96, 128, 130, 252, 256, 260, 512, 516}) {
+  for (const int32_t channels : {1, 3, 16, 36, 44, 60, 64, 96, 128, 130, 252, 256, 260, 512, 516}) {
     const int64_t num_rows = 133;
     const Matrix in(num_rows, channels, random.OneOf(kMargins), &random, dtype());
     const Matrix added(num_rows, channels, random.OneOf(kMargins), &random, dtype());
@@ -188,7 +188,7 @@ TEST_P(RowKernelTest, ALayerNormAddsAResidualAndActivates) {
 // written over the residual.
 TEST_P(RowKernelTest, ASecondLayerNormHasTheBytesOfACallOfItsOwn) {
   Random random(22);
-  for (const int32_t channels : {1, 3, 16, 32, 36, 64, 96, 128, 130, 252, 256, 260, 504, 512, 516}) {
+  for (const int32_t channels : {1, 3, 16, 32, 36, 44, 60, 64, 96, 128, 130, 252, 256, 260, 504, 512, 516}) {
     for (const int64_t num_rows : {0, 1, 7, 133}) {
       const bool is_affine = random.Chance(0.7), adds = random.Chance(0.5);
       const Margins margins = random.OneOf(kMargins), second_margins = random.OneOf(kMargins);
