@@ -258,13 +258,12 @@ __global__ void __launch_bounds__(kBlockThreads, LayerNormBlocksAnSm<T, Out>(kPa
   }
 }
 
-// Enough blocks to fill every GPU; each thread has several rows beyond that.
-constexpr int64_t kMostLayerNormBlocks = 1024;
-
 template <typename T, typename Out, int kLanes, int kPacks, int kPack, bool kHasSecond>
 cudaError_t LaunchLayerNorm(const RowNormParams& params, cudaStream_t stream) {
   constexpr int kRowsPerBlock = kBlockThreads / kLanes;
-  const int64_t num_blocks = std::min((params.out.capacity + kRowsPerBlock - 1) / kRowsPerBlock, kMostLayerNormBlocks);
+  // As many blocks as run at a time: each loads its weights once, and its next rows while it computes.
+  const int64_t most_blocks = int64_t{NumSms()} * LayerNormBlocksAnSm<T, Out>(kPacks * kPack, kHasSecond);
+  const int64_t num_blocks = std::min((params.out.capacity + kRowsPerBlock - 1) / kRowsPerBlock, most_blocks);
   const auto is_pack_of = [](const CommonAlignment& alignment, size_t value_bytes) {
     return alignment.bytes() >= std::min(static_cast<int64_t>(kPack * value_bytes), kVectorBytes);
   };
