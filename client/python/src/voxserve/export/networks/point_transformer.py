@@ -205,10 +205,11 @@ class _Builder:
     def _unpool(self, level: int, key: str, coarse: str, skip: str, out: int) -> tuple[str, str]:
         """Returns the sum of the coarse level's rows and the encoder's, and the latter."""
         layers = self._layers
-        x = layers.linear(f"up{level}.proj", f"{key}.up.proj.0", coarse, out)
-        x = self._repeated(level, self._norm_gelu(x, f"{key}.up.proj.1"))
         y = layers.linear(f"up{level}.skip", f"{key}.up.proj_skip.0", skip, out)
         y = self._norm_gelu(y, f"{key}.up.proj_skip.1")
+        x = layers.linear(f"up{level}.proj", f"{key}.up.proj.0", coarse, out)
+        # The unpooling comes last, so that it computes the sum too.
+        x = self._repeated(level, self._norm_gelu(x, f"{key}.up.proj.1"))
         return layers.add(f"up{level}.sum", [y, x]), y
 
     def _repeated(self, level: int, x: str) -> str:
