@@ -13,7 +13,6 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "kernels/rows/pool.h"
@@ -26,7 +25,6 @@
 namespace voxserve::bench {
 namespace {
 
-using kernels::DeviceValues;
 using kernels::DType;
 using kernels::Rows;
 using support::Device;
@@ -62,18 +60,32 @@ const std::vector<Network>& Networks() {
   return *networks;
 }
 
+// Returns random values in float16, `count` of them. All calls draw from the same million values.
+std::vector<uint16_t> HalfValues(int64_t count, kernels::Random& random) {
+  static const auto* const drawn = [&] {
+    auto* const halves = new std::vector<uint16_t>;
+    for (const float value : random.Floats(1 << 20)) halves->push_back(kernels::ToBits(DType::kFloat16, value));
+    return halves;
+  }();
+  std::vector<uint16_t> values(static_cast<size_t>(count));
+  size_t from = std::uniform_int_distribution<size_t>(0, drawn->size() - 1)(random.engine());
+  for (uint16_t& value : values) {
+    value = (*drawn)[from];
+    if (++from == drawn->size()) from = 0;
+  }
+  return values;
+}
+
 // Rows on the GPU.
 struct GpuRows {
   GpuRows(int64_t num_rows, int32_t num_channels, kernels::Random& random)
-      : rows(num_rows),
-        channels(num_channels),
-        values(Device::kCuda, DType::kFloat16, random.Floats(num_rows * num_channels, DType::kFloat16)) {}
+      : rows(num_rows), channels(num_channels), values(Device::kCuda, HalfValues(num_rows * num_channels, random)) {}
   Rows View() const { return Rows::Packed(values.data(), DType::kFloat16, rows, channels); }
   int64_t bytes() const { return rows * channels * kValueBytes; }
 
   int64_t rows;
   int32_t channels;
-  DeviceValues values;
+  DeviceArray<uint16_t> values;
 };
 
 // The tables of neighbours between a level and the next coarser one. Rows of one cell follow each other, as they do in
@@ -108,9 +120,9 @@ struct Tables {
   std::vector<int32_t> down, up;  // [kNumOffsets, coarse rows], [kNumOffsets, fine rows]
 };
 
-uint64_t Hash(const std::vector<uint8_t>& bytes) {
-  uint64_t hash = 14695981039346656037u;  // FNV-1a
-  for (const uint8_t byte : bytes) hash = (hash ^ byte) * 1099511628211u;
+uint64_t Hash(const std::vector<uint16_t>& values) {
+  uint64_t hash = 14695981039346656037u;  // FNV-1a, two bytes at a time
+  for (const uint16_t value : values) hash = (hash ^ value) * 1099511628211u;
   return hash;
 }
 
@@ -126,7 +138,7 @@ void Print(const std::string& kernel, int64_t rows, int32_t channels, int64_t by
       kNumRuns);
   const double us = times.back_to_back_ms * 1e3 / kNumInputs;
   uint64_t hash = 0;
-  for (const GpuRows* result : results) hash = hash * 31 + Hash(result->values.Bytes());
+  for (const GpuRows* result : results) hash = hash * 31 + Hash(result->values.ToHost());
   std::printf("| %s | %lld | %d | %.1f | %.1f | %.0f | %016llx |\n", kernel.c_str(), static_cast<long long>(rows),
               channels, us, static_cast<double>(bytes) * 1e-6, static_cast<double>(bytes) / us * 1e-3,
               static_cast<unsigned long long>(hash));
