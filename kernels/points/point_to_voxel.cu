@@ -2,7 +2,6 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/core/launch.cuh"
 #include "kernels/core/row_launch.cuh"
 #include "kernels/points/point_to_voxel.h"
 
@@ -16,7 +15,6 @@ constexpr int kRowsAtOnce = 8;
 // So many threads share a chunk of channels of a site, or all threads of a block if the site has more than kFewPoints.
 constexpr int kPointLanes = 2;
 constexpr int64_t kFewPoints = 48;
-constexpr int kBlocksAnSm = 3;  // of maxima
 
 // The points of a site that count.
 struct SitePoints {
@@ -143,49 +141,34 @@ __device__ void LargestOfSite(const RowsOf<T, Out, kCount>& rows, const PointToV
   }
 }
 
-// Maxima. A block first takes those of its sites that have many points, since these take longest, and then the others:
-// groups_a_block groups of kPointLanes * lane_chunks threads take a site each; the threads beyond are idle.
-// Neighbouring sites, which often have many points together, go to different blocks.
+// Maxima: groups_a_block groups of kPointLanes * lane_chunks threads take a site each; the threads beyond are idle.
+// Then the whole block takes those of its sites that have many points. Neighbouring sites, which often have many points
+// together, go to different blocks.
 template <typename T, typename Out, int kCount>
-__global__ void __launch_bounds__(kBlockThreads, kBlocksAnSm)
+__global__ void __launch_bounds__(kBlockThreads)
     LargestOfPointsKernel(const RowsOf<T, Out, kCount> rows, const int32_t lane_chunks, const int32_t groups_a_block,
                           const __grid_constant__ PointToVoxelParams params) {
-  __shared__ int64_t sites_of_many[kBlockThreads];
-  __shared__ int32_t num_of_many;
   const int64_t num_sites = NumRows(params.out.capacity, params.out.num_rows);
   const auto thread = static_cast<int32_t>(threadIdx.x);
-  const int32_t lane = thread / lane_chunks, all_lanes = kBlockThreads / lane_chunks;
-  const auto site_at = [&](int64_t index) {
-    const int64_t site = index * gridDim.x + blockIdx.x;
-    return site < num_sites ? site : -1;
-  };
-  const auto has_many = [&](int64_t site) {
+  const int32_t lane = thread / lane_chunks;
+  const auto site_of = [&](int32_t group, bool has_many) {
+    const int64_t site = int64_t{group} * gridDim.x + blockIdx.x;
+    if (group >= groups_a_block || site >= num_sites) return int64_t{-1};
     const SitePoints points(params, site);
-    return points.end - points.begin > kFewPoints;
+    return (points.end - points.begin > kFewPoints) == has_many ? site : int64_t{-1};
   };
-  for (int64_t first = 0; site_at(first) >= 0; first += kBlockThreads) {
-    if (thread == 0) num_of_many = 0;
-    __syncthreads();
-    const int64_t site = site_at(first + thread);
-    if (site >= 0 && has_many(site)) sites_of_many[atomicAdd(&num_of_many, 1)] = site;
-    __syncthreads();
-    for (int32_t i = 0; i < num_of_many; ++i) {
-      LargestOfSite(rows, params,
-                    {.site = lane < all_lanes ? sites_of_many[i] : -1,
-                     .lane = lane,
-                     .lanes = all_lanes,
-                     .lane_chunks = lane_chunks});
-    }
-    __syncthreads();
-  }
-  const int32_t group = lane / kPointLanes;
-  for (int64_t first = 0; site_at(first) >= 0; first += groups_a_block) {
-    const int64_t site = group < groups_a_block ? site_at(first + group) : -1;
+  if (blockIdx.x >= num_sites) return;  // all threads of the block
+  LargestOfSite(rows, params,
+                {.site = site_of(lane / kPointLanes, /*has_many=*/false),
+                 .lane = lane % kPointLanes,
+                 .lanes = kPointLanes,
+                 .lane_chunks = lane_chunks});
+  const int32_t all_lanes = kBlockThreads / lane_chunks;
+  for (int32_t group = 0; group < groups_a_block; ++group) {
+    const int64_t site = site_of(group, /*has_many=*/true);
+    if (site < 0) continue;  // all threads of the block
     LargestOfSite(rows, params,
-                  {.site = site >= 0 && !has_many(site) ? site : -1,
-                   .lane = lane % kPointLanes,
-                   .lanes = kPointLanes,
-                   .lane_chunks = lane_chunks});
+                  {.site = lane < all_lanes ? site : -1, .lane = lane, .lanes = all_lanes, .lane_chunks = lane_chunks});
   }
 }
 
@@ -200,9 +183,8 @@ cudaError_t PointToVoxel(const PointToVoxelParams& params, cudaStream_t stream) 
         }
         const int32_t lane_chunks = std::min(rows.chunks.chunks, kBlockThreads / kPointLanes);
         const int32_t groups_a_block = kBlockThreads / (kPointLanes * lane_chunks);
-        const unsigned num_blocks =
-            std::min(NumBlocks(params.out.capacity, groups_a_block), static_cast<unsigned>(NumSms() * kBlocksAnSm));
-        LargestOfPointsKernel<<<num_blocks, kBlockThreads, 0, stream>>>(rows, lane_chunks, groups_a_block, params);
+        LargestOfPointsKernel<<<NumBlocks(params.out.capacity, groups_a_block), kBlockThreads, 0, stream>>>(
+            rows, lane_chunks, groups_a_block, params);
         return LaunchStatus(stream);
       });
 }
