@@ -325,7 +325,7 @@ __global__ void __launch_bounds__(kFillThreads, BlocksAnSm(FillBlocksAnSm(kAllHa
         continue;
       }
     }
-    // Kernels whose rows have masks have one word of offsets.
+    // Kernels whose rows have masks have one word of offsets, or no offsets.
     const uint32_t there = row >= 0 ? params.row_masks[row] : 0;
     const uint32_t in_warp = WarpOr(there);
     if (lane == 0) words[in_block][warp] = in_warp;
@@ -333,7 +333,7 @@ __global__ void __launch_bounds__(kFillThreads, BlocksAnSm(FillBlocksAnSm(kAllHa
     uint32_t mask = 0;
 #pragma unroll
     for (int w = 0; w < kMaskWarps; ++w) mask |= words[in_block][w];
-    if (warp == 0 && lane == 0) params.masks[tile] = mask;
+    if (warp == 0 && lane == 0 && params.num_offsets > 0) params.masks[tile] = mask;
     FillMasked(params, row, there, mask,
                params.in_rows + tile * params.num_offsets * kMaskTileRows + place % kMaskTileRows);
     __syncthreads();
