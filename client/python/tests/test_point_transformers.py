@@ -335,3 +335,14 @@ def test_a_random_network_of_a_configuration(tmp_path: Path) -> None:
     command = ["litept", "--config", str(config_of(tmp_path, golden)), "--seed", "3", "--output", str(tmp_path / "net")]
     assert main(command) == 0
     assert np.isfinite(computed(Model.read(tmp_path / "net"), golden)["scores"]).all()
+
+
+@pytest.mark.parametrize("config", [point_transformer.Config(), transformer_command.LITEPT_S])
+def test_the_unpooling_comes_last_before_its_addition(config: point_transformer.Config) -> None:
+    """The engine computes an addition with the last of its inputs, unless an activation ends that input's layer."""
+    network = point_transformer.random_network(config, name="net")
+    for level in range(len(config.decoder)):
+        total = f"up{level}.sum"
+        unpooling = network.names[network.names.index(total) - 1]
+        assert f'KIND_INVERSE paired_with: "down{level + 1}"' in network.text_of(unpooling)
+        assert f'"{unpooling}"' in network.text_of(total)
