@@ -39,23 +39,14 @@ constexpr float kEpsilon = 1e-5f;
 
 struct Network {
   const char* name;
-  std::vector<int32_t> rows;           // of each level
-  std::vector<int32_t> channels;       // of each level, in the encoder
-  std::vector<int32_t> decoder;        // of each level but the last
-  kernels::ActivationFunction behind;  // what follows the batch norm behind a pool
+  std::vector<int32_t> rows;      // of each level
+  std::vector<int32_t> channels;  // of each level, in the encoder
+  std::vector<int32_t> decoder;   // of each level but the last
 };
 const std::vector<Network>& Networks() {
   static const auto* const networks = new std::vector<Network>{
-      {"LitePT-S",
-       {91852, 60236, 31883, 14454, 5908},
-       {36, 72, 144, 252, 504},
-       {72, 72, 144, 252},
-       kernels::ActivationFunction::kGelu},
-      {"PTv3-base",
-       {91852, 60236, 31883, 14454, 5908},
-       {32, 64, 128, 256, 512},
-       {64, 64, 128, 256},
-       kernels::ActivationFunction::kGelu},
+      {"LitePT-S", {91852, 60236, 31883, 14454, 5908}, {36, 72, 144, 252, 504}, {72, 72, 144, 252}},
+      {"PTv3-base", {91852, 60236, 31883, 14454, 5908}, {32, 64, 128, 256, 512}, {64, 64, 128, 256}},
   };
   return *networks;
 }
@@ -159,27 +150,32 @@ const GpuRows& At(const std::vector<std::unique_ptr<GpuRows>>& inputs, int i) {
   return *inputs[static_cast<size_t>(i)];
 }
 
-// A pool from rows to rows, with a scale, a bias and an activation if `has_end`.
+// What follows a pool.
+enum class End { kNothing, kNormAndGelu, kAddition };
+
 void TimePool(const std::string& name, const std::vector<int32_t>& table, int64_t num_in, int64_t num_out,
-              int32_t channels, bool has_end, const kernels::Epilogue& end, kernels::Random& random) {
+              int32_t channels, End end, kernels::Random& random) {
   const DeviceArray<int32_t> neighbours(Device::kCuda, table);
   const DeviceArray<float> scale(Device::kCuda, random.Floats(channels)), bias(Device::kCuda, random.Floats(channels));
   const auto ins = Inputs(num_in, channels, random), outs = Inputs(num_out, channels, random);
-  kernels::Epilogue epilogue = end;
-  if (has_end) epilogue.bias = bias.data();
-  const int64_t bytes = At(ins, 0).bytes() + At(outs, 0).bytes() + static_cast<int64_t>(table.size() * sizeof(int32_t));
+  const auto residuals = Inputs(end == End::kAddition ? num_out : 0, channels, random);
+  const int64_t bytes = At(ins, 0).bytes() + At(outs, 0).bytes() + At(residuals, 0).bytes() +
+                        static_cast<int64_t>(table.size() * sizeof(int32_t));
   Print(name, num_out, channels, bytes, All(outs), [&](int i, cudaStream_t stream) {
-    return kernels::cuda::Pool({.neighbours = {.num_offsets = kNumOffsets,
-                                               .rows = neighbours.data(),
-                                               .pitch = num_out,
-                                               .num_in_rows = num_in,
-                                               .num_out_rows = num_out},
-                                .reduce = kernels::PoolReduce::kMax,
-                                .in = At(ins, i).View(),
-                                .out = At(outs, i).View(),
-                                .scale = has_end ? scale.data() : nullptr,
-                                .epilogue = epilogue},
-                               stream);
+    kernels::cuda::PoolParams params{.neighbours = {.num_offsets = kNumOffsets,
+                                                    .rows = neighbours.data(),
+                                                    .pitch = num_out,
+                                                    .num_in_rows = num_in,
+                                                    .num_out_rows = num_out},
+                                     .reduce = kernels::PoolReduce::kMax,
+                                     .in = At(ins, i).View(),
+                                     .out = At(outs, i).View()};
+    if (end == End::kNormAndGelu) {
+      params.scale = scale.data();
+      params.epilogue = {.bias = bias.data(), .activation = kernels::ActivationFunction::kGelu};
+    }
+    if (end == End::kAddition) params.epilogue.residual = At(residuals, i).View();
+    return kernels::cuda::Pool(params, stream);
   });
 }
 
@@ -235,10 +231,10 @@ int Main() {
       if (level == 0) continue;
       const int64_t fine = network.rows[level - 1];
       const Tables tables(fine, rows, random);
-      TimePool(name + ", pool", tables.down, fine, rows, network.channels[level], true, {.activation = network.behind},
-               random);
+      TimePool(name + ", pool", tables.down, fine, rows, network.channels[level], End::kNormAndGelu, random);
       const int32_t decoder = network.decoder[level - 1];
-      TimePool(name + ", unpool", tables.up, rows, fine, decoder, false, {}, random);
+      TimePool(name + ", unpool", tables.up, rows, fine, decoder, End::kNothing, random);
+      TimePool(name + ", unpool and add", tables.up, rows, fine, decoder, End::kAddition, random);
       TimeAddition(name + ", addition", fine, decoder, random);
     }
   }
