@@ -191,8 +191,9 @@ TEST_P(ImplicitGemmShortcutTest, WhatItCannotAddIsRefused) {
   expect_refused([](auto& params) { --params.operands.shortcut_in.pitch; });
   expect_refused([](auto& params) { --params.operands.shortcut_in.channels; });
   expect_refused([](auto& params) { --params.operands.in.channels; });
-  expect_refused(
-      [&](auto& params) { params.operands.shortcut_in.dtype = dtype == DType::kFloat16 ? DType::kBfloat16 : DType::kFloat16; });
+  expect_refused([&](auto& params) {
+    params.operands.shortcut_in.dtype = dtype == DType::kFloat16 ? DType::kBfloat16 : DType::kFloat16;
+  });
   expect_refused([](auto& params) {
     params.tiles.num_offsets = 1;
     params.tiles.out_rows = params.tiles.in_rows = nullptr;
