@@ -158,6 +158,12 @@ ConvBlock DefaultBlock(const ImplicitGemmParams& params) {
   const bool leaves_sms_idle = NumItems(kBlock(64, 128), num_rows, out_channels) < NumSms();
   if (leaves_sms_idle && HasColumnsFor(out_channels, 64)) return kBlock(64, 64);
   const int32_t columns = WideColumns(params.operands.in.dtype, out_channels, has_few_offsets);
+  const auto num_items = [&](const ConvBlock& block) { return NumItems(block, num_rows, out_channels); };
+  if (columns == 160 || columns == 192) {
+    // A tile of few offsets ends soon, so half of the multiprocessors with full tiles are faster than all with halves.
+    if (has_few_offsets) return kBlock(2 * num_items(kBlock(128, columns)) >= NumSms() ? 128 : 64, columns);
+    if (num_items(kBlock(64, columns)) < NumSms()) return kBlock(64, 128);
+  }
   if (columns < 256) return LargestThatFills({kBlock(128, columns), kBlock(64, columns)}, num_rows, out_channels);
   return LargestThatFills({kBlock(128, 256), kBlock(64, 256), kBlock(64, 128)}, num_rows, out_channels);
 }
