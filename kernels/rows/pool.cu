@@ -17,8 +17,8 @@ constexpr int kMostTileRows = kBlockThreads / kListed;
 constexpr int kAtOnce = 4;
 static_assert(kListed % kAtOnce == 0 && kAtOnce == sizeof(int4) / sizeof(int32_t));
 
-// What follows the pooled values of a row. GELU for results of 16 bits is part of the kernel's own code; the other
-// activations are calls.
+// What follows the pooled values of a row. kGelu has GELU for results of 16 bits in the kernel's own code. With kAny,
+// all activations but ReLU are calls.
 enum class PoolEnd { kNothing, kGelu, kAny };
 
 // Returns as many blocks per SM as have registers for kAtOnce accesses of so many bytes, and for what follows them.
@@ -162,7 +162,7 @@ cudaError_t Launch(const RowsOf<T, Out, kCount>& rows, const PoolParams& params,
 }  // namespace
 
 cudaError_t Pool(const PoolParams& params, cudaStream_t stream) {
-  // The kernel multiplies rows by the pitch in 32 bits.
+  // The kernel has the pitch in 32 bits.
   if (params.in.pitch_bytes() < 0 || params.in.pitch_bytes() > int64_t{UINT32_MAX}) return cudaErrorInvalidValue;
   CommonAlignment others;
   AddEpilogue(params.epilogue, others.Add(params.scale));

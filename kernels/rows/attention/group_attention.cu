@@ -93,7 +93,7 @@ cudaError_t AllowSharedMemory(const Kernel& kernel, int device, int bytes, std::
   return cudaSuccess;
 }
 
-// Launches a warp for each group and head, or as many as the device holds at a time.
+// Launches a warp for each group and head, or kSmallGroupBlocks blocks for each multiprocessor, whose warps take turns.
 template <typename T, int kChannels>
 cudaError_t LaunchByWarps(const GroupAttentionArguments& arguments, int device, int32_t shared_bytes, int room,
                           cudaStream_t stream) {

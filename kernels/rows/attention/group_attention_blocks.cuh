@@ -1,9 +1,9 @@
 #pragma once
 
-// These functions are the work of a block of kernels/rows/attention/group_attention.cu on tensor cores: AttendTiles and
-// AttendLargeGroup. Only .cu files include this header.
+// TileRun and AttendLargeGroup are the work of a block of kernels/rows/attention/group_attention.cu on tensor cores.
+// Only .cu files include this header.
 //
-// AttendTiles is for groups whose keys and values of one head fit into shared memory. The units of work are tiles of
+// TileRun is for groups whose keys and values of one head fit into shared memory. The units of work are tiles of
 // kBlockRows queries of one head. All tiles are numbered: first the groups of a head, then the heads. A block gets a
 // run of tiles, as long as those of the other blocks, and its warps take them in turns. The run may begin and end
 // within a group. Shared memory has a ring of buffers with one group each, so that warps that have finished a group go
@@ -25,7 +25,7 @@ namespace voxserve::kernels::cuda {
 
 inline constexpr int32_t kBlockTiles = 2;  // tiles of 16 queries of a warp
 inline constexpr int32_t kBlockRows = 16 * kBlockTiles;
-inline constexpr int32_t kMostWarps = 16;  // of a block of AttendTiles, and of all such blocks of a multiprocessor
+inline constexpr int32_t kMostWarps = 16;  // of a block of TileRun, and of all such blocks of a multiprocessor
 inline constexpr int kBlockBatch = 4;      // vectors of keys that a thread reads at a time
 inline constexpr int32_t kLargeGroupWarps = 8;
 inline constexpr int32_t kLargeGroupRows = kLargeGroupWarps * kBlockRows;
