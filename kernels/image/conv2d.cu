@@ -86,8 +86,9 @@ cudaError_t LaunchWarps(const Conv2dArguments<T>& arguments, const DeviceTraits&
 // GPU, the types, the channels and the geometry. Among warp groups, the tiling also depends on the number of positions,
 // and so on num_images, and the way to copy inputs depends on the alignment of their rows. But all these tilings add up
 // a position's products in the same order, chunk after chunk, 16 at a time
-// (Conv2dCudaTest.TilingsOfWarpGroupsAddUpInOneOrder, Conv2dIm2colTest). So a sample's result has the same bits in
-// every batch.
+// (Conv2dCudaTest.TilingsOfWarpGroupsAddUpInOneOrder, Conv2dIm2colTest). The way to copy squares depends on the
+// alignment too, and does not change their sums (Conv2dCudaTest.FewOutputsHaveTheSameBytesForEveryAlignment). So a
+// sample's result has the same bits in every batch.
 template <typename T>
 cudaError_t Launch(const Conv2dArguments<T>& arguments, const Conv2dParams& params, const DeviceTraits& traits,
                    cudaStream_t stream) {
