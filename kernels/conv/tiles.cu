@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(kOrderThreads)
 
 // Computes the sort keys of all rows. A higher rank gives a lower key, so that the rows with the highest ranks come
 // first. The places after the last row have the key of rank 0. They stay after rows of this rank, since the sort is
-// stable. A block serves one rulebook.
+// stable. A block serves one rulebook. A rulebook whose rows keep their order has no blocks.
 __global__ void __launch_bounds__(kBlockThreads)
     SortKeysKernel(const __grid_constant__ TilesBatch batch, const ClassOrders* orders, uint32_t* keys, int32_t* rows) {
   __shared__ uint32_t shares[kSortBits + 1];
@@ -280,8 +280,9 @@ __device__ void FillMasked(const TilesParams& params, int32_t row, uint32_t ther
   }
 }
 
-// Writes out_rows, in_rows and masks of all tiles. A thread writes one place at a time, and a block kTilesABlock tiles
-// of one rulebook. kAllHaveMasks: every rulebook has row_masks; the kernel then needs fewer registers.
+// Writes out_rows, in_rows and masks of all tiles. A block serves kTilesABlock tiles of one rulebook at a time, and a
+// thread one of their places. If there are no row_masks, a warp serves all places of its tile, in some of the offsets.
+// kAllHaveMasks: every rulebook has row_masks; the kernel then needs fewer registers.
 template <bool kAllHaveMasks>
 __global__ void __launch_bounds__(kFillThreads, BlocksAnSm(FillBlocksAnSm(kAllHaveMasks)))
     FillTilesKernel(const __grid_constant__ TilesBatch batch, const int32_t* sorted_rows) {
@@ -442,6 +443,8 @@ cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaS
     num_blocks += NumTilePlaces(rulebook.out_capacity) / kFillThreads;
   }
   if (num_blocks == 0) return cudaSuccess;
+  // This kernel is launched without keys too: FillTilesKernel reads the numbers of rows before it waits, so the kernel
+  // that wrote them must not be the one just before it.
   VOXSERVE_RETURN_IF_CUDA(LaunchEarly(OrderClassesKernel, static_cast<unsigned>(batch.num_rulebooks), kOrderThreads, 0,
                                       stream, batch, workspace.orders));
   if (workspace.num_keys > 0) {
