@@ -7,7 +7,8 @@
 // site give the row of each site (like the leaf nodes of Museth, VDB: High-Resolution Sparse Volumes with Dynamic
 // Topology, ACM Transactions on Graphics 32(3), 2013). Bricks are found in a hash table: open addressing with linear
 // probing over a power of two of slots, by a hash with a secret seed (hash_seed.h). A 3 x 3 x 3 kernel of dilation 1
-// reaches at most 8 bricks, so an output row needs 8 look-ups instead of 27.
+// reaches at most 8 bricks, so an output row needs 8 look-ups instead of 27. Neighbouring rows whose cells begin in the
+// same brick share these look-ups.
 //
 // BrickTable is a kernel's view of the table that BuildBrickTables makes in the caller's memory. The number of keys is
 // in device memory, and the host need not know it.

@@ -84,7 +84,7 @@ class OutputBitmap {
   // The lengths of BitmapWords::words and touched.
   int64_t num_words() const { return num_words_; }
   int64_t num_groups() const { return (box_words_ + kWordPlaces - 1) / kWordPlaces; }
-
+  // The length of BitmapWords::marked().
   int64_t num_marked() const { return lists_touched_ ? num_groups() : num_words_; }
 
   BitmapWords Take(WorkspaceCutter& cutter) const {
@@ -267,7 +267,8 @@ struct VisitBitsParams {
 };
 
 // Calls visitor.Visit for each set bit. A block tells all later blocks how many bits its words have, and waits for the
-// counts of all earlier ones. That is safe because blocks start in the order of their numbers.
+// counts of all earlier ones. That is safe because blocks start in the order of their numbers: the earlier ones run or
+// have ended, whatever else runs on the GPU, and a block tells its count before it waits.
 //
 // Sites lie close together, so a few words have most of the bits. Hence a thread takes every 256th bit of a tile,
 // whatever word it is in.
