@@ -73,7 +73,7 @@ class DeviceRulebooks {
     // Temporary tables, from which tiles are made; null after that.
     int32_t* row_inputs = nullptr;          // [out_capacity, RowInputsPitch(K)] if lists_inputs
     int32_t* swapped_row_inputs = nullptr;  // [in_capacity] if swaps_blocks
-    kernels::TilesParams tiles;             // without neighbours and order, like swapped_tiles
+    kernels::TilesParams tiles;             // without what ListTiles adds, like swapped_tiles
     kernels::TilesParams swapped_tiles;
     int in_level = 0;
     int out_level = 0;

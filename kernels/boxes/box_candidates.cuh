@@ -6,8 +6,8 @@
 // decodes the best. select_peaks.cu uses the first two kernels and SortBestKeys too. Only .cu files include this file.
 //
 // A sample may have more candidates than a block can sort, kSortedKeys. Its histogram of logits says in which bin the
-// last of the best lies, and only the keys of this bin and the higher ones are copied. If they are still too many,
-// SortBestKeys raises the bound within that bin.
+// last of the best lies, and only the keys of this bin and the higher ones are copied. If they are more than the best
+// need (MostSortedKeys), SortBestKeys raises the bound within that bin.
 //
 // An item is a part of the image that a thread checks for candidates: an anchor of a cell (anchor_head.cu), a cell
 // (center_head.cu), or a class of a cell (select_peaks.cu). The kernels take a parameter of a type Heads with these
