@@ -5,8 +5,9 @@
 //
 // - A layer multiplies in 8 bits if it is an Int8Layer (int8_values.h), all values that it reads have scales, and its
 //   first node is not one of float_nodes. On a GPU a convolution of images does so only if no other convolution of the
-//   same geometry reads its input. If it has several cells, the GPU must also have the kernel for images, the kernel
-//   must serve it (kernels/image/int8/int8_im2col.h), and it must have more than 32 output channels.
+//   same geometry reads its input, or if it is transposed. If it has several cells, the GPU must also have the kernel
+//   for images, the kernel must serve it (kernels/image/int8/int8_im2col.h), and it must have more than 32 output
+//   channels.
 // - The value of such a layer is stored in 8 bits if another such layer multiplies it, alone or in a concatenation, and
 //   it is no output and decides about no sites. A concatenation is stored in 8 bits if such a layer multiplies it; its
 //   parts keep scales of their own, by channel, since scales of inputs become part of the reader's weights. So no part
