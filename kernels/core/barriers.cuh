@@ -1,9 +1,10 @@
 #pragma once
 
 // This header wraps PTX's barriers in shared memory that count arrivals and bytes (mbarrier), and the bulk copies whose
-// bytes they count. `barrier` is always an address in shared memory (SharedAddress in tensor_cores.cuh). The
-// instructions exist from sm_90 on, and the caller guards the code. At the end are loads and stores of shared memory by
-// address, and a barrier for some of a block's threads. Only .cu files include this header.
+// bytes they count. `barrier` is always an address in shared memory (SharedAddress in tensor_cores.cuh). InitBarrier,
+// ArriveAtBarrier, TestBarrier and WaitForBarrier exist from sm_80 on, the others from sm_90 on, and the caller guards
+// the code. At the end are loads and stores of shared memory by address, and a barrier for some of a block's threads.
+// Only .cu files include this header.
 //
 // A barrier begins in phase 0. It enters the next phase when all threads have arrived and all expected bytes have
 // landed. A wait for a phase's parity (the phase's number modulo 2) returns when that phase is over.
@@ -34,18 +35,6 @@ __device__ inline void ArriveExpecting(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
-__device__ inline void WaitForBarrier(uint32_t barrier, uint32_t parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;\n"
-      "}\n" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
-
 // Returns true if the phase with this parity is over.
 __device__ inline bool TestBarrier(uint32_t barrier, uint32_t parity) {
   uint32_t is_over;
@@ -59,6 +48,24 @@ __device__ inline bool TestBarrier(uint32_t barrier, uint32_t parity) {
       : "r"(barrier), "r"(parity)
       : "memory");
   return is_over != 0;
+}
+
+// Before sm_90 the thread asks again and again; from then on it may sleep meanwhile.
+__device__ inline void WaitForBarrier(uint32_t barrier, uint32_t parity) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}\n" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+#else
+  while (!TestBarrier(barrier, parity)) {
+  }
+#endif
 }
 
 // Starts to copy `bytes` bytes, a multiple of 16, from global memory to shared memory. Both addresses are 16-byte
