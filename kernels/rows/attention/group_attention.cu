@@ -69,6 +69,16 @@ dim3 GridOfParts(const GroupAttentionParams& params, int32_t part_rows) {
 struct SharedMemory {
   int device = 0;
   int a_multiprocessor = 0, a_block = 0, reserved = 0;  // bytes; reserved: in each block
+
+  // Returns the dynamic shared memory that a block may have.
+  int Room() const { return a_block - kStaticBytes; }
+  // Returns how many blocks with these bytes of dynamic shared memory a multiprocessor holds, 1 to most.
+  int Blocks(int32_t bytes, int most) const {
+    return std::clamp(a_multiprocessor / (bytes + kStaticBytes + reserved), 1, most);
+  }
+
+ private:
+  static constexpr int kStaticBytes = 1024;  // more than the static variables have
 };
 
 cudaError_t ReadSharedMemory(SharedMemory& memory) {
@@ -93,17 +103,17 @@ cudaError_t AllowSharedMemory(const Kernel& kernel, int device, int bytes, std::
   return cudaSuccess;
 }
 
-// Launches a warp for each group and head, or kSmallGroupBlocks blocks for each multiprocessor, whose warps take turns.
+// Launches a warp for each group and head, or as many blocks as the multiprocessors hold, whose warps take turns.
 template <typename T, int kChannels>
-cudaError_t LaunchByWarps(const GroupAttentionArguments& arguments, int device, int32_t shared_bytes, int room,
+cudaError_t LaunchByWarps(const GroupAttentionArguments& arguments, const SharedMemory& memory, int32_t shared_bytes,
                           cudaStream_t stream) {
   const GroupAttentionParams& params = arguments.params;
   const auto kernel = GroupAttentionByWarpsKernel<T, kChannels>;
   static std::atomic<uint64_t> allowed = 0;
-  VOXSERVE_RETURN_IF_CUDA(AllowSharedMemory(kernel, device, room, allowed));
+  VOXSERVE_RETURN_IF_CUDA(AllowSharedMemory(kernel, memory.device, memory.Room(), allowed));
   const int64_t max_units = MaxGroupParts(params.groups, params.out.capacity, params.groups.size) * params.num_heads;
-  const int64_t num_blocks =
-      std::min<int64_t>(int64_t{NumSms()} * kSmallGroupBlocks, (max_units + kSmallGroupWarps - 1) / kSmallGroupWarps);
+  const int64_t num_blocks = std::min<int64_t>(int64_t{NumSms()} * memory.Blocks(shared_bytes, kSmallGroupBlocks),
+                                               (max_units + kSmallGroupWarps - 1) / kSmallGroupWarps);
   return LaunchEarly(kernel, static_cast<unsigned>(num_blocks), kSmallGroupWarps * kWarpThreads,
                      static_cast<size_t>(shared_bytes), stream, arguments);
 }
@@ -117,29 +127,28 @@ cudaError_t LaunchOnTensorCores(const GroupAttentionParams& params, cudaStream_t
   arguments.buffer_keys = padded(largest_group);
   SharedMemory memory;
   VOXSERVE_RETURN_IF_CUDA(ReadSharedMemory(memory));
-  constexpr int32_t kStaticBytes = 1024;  // more than the static variables have
-  const int32_t room = memory.a_block - kStaticBytes;
   const int32_t buffer_bytes = arguments.buffer_keys * kKeyBytes;
-  // The capacity, which depends on the batch, must not decide: the kernels round differently.
-  if (params.groups.size <= kMostSmallKeys && kSmallGroupWarps * padded(params.groups.size) * kKeyBytes <= room) {
-    return LaunchByWarps<T, kChannels>(arguments, memory.device, kSmallGroupWarps * buffer_bytes, room, stream);
+  // The kernels round differently, so the size of a group chooses one, and not the capacity, which depends on the
+  // batch.
+  const int32_t group_bytes = padded(params.groups.size) * kKeyBytes;
+  if (params.groups.size <= kMostSmallKeys && kSmallGroupWarps * group_bytes <= memory.Room()) {
+    return LaunchByWarps<T, kChannels>(arguments, memory, kSmallGroupWarps * buffer_bytes, stream);
+  }
+  if (group_bytes > memory.Room()) {
+    return LaunchEarly(GroupAttentionByChunksKernel<T, kChannels>, GridOfParts(params, kLargeGroupRows),
+                       kLargeGroupWarps * 32, size_t{kChunkKeys} * kKeyBytes, stream, arguments);
   }
 
   // Blocks for groups of few tiles have few warps, so that the groups of a block's buffers keep them busy.
   const int32_t tiles_a_group = (largest_group + kBlockRows - 1) / kBlockRows;
   const int32_t warps = tiles_a_group >= kMostWarps / 2 ? kMostWarps : kMostWarps / 2;
-  int32_t blocks_an_sm = kMostWarps / warps;
-  arguments.num_buffers = 2 * buffer_bytes <= room ? 2 : 1;
+  arguments.num_buffers = 2 * buffer_bytes <= memory.Room() ? 2 : 1;
   const int32_t shared_bytes = arguments.num_buffers * buffer_bytes;
-  if (shared_bytes > room) {
-    return LaunchEarly(GroupAttentionByChunksKernel<T, kChannels>, GridOfParts(params, kLargeGroupRows),
-                       kLargeGroupWarps * 32, size_t{kChunkKeys} * kKeyBytes, stream, arguments);
-  }
-  blocks_an_sm = std::clamp(memory.a_multiprocessor / (shared_bytes + kStaticBytes + memory.reserved), 1, blocks_an_sm);
+  const int32_t blocks_an_sm = memory.Blocks(shared_bytes, kMostWarps / warps);
 
   const auto kernel = GroupAttentionByTilesKernel<T, kChannels>;
   static std::atomic<uint64_t> allowed = 0;
-  VOXSERVE_RETURN_IF_CUDA(AllowSharedMemory(kernel, memory.device, room, allowed));
+  VOXSERVE_RETURN_IF_CUDA(AllowSharedMemory(kernel, memory.device, memory.Room(), allowed));
   const int64_t max_tiles = MaxGroupParts(params.groups, params.out.capacity, kBlockRows) * params.num_heads;
   const int64_t num_blocks = std::min<int64_t>(int64_t{NumSms()} * blocks_an_sm, (max_tiles + warps - 1) / warps);
   return LaunchEarly(kernel, static_cast<unsigned>(num_blocks), warps * 32, static_cast<size_t>(shared_bytes), stream,
