@@ -262,7 +262,7 @@ TEST_P(DetectionHeadTest, TheBestAreThoseOfAPlainSort) {
   constexpr int32_t kRows = 61, kColumns = 70, kCells = kRows * kColumns;
   for (const auto& [name, draw] : distributions) {
     for (const auto convention : {CenterHeadConvention::kOpenPcdet, CenterHeadConvention::kDet3d}) {
-      for (const int32_t max_boxes : {1, 500, kMaxBoxes}) {
+      for (const int32_t max_boxes : {1, 500, 1024, 1025, 2000, kMaxBoxes}) {
         for (const int32_t num_classes : {1, 3}) {
           constexpr int32_t kSamples = 2;
           std::vector<float> logits(static_cast<size_t>(kSamples * kCells * num_classes));
@@ -336,7 +336,7 @@ TEST_P(DetectionHeadTest, IousRectifyScores) {
   };
   constexpr int32_t kRows = 31, kColumns = 40, kCells = kRows * kColumns, kClasses = 3, kSamples = 2;
   const std::vector<float> powers = {0.68f, 0, 1};
-  for (const int32_t max_boxes : {1, 500, kMaxBoxes}) {
+  for (const int32_t max_boxes : {1, 500, 1024, 1025, 2000, kMaxBoxes}) {
     std::vector<float> logits(static_cast<size_t>(kSamples * kCells * kClasses)), ious(kSamples * kCells);
     for (float& logit : logits) logit = Rounded(dtype(), uniform(-6, 3));
     for (float& iou : ious) iou = Rounded(dtype(), uniform(-0.2, 1.2));
