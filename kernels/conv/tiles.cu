@@ -194,10 +194,10 @@ __global__ void __launch_bounds__(kBlockThreads)
   const TilesParams& params = batch.rulebooks[entry];
   const int64_t row =
       int64_t{static_cast<int>(blockIdx.x) - batch.first_key_block[entry]} * kBlockThreads + threadIdx.x;
-  const bool is_ranked = !params.keeps_order && row < NumRows(params.out_capacity, params.num_out);
+  const bool is_ranked = row < NumRows(params.out_capacity, params.num_out);
   const uint32_t mask = is_ranked ? MaskOf(params, row) : 0;  // rows of rank 0 keep their order
   WaitForEarlierKernels();                                    // for OrderClassesKernel; the masks are older
-  const bool has_classes = params.num_offsets > kPlainRankBits && !params.keeps_order;
+  const bool has_classes = params.num_offsets > kPlainRankBits;
   if (has_classes && threadIdx.x < sizeof(ClassOrders) / sizeof(uint32_t)) {
     reinterpret_cast<uint32_t*>(&shared_orders)[threadIdx.x] =
         reinterpret_cast<const uint32_t*>(orders + entry)[threadIdx.x];
