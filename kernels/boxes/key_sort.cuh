@@ -25,13 +25,13 @@ __device__ inline void OrderKeys(uint64_t& first, uint64_t& last, bool descends)
   last = key;
 }
 
-// A warp holds kSegmentKeys neighbouring keys in its registers, each lane kLaneKeys neighbouring ones. `place` is that
-// of the lane's first key. Does the steps of a bitonic network that merge runs of `run` keys, from `stride` (at most
-// half of a segment) down to 1. All lanes of the warp must call it.
+// A warp holds a segment of neighbouring keys in its registers, each lane kLaneKeys of them.
 inline constexpr int kLaneKeys = 4;
 inline constexpr int kSegmentKeys = kLaneKeys * kWarpThreads;
 static_assert(kSelectWarps * kSegmentKeys >= kSortedKeys, "each warp has at most one segment");
 
+// Does the steps of a bitonic network that merge runs of `run` keys, from `stride` (at most half of a segment) down to
+// 1. `place` is that of the lane's first key. All lanes of the warp must call it.
 __device__ inline void MergeInWarp(uint64_t (&keys)[kLaneKeys], int32_t place, int32_t run, int32_t stride) {
   for (; stride >= kLaneKeys; stride /= 2) {
     const bool is_first = (place & stride) == 0;

@@ -15,8 +15,8 @@
 
 namespace voxserve::kernels::cuda {
 
-// What a kernel with factors of T needs to store its sums, beside Conv2dArguments. That of 8 bits is in
-// int8/int8_im2col_positions.cuh.
+// Im2colOutputs holds the arguments that a kernel with factors of T needs to store its sums, beside Conv2dArguments. In
+// 8 bits it is Int8Im2colOutputs (int8/int8_im2col_positions.cuh).
 template <typename T>
 struct Im2colOutputs {};
 

@@ -17,8 +17,8 @@ constexpr int kMostTileRows = kBlockThreads / kListed;
 constexpr int kAtOnce = 4;
 static_assert(kListed % kAtOnce == 0 && kAtOnce == sizeof(int4) / sizeof(int32_t));
 
-// What follows the pooled values of a row. kGelu has GELU for results of 16 bits in the kernel's own code. With kAny,
-// all activations but ReLU are calls.
+// PoolEnd says which code follows the pooling of a row. kGelu has GELU for results of 16 bits in the kernel's own code.
+// With kAny, all activations but ReLU are calls.
 enum class PoolEnd { kNothing, kGelu, kAny };
 
 // Returns as many blocks per SM as have registers for kAtOnce accesses of so many bytes, and for what follows them.
@@ -36,9 +36,9 @@ __global__ void __launch_bounds__(kBlockThreads, PoolBlocksAnSm(kEnd, sizeof(T) 
   __shared__ __align__(16) int32_t lists[2][kMostTileRows][kListed];  // the lists of two tiles in turns
   const auto thread = static_cast<int32_t>(threadIdx.x);
   const int32_t tile_rows = min(rows.chunks.rows_a_block, kMostTileRows);
-  // What the thread looks up.
+  // The thread looks up this neighbour of this row of the tile.
   const int32_t listed_row = thread / kListed, listed_offset = thread % kListed;
-  // What the thread computes. A row of more chunks than threads belongs to several blocks.
+  // The thread computes this chunk of this row. A row of more chunks than threads belongs to several blocks.
   const int32_t row_in_tile = thread / rows.chunks.lanes;
   const int32_t chunk = static_cast<int32_t>(blockIdx.x) * rows.chunks.lanes + thread - row_in_tile * rows.chunks.lanes;
   const bool has_chunk = row_in_tile < tile_rows && chunk < rows.chunks.chunks;

@@ -150,7 +150,7 @@ const GpuRows& At(const std::vector<std::unique_ptr<GpuRows>>& inputs, int i) {
   return *inputs[static_cast<size_t>(i)];
 }
 
-// What follows a pool.
+// End says which layers follow a pool.
 enum class End { kNothing, kNormAndGelu, kAddition };
 
 void TimePool(const std::string& name, const std::vector<int32_t>& table, int64_t num_in, int64_t num_out,

@@ -11,7 +11,7 @@
 
 namespace voxserve::kernels::cuda {
 
-// What Int8SumsStore reads.
+// Int8SumsStore reads these arguments.
 struct Int8Im2colOutputs {
   void* out;
   int64_t out_pitch;
