@@ -12,7 +12,7 @@
 #include "engine/ops/rows/tensor_output.h"
 #include "engine/tensor/infer_result.h"
 #include "kernels/conv/pair_rotation.h"
-#include "kernels/core/finite.h"
+#include "kernels/core/floats.h"
 
 namespace voxserve {
 

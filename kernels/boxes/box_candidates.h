@@ -17,7 +17,7 @@
 
 #include "kernels/boxes/box_rows.h"
 #include "kernels/core/epilogue.h"
-#include "kernels/core/finite.h"
+#include "kernels/core/floats.h"
 #include "kernels/core/scratch.h"
 
 namespace voxserve::kernels {

@@ -8,7 +8,7 @@
 
 #include "kernels/coordinates/conv_geometry.h"
 #include "kernels/coordinates/floor_division.h"
-#include "kernels/core/rounding.h"
+#include "kernels/core/floats.h"
 
 namespace voxserve::kernels {
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #endif
 
-#include "kernels/core/rounding.h"
+#include "kernels/core/floats.h"
 #include "kernels/core/scratch.h"
 #include "kernels/int8/int8_dispatch.h"
 

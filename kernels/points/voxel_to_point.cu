@@ -1,5 +1,5 @@
 #include "kernels/core/binary_search.cuh"
-#include "kernels/core/finite.h"
+#include "kernels/core/floats.h"
 #include "kernels/core/launch.cuh"
 #include "kernels/core/row_chunks.cuh"
 #include "kernels/core/row_tiles.cuh"

@@ -3,7 +3,7 @@
 #include <cassert>
 #include <cstring>
 
-#include "kernels/core/finite.h"
+#include "kernels/core/floats.h"
 #include "kernels/points/voxel_to_point.h"
 
 namespace voxserve::kernels::cpu {

@@ -6,8 +6,8 @@
 #include "kernels/coordinates/compact_key.h"
 #include "kernels/coordinates/coordinate_key.h"
 #include "kernels/core/chunks.h"
+#include "kernels/core/floats.h"
 #include "kernels/core/radix_sort.h"
-#include "kernels/core/rounding.h"
 #include "kernels/points/voxelize.h"
 
 namespace voxserve::kernels {

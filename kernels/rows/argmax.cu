@@ -1,7 +1,7 @@
 #include <cuda/std/limits>
 #include <type_traits>
 
-#include "kernels/core/finite.h"
+#include "kernels/core/floats.h"
 #include "kernels/core/launch.cuh"
 #include "kernels/core/row_tiles.cuh"
 #include "kernels/rows/argmax.h"

@@ -1,7 +1,7 @@
 #include <cassert>
 #include <limits>
 
-#include "kernels/core/finite.h"
+#include "kernels/core/floats.h"
 #include "kernels/rows/argmax.h"
 
 namespace voxserve::kernels::cpu {

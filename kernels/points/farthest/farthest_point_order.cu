@@ -1,7 +1,7 @@
 #include <bit>
 
 #include "kernels/coordinates/morton_key.h"
-#include "kernels/core/finite.h"
+#include "kernels/core/floats.h"
 #include "kernels/points/farthest/farthest_point_order.cuh"
 
 namespace voxserve::kernels::cuda {

@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/core/finite.h"
+#include "kernels/core/floats.h"
 #include "tests/kernels/conv/implicit_gemm/implicit_gemm_testing.h"
 
 namespace voxserve::kernels::implicit_gemm_labels_cuda_test {

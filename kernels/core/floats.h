@@ -1,12 +1,19 @@
 #pragma once
 
-// This header rounds float32 values to integers, with equal results on the CPU and in CUDA kernels. The functions are
-// written out by hand, because on a baseline x86-64 the library's functions are real calls.
+// This header tests whether float32 values are finite, and rounds them to integers, with equal results on the CPU and
+// in CUDA kernels. The functions are written out by hand, because on a baseline x86-64 the library's functions are real
+// calls.
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 namespace voxserve::kernels {
+
+// Returns false for infinities and for NaN.
+constexpr bool IsFinite(float value) {
+  return value >= std::numeric_limits<float>::lowest() && value <= std::numeric_limits<float>::max();
+}
 
 // Every float of at least 2^23 is an integer. A smaller positive float loses its fraction (rounded half to even) when
 // 2^23 is added.
