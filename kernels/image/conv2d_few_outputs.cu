@@ -18,6 +18,7 @@
 #include <type_traits>
 
 #include "kernels/core/barriers.cuh"
+#include "kernels/core/tensor_map.cuh"
 #include "kernels/core/warp_group_products.cuh"
 #include "kernels/image/conv2d_few_outputs.cuh"
 

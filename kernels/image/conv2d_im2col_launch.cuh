@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/core/tensor_map.cuh"
 #include "kernels/image/conv2d_im2col_kernel.cuh"
 #include "kernels/image/conv2d_im2col_limits.h"
 #include "kernels/image/conv2d_launch.cuh"

@@ -1,16 +1,12 @@
 #pragma once
 
 // LaunchTiles launches the kernel of kernels/image/conv2d.cuh. This header also has what the launchers of convolutions
-// of images share: traits of the device, limits of shared memory, and descriptions of images for Hopper's tensor copies
-// (CUDA driver API, cuTensorMapEncodeTiled and cuTensorMapEncodeIm2col). Only .cu files include it.
-
-#include <cuda.h>
+// of images share: traits of the device and limits of shared memory. Only .cu files include it.
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <type_traits>
 
 #include "kernels/core/launch.cuh"
 #include "kernels/image/conv2d.cuh"
@@ -54,25 +50,6 @@ cudaError_t AllowSharedMemory(Kernel* kernel, int bytes, int device, std::atomic
   done.fetch_or(bit, std::memory_order_relaxed);
   return cudaSuccess;
 }
-
-// Returns a function of the driver that describes images, which the program does not link; null if the driver has none.
-template <typename Function>
-Function FindMapFunction(const char* name) {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  constexpr unsigned int kSince = 12000;  // the CUDA version of these functions
-  if (cudaGetDriverEntryPointByVersion(name, &function, kSince, cudaEnableDefault, &found) != cudaSuccess) {
-    cudaGetLastError();  // so that the next launch does not report this error
-    return nullptr;
-  }
-  return found == cudaDriverEntryPointSuccess ? reinterpret_cast<Function>(function) : nullptr;
-}
-
-// The type of an image's values. Copies do not interpret numbers of 8 bits, so int8 is copied as uint8.
-template <typename T>
-inline constexpr CUtensorMapDataType kTensorMapType = sizeof(T) == 1              ? CU_TENSOR_MAP_DATA_TYPE_UINT8
-                                                      : std::is_same_v<T, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                                                                  : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
 
 // Returns the number of output positions of the largest phase, in all images.
 template <typename T>
