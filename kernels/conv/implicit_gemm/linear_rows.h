@@ -1,0 +1,26 @@
+#pragma once
+
+// A kernel of the implicit GEMM for linear layers on Hopper, in 16 bits. Output row o reads input row o, so the inputs
+// of a tile lie side by side and one thread copies them, where the general kernel looks up each row. A block keeps the
+// weights of its columns in shared memory while it walks down the rows. Results have the bytes of the implicit GEMM's
+// kernels of warp groups.
+
+#include "kernels/conv/implicit_gemm/implicit_gemm.h"
+
+namespace voxserve::kernels::cuda {
+
+// The shapes of blocks, for measurements.
+struct LinearRowsShapeSizes {
+  int columns, groups, blocks_an_sm, part_columns, early_parts;
+  bool rotates;
+};
+int NumLinearRowsShapes();
+LinearRowsShapeSizes SizesOfLinearRowsShape(int number);
+
+// Queues a linear layer with a block of the shape `number`. Returns cudaErrorNotSupported without launching for params
+// that the shape does not serve: those that ask for a block of ImplicitGemmBlocks, labels or a shortcut, weights that
+// leave no room for inputs in shared memory, and inputs whose rows are not aligned to 16 bytes. ImplicitGemm checks the
+// other conditions.
+cudaError_t LinearRowsOfShape(const ImplicitGemmParams& params, int number, cudaStream_t stream);
+
+}  // namespace voxserve::kernels::cuda
