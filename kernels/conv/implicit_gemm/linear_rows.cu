@@ -13,22 +13,11 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// Calls visit(shape) for each shape.
-template <typename Visitor>
-void ForEachLinearShape(const Visitor& visit) {
-  visit(LinearRowsShape<64, 4, 1, 64, 1>{});
-  visit(LinearRowsShape<64, 3, 2, 32, 1>{});
-  visit(LinearRowsShape<96, 4, 1, 32, 2>{});
-  visit(LinearRowsShape<128, 4, 1, 32, 1>{});
-  visit(LinearRowsShape<128, 3, 1, 32, 4>{});
-  visit(LinearRowsShape<128, 3, 1, 128, 1>{});
-  visit(LinearRowsShape<128, 2, 1, 128, 1>{});
-  visit(LinearRowsShape<160, 3, 1, 32, 2>{});
-  visit(LinearRowsShape<192, 3, 1, 32, 1>{});
-  visit(LinearRowsShape<192, 2, 1, 96, 1>{});
-  visit(LinearRowsShape<256, 2, 1, 32, 4>{});
-  visit(LinearRowsShape<128, 3, 1, 32, 4, true>{});
-}
+template <bool kMayRotate>
+using NarrowShape = LinearRowsShape<64, 4, kMayRotate>;
+template <bool kMayRotate>
+using WideShape = LinearRowsShape<128, 2, kMayRotate>;
+constexpr int kNarrow = 0, kWide = 1;
 
 // Describes the inputs. Returns false if the driver refuses the description.
 template <typename T, typename Shape>
@@ -58,13 +47,23 @@ cudaError_t LaunchLinearRows(const ImplicitGemmParams& params, cudaStream_t stre
   arguments.num_stages = static_cast<int32_t>(Shape::NumStages(num_slices));
   arguments.num_column_tiles = (gemm.out_channels + Shape::kColumns - 1) / Shape::kColumns;
   if (arguments.num_stages < kFewestStages || num_slices > Shape::kMaxChunks * kSlicesAStage ||
-      arguments.num_column_tiles > NumSms() || Shape::kMayRotate != (gemm.angles != nullptr)) {
+      arguments.num_column_tiles > NumSms()) {
     return cudaErrorNotSupported;
   }
   if (!FillMap<T, Shape>(params.operands.in, arguments.in)) return cudaErrorNotSupported;
   const int64_t row_tiles = (gemm.tiles.out_capacity + Shape::kRows - 1) / Shape::kRows;
   return LaunchResident(LinearRowsKernel<T, Shape>, arguments, Shape::kThreads, Shape::kSharedBytes,
                         /*waits_itself=*/true, row_tiles * arguments.num_column_tiles, resident, stream);
+}
+
+template <typename T>
+cudaError_t LaunchLinearRows(const ImplicitGemmParams& params, int shape, cudaStream_t stream) {
+  if (params.rotation.angles.data != nullptr) {
+    return shape == kWide ? LaunchLinearRows<T, WideShape<true>>(params, stream)
+                          : LaunchLinearRows<T, NarrowShape<true>>(params, stream);
+  }
+  return shape == kWide ? LaunchLinearRows<T, WideShape<false>>(params, stream)
+                        : LaunchLinearRows<T, NarrowShape<false>>(params, stream);
 }
 
 // Returns true if the params ask for no more than the kernel has.
@@ -78,38 +77,35 @@ bool IsLinear(const ImplicitGemmParams& params) {
          operands.shortcut_in.data == nullptr && params.block.rows == 0;
 }
 
+// Returns the shape for a layer. Blocks of 64 columns are about as fast as others, or faster (linear_cuda_bench).
+// Long rows that begin within cache lines are the exception: each read of them takes the L2 cache longer, and wide
+// blocks read them half as often.
+int ShapeFor(const ImplicitGemmParams& params) {
+  constexpr int64_t kCacheLineBytes = 128;
+  constexpr int32_t kLongRow = 256;  // channels
+  const ConstRows& in = params.operands.in;
+  const bool begins_within_lines = in.pitch_bytes() % kCacheLineBytes != 0;
+  return begins_within_lines && in.channels > kLongRow ? kWide : kNarrow;
+}
+
 }  // namespace
 
-int NumLinearRowsShapes() {
-  int count = 0;
-  ForEachLinearShape([&](auto) { ++count; });
-  return count;
+cudaError_t LinearRows(const ImplicitGemmParams& params, cudaStream_t stream) {
+  const int shape = ShapeFor(params);
+  const cudaError_t status = LinearRowsOfShape(params, shape, stream);
+  // The weights of fewer columns may fit shared memory.
+  return status == cudaErrorNotSupported && shape == kWide ? LinearRowsOfShape(params, kNarrow, stream) : status;
 }
 
 LinearRowsShapeSizes SizesOfLinearRowsShape(int number) {
-  LinearRowsShapeSizes sizes{};
-  int i = 0;
-  ForEachLinearShape([&](auto shape) {
-    using Shape = decltype(shape);
-    if (i++ == number) {
-      sizes = {Shape::kColumns,     Shape::kGroups,     Shape::kBlocksAnSm,
-               Shape::kPartColumns, Shape::kEarlyParts, Shape::kMayRotate};
-    }
-  });
-  return sizes;
+  constexpr auto kSizes = [](auto shape) { return LinearRowsShapeSizes{shape.kColumns, shape.kGroups}; };
+  return number == kWide ? kSizes(WideShape<false>{}) : kSizes(NarrowShape<false>{});
 }
 
 cudaError_t LinearRowsOfShape(const ImplicitGemmParams& params, int number, cudaStream_t stream) {
   if (CodeVersion() != kWarpGroupCode || !IsLinear(params)) return cudaErrorNotSupported;
-  cudaError_t status = cudaErrorNotSupported;
-  int i = 0;
-  ForEachLinearShape([&](auto shape) {
-    using Shape = decltype(shape);
-    if (i++ != number) return;
-    status = params.operands.in.dtype == DType::kFloat16 ? LaunchLinearRows<__half, Shape>(params, stream)
-                                                         : LaunchLinearRows<__nv_bfloat16, Shape>(params, stream);
-  });
-  return status;
+  return params.operands.in.dtype == DType::kFloat16 ? LaunchLinearRows<__half>(params, number, stream)
+                                                     : LaunchLinearRows<__nv_bfloat16>(params, number, stream);
 }
 
 }  // namespace voxserve::kernels::cuda

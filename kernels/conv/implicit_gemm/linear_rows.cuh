@@ -31,16 +31,11 @@
 
 namespace voxserve::kernels::cuda {
 
-// The sizes of a block. kParts: columns whose sums are stored at a time; kEarlyParts: how many such parts have their
-// residuals loaded ahead. kMayRotate: the launch may ask for a rotation (PairRotation).
-template <int kTileColumns, int kWarpGroups, int kBlocks, int kColumnsOfPart, int kPartsLoadedEarly,
-          bool kMayRotateSums = false>
+// The sizes of a block. kMayRotate: the launch asks for a rotation (PairRotation).
+template <int kTileColumns, int kWarpGroups, bool kMayRotateSums>
 struct LinearRowsShape {
   static constexpr int kColumns = kTileColumns;
   static constexpr int kGroups = kWarpGroups;
-  static constexpr int kBlocksAnSm = kBlocks;
-  static constexpr int kPartColumns = kColumnsOfPart;
-  static constexpr int kEarlyParts = kPartsLoadedEarly;
   static constexpr bool kMayRotate = kMayRotateSums;
   static constexpr int kRows = 64;  // of a tile
   static constexpr int kThreads = (kGroups + 1) * 128;
@@ -51,19 +46,15 @@ struct LinearRowsShape {
   static constexpr int kBarriers = 2 * kGroups * kMaxStages + kMaxChunks;
   static constexpr int kAlignment = 1024;
   static constexpr int kStaticBytes = 2048;  // barriers and bias, at most
-  static constexpr int kSharedBytes = (228 / kBlocks - 1) * 1024 - kStaticBytes;
+  static constexpr int kSharedBytes = 227 * 1024 - kStaticBytes;
   // kRegisters is a thread's share of an SM's registers at launch. The copiers lower their number to kCopyRegisters,
   // and the multiplying threads raise theirs to kProductRegisters.
-  static constexpr int kRegisters = 65536 / kBlocks / kThreads / 8 * 8;
+  static constexpr int kRegisters = 65536 / kThreads / 8 * 8;
   static constexpr int kCopyRegisters = 32;
   static constexpr int kLeftRegisters = (kRegisters * kThreads - kCopyRegisters * 128) / (kGroups * 128) / 8 * 8;
   static constexpr int kProductRegisters = kLeftRegisters > 240 ? 240 : kLeftRegisters;
-  // An instruction's sums begin at register 24 and must fit kRegisters. Otherwise two instructions share the columns.
-  static constexpr bool kIsOneInstruction = 24 + kColumns / 2 <= kRegisters && kColumns != 192;
-  static constexpr int kFirstColumns = kIsOneInstruction ? kColumns : (kColumns / 2 + 31) / 32 * 32;
-  static constexpr int kOtherColumns = kColumns - kFirstColumns;
-  static constexpr int kParts = kColumns / kPartColumns;
-  static_assert(kBarriers <= kThreads && kGroups <= 4 && kColumns % kPartColumns == 0 && kEarlyParts <= kParts);
+  static_assert(24 + kColumns / 2 <= kRegisters, "an instruction's sums begin at register 24");
+  static_assert(kBarriers <= kThreads && kGroups <= 4);
 
   // Returns the bytes of a block's weights.
   static constexpr int64_t WeightBytes(int64_t num_slices) { return num_slices * kColumns * kSliceBytes; }
@@ -182,6 +173,102 @@ __device__ void CopyLinearTiles(const LinearRowsArguments<T>& arguments, const L
   }
 }
 
+// Stores the sums of a warp where WarpSumsStore would store value by value, and load before each: at the end of rows
+// whose last vector is not whole, and in float32. Load must be called before Store.
+template <typename T, int kSums>
+class RowEndStore {
+ public:
+  // Returns true if these columns are to be stored so. All threads of a block get the same answer.
+  __device__ static bool Serves(const ImplicitGemmArguments<T>& arguments, int32_t first_column) {
+    const bool has_end = first_column + 2 * kSums > arguments.out_channels;
+    return (has_end || arguments.is_out_float) && arguments.has_out_vectors &&
+           first_column >= arguments.rotated_columns;
+  }
+
+  __device__ void Load(const ImplicitGemmArguments<T>& arguments, const WarpRows& rows, int32_t first_column) {
+    const TypedEpilogueOf<T>& epilogue = arguments.epilogue;
+#pragma unroll
+    for (int j = 0; j < kVectors; ++j) {
+      const int32_t column = ColumnOf(first_column, j);
+      const int32_t count = arguments.out_channels - column;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        residuals_[j][half] = {};
+        if (epilogue.residual == nullptr || rows.rows[half] < 0 || count <= 0) continue;
+        if (count >= kCount) {
+          residuals_[j][half] = WordsOf(epilogue.template LoadResidual<kCount>(rows.rows[half], column));
+        } else {
+          const T* const from = epilogue.residual + rows.rows[half] * epilogue.residual_pitch + column;
+          Pack<T, kCount> values = {};
+#pragma unroll
+          for (int i = 0; i < kCount - 1; ++i) {
+            if (i < count) values.values[i] = from[i];
+          }
+          residuals_[j][half] = WordsOf(values);
+        }
+      }
+    }
+  }
+
+  // kept_bias: as for WarpSumsStore::Store.
+  __device__ void Store(const ImplicitGemmArguments<T>& arguments, const float (&sums)[kSums], const WarpRows& rows,
+                        int32_t first_column, uint32_t kept_bias) const {
+    if (arguments.is_out_float) {
+      StoreAs<float>(arguments, sums, rows, first_column, kept_bias);
+    } else {
+      StoreAs<T>(arguments, sums, rows, first_column, kept_bias);
+    }
+  }
+
+ private:
+  static constexpr int kCount = 8;
+  static constexpr int kVectors = kSums / 16;
+  using Words = Pack<uint32_t, kCount / 2>;  // two values of T each
+
+  template <typename Out>
+  __device__ void StoreAs(const ImplicitGemmArguments<T>& arguments, const float (&sums)[kSums], const WarpRows& rows,
+                          int32_t first_column, uint32_t kept_bias) const {
+#pragma unroll
+    for (int j = 0; j < kVectors; ++j) {
+      const int32_t column = ColumnOf(first_column, j);
+      const int32_t count = arguments.out_channels - column;
+      if (count <= 0) continue;
+      Pack<float, kCount> bias;
+#pragma unroll
+      for (int i = 0; i < kCount; i += 4) {
+        const float4 four = LoadSharedFloats(kept_bias + (column + i) * static_cast<uint32_t>(sizeof(float)));
+        bias.values[i] = four.x, bias.values[i + 1] = four.y, bias.values[i + 2] = four.z, bias.values[i + 3] = four.w;
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (rows.rows[half] < 0) continue;
+        float values[kCount];
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) values[i] = sums[(j * 4 + i / 2) * 4 + half * 2 + i % 2];
+        Pack<Out, kCount> result;
+        arguments.epilogue.Finish(values, bias, reinterpret_cast<const Pack<T, kCount>&>(residuals_[j][half]),
+                                  result.values);
+        Out* const to = static_cast<Out*>(arguments.out) + rows.rows[half] * arguments.out_pitch + column;
+        if (count >= kCount) {
+          *reinterpret_cast<Pack<Out, kCount>*>(to) = result;
+        } else {
+#pragma unroll
+          for (int i = 0; i < kCount - 1; ++i) {
+            if (i < count) to[i] = result.values[i];
+          }
+        }
+      }
+    }
+  }
+
+  __device__ static int32_t ColumnOf(int32_t first_column, int vector) {
+    return first_column + vector * 32 + static_cast<int32_t>(threadIdx.x) % 4 * kCount;
+  }
+  __device__ static Words WordsOf(const Pack<T, kCount>& values) { return reinterpret_cast<const Words&>(values); }
+
+  Words residuals_[kVectors][2];
+};
+
 // A warp group that multiplies its tiles and stores their sums.
 template <typename T, typename Shape>
 class LinearRowsProducts {
@@ -197,19 +284,28 @@ class LinearRowsProducts {
   __device__ void Run() {
     KeepBias();
     WaitForEarlierKernels();  // which write the inputs and the residual, and may still read the memory of the output
+    if (EndStore::Serves(arguments_.gemm, work_.column)) {
+      RunTiles<EndStore>();
+    } else {
+      RunTiles<Store>();
+    }
+  }
+
+ private:
+  static constexpr int kAddressUnit = 16;      // bytes of one step of the address in a matrix descriptor
+  static constexpr int kProductRowBytes = 32;  // bytes of a row that one product takes
+  using Store = WarpSumsStore<T, Shape::kColumns / 2, false, Shape::kMayRotate>;
+  using EndStore = RowEndStore<T, Shape::kColumns / 2>;
+
+  template <typename StoreOfSums>
+  __device__ void RunTiles() {
     const uint32_t bias = kept_bias_ - work_.column * static_cast<uint32_t>(sizeof(float));  // of column 0
     const int32_t num_slices = arguments_.gemm.axis.num_slices, num_chunks = num_slices / kSlicesAStage;
     const bool has_half_chunk = num_slices % kSlicesAStage != 0;
-    Sums sums = {};
+    float sums[Shape::kColumns / 2] = {};
     for (int32_t tile = work_.first_tile; tile < work_.num_tiles; tile += work_.step) {
-      StorePart stores[Shape::kEarlyParts];
-      {
-        const int32_t column = Anew(work_.column);
-#pragma unroll
-        for (int part = 0; part < Shape::kEarlyParts; ++part) {
-          stores[part].Load(arguments_.gemm, RowsOf(tile), column + part * Shape::kPartColumns);
-        }
-      }
+      StoreOfSums store;
+      store.Load(arguments_.gemm, RowsOf(tile), Anew(work_.column));
       const bool is_first = tile == work_.first_tile;
       uint32_t held = 0;  // the barrier of the slot that products may still read
 #pragma unroll 1
@@ -231,31 +327,11 @@ class LinearRowsProducts {
         held = Release(held);
       }
       WaitForProducts<0>();
-      HoldBackReads(sums.of);
+      HoldBackReads(sums);
       if (held != 0 && threadIdx.x % 32 == 0) ArriveAtBarrier(held);
-      const int32_t first_column = Anew(work_.column);
-      const WarpRows rows = RowsOf(Anew(tile));
-#pragma unroll
-      for (int part = 0; part < Shape::kParts; ++part) {
-        StorePart& store = stores[part % Shape::kEarlyParts];
-        const int32_t column = first_column + part * Shape::kPartColumns;
-        store.Store(arguments_.gemm, ColumnsOf<Shape::kPartColumns>(sums, part * Shape::kPartColumns), rows, column,
-                    bias);
-        if (part + Shape::kEarlyParts < Shape::kParts) {
-          store.Load(arguments_.gemm, rows, column + Shape::kEarlyParts * Shape::kPartColumns);
-        }
-      }
+      store.Store(arguments_.gemm, sums, RowsOf(Anew(tile)), Anew(work_.column), bias);
     }
   }
-
- private:
-  static constexpr int kAddressUnit = 16;      // bytes of one step of the address in a matrix descriptor
-  static constexpr int kProductRowBytes = 32;  // bytes of a row that one product takes
-  using StorePart = WarpSumsStore<T, Shape::kPartColumns / 2, false, Shape::kMayRotate>;
-
-  struct Sums {
-    float of[Shape::kColumns / 2];
-  };
 
   // Returns the value. The compiler keeps nothing that follows from it for the next tile or for the time after the
   // products, since the sums need the registers.
@@ -268,7 +344,7 @@ class LinearRowsProducts {
   __device__ void KeepBias() const {
     for (auto i = static_cast<int32_t>(threadIdx.x); i < Shape::kColumns; i += Shape::kGroups * 128) {
       StoreSharedFloat(kept_bias_ + i * static_cast<uint32_t>(sizeof(float)),
-                       StorePart::ValueToKeep(arguments_.gemm, 0, work_.column + i));
+                       Store::ValueToKeep(arguments_.gemm, 0, work_.column + i));
     }
     SyncFirstThreads<Shape::kGroups * 128>();
   }
@@ -287,7 +363,7 @@ class LinearRowsProducts {
   }
 
   // Adds the products of a slice of the present stage to the sums.
-  __device__ void MultiplySlice(int32_t chunk, int half, int32_t adds, Sums& sums) const {
+  __device__ void MultiplySlice(int32_t chunk, int half, int32_t adds, float (&sums)[Shape::kColumns / 2]) const {
     constexpr int kStepAddress = kProductRowBytes / kAddressUnit;
     constexpr int kSliceAddress = Shape::kColumns * kSliceBytes / kAddressUnit;
     const uint64_t a = inputs_ + static_cast<uint64_t>(place_.slot) * (Shape::kStageBytes / kAddressUnit) +
@@ -295,20 +371,8 @@ class LinearRowsProducts {
     const uint64_t b = weights_ + static_cast<uint64_t>(chunk * kSlicesAStage + half) * kSliceAddress;
 #pragma unroll
     for (int step = 0; step < kSliceBytes / kProductRowBytes; ++step) {
-      const int32_t adds_step = step == 0 ? adds : 1;
-      MultiplyAddGroup<T>(ColumnsOf<Shape::kFirstColumns>(sums, 0), a + step * kStepAddress, b + step * kStepAddress,
-                          adds_step);
-      if constexpr (Shape::kOtherColumns > 0) {
-        MultiplyAddGroup<T>(ColumnsOf<Shape::kOtherColumns>(sums, Shape::kFirstColumns), a + step * kStepAddress,
-                            b + step * kStepAddress + Shape::kFirstColumns * kSliceBytes / kAddressUnit, adds_step);
-      }
+      MultiplyAddGroup<T>(sums, a + step * kStepAddress, b + step * kStepAddress, step == 0 ? adds : 1);
     }
-  }
-
-  // Returns the sums of kCount columns from `column` on.
-  template <int kCount>
-  __device__ static float (&ColumnsOf(Sums& sums, int column))[kCount / 2] {
-    return *reinterpret_cast<float(*)[kCount / 2]>(&sums.of[column / 2]);
   }
 
   // Returns the output rows whose sums the thread holds.
@@ -328,7 +392,7 @@ class LinearRowsProducts {
 #endif
 
 template <typename T, typename Shape>
-__global__ void __launch_bounds__(Shape::kThreads, VOXSERVE_HAS_WARP_GROUP_PRODUCTS ? Shape::kBlocksAnSm : 1)
+__global__ void __launch_bounds__(Shape::kThreads, 1)
     LinearRowsKernel([[maybe_unused]] const __grid_constant__ LinearRowsArguments<T> arguments) {
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
   extern __shared__ unsigned char shared[];

@@ -9,18 +9,17 @@
 
 namespace voxserve::kernels::cuda {
 
-// The shapes of blocks, for measurements.
-struct LinearRowsShapeSizes {
-  int columns, groups, blocks_an_sm, part_columns, early_parts;
-  bool rotates;
-};
-int NumLinearRowsShapes();
-LinearRowsShapeSizes SizesOfLinearRowsShape(int number);
+// Queues a linear layer. Returns cudaErrorNotSupported without launching for params that the kernel does not serve:
+// those that ask for a block of ImplicitGemmBlocks, labels or a shortcut, weights that leave no room for inputs in
+// shared memory, and inputs whose rows are not aligned to 16 bytes. ImplicitGemm checks the other conditions.
+cudaError_t LinearRows(const ImplicitGemmParams& params, cudaStream_t stream);
 
-// Queues a linear layer with a block of the shape `number`. Returns cudaErrorNotSupported without launching for params
-// that the shape does not serve: those that ask for a block of ImplicitGemmBlocks, labels or a shortcut, weights that
-// leave no room for inputs in shared memory, and inputs whose rows are not aligned to 16 bytes. ImplicitGemm checks the
-// other conditions.
+// The shapes of blocks, from narrow to wide. Tests and measurements choose one.
+inline constexpr int kNumLinearRowsShapes = 2;
+struct LinearRowsShapeSizes {
+  int columns, groups;
+};
+LinearRowsShapeSizes SizesOfLinearRowsShape(int number);
 cudaError_t LinearRowsOfShape(const ImplicitGemmParams& params, int number, cudaStream_t stream);
 
 }  // namespace voxserve::kernels::cuda

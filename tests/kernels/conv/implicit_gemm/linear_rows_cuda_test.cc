@@ -1,5 +1,6 @@
 // Compares the kernel for linear layers (linear_rows.h), with each shape of its blocks, with the kernels of warp groups
-// that read rulebooks: all must give the same bytes. implicit_gemm_cuda_test.cc compares those with naive loops.
+// that read rulebooks: all must give the same bytes. implicit_gemm_cuda_test.cc compares those with naive loops, and
+// implicit_gemm_chain_cuda_test.cc launches this kernel among others, and from captured graphs.
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -121,7 +122,7 @@ int Check(const Case& c, DType dtype, Random& random) {
   general.block = BlockToCompare(dtype, c);
   ExpectCudaSuccess(RunImplicitGemm(general));
   int num_served = 0;
-  for (int shape = 0; shape < cuda::NumLinearRowsShapes(); ++shape) {
+  for (int shape = 0; shape < cuda::kNumLinearRowsShapes; ++shape) {
     SCOPED_TRACE(testing::Message() << "shape " << shape);
     for (int run = 0; run < 2; ++run) {
       const DeviceMatrix out(Device::kCuda, c.out_dtype, before);
