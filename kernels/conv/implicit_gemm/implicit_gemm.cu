@@ -7,6 +7,7 @@
 #include "kernels/conv/implicit_gemm/implicit_gemm.h"
 #include "kernels/conv/implicit_gemm/instances.cuh"
 #include "kernels/conv/implicit_gemm/int8_implicit_gemm.h"
+#include "kernels/conv/implicit_gemm/linear_rows.h"
 #include "kernels/conv/implicit_gemm/slices.h"
 #include "kernels/core/device_code.h"
 #include "kernels/core/launch.cuh"
@@ -194,6 +195,8 @@ cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) 
   if (of_shortcut.data != nullptr && !ImplicitGemmAddsShortcut(params)) return cudaErrorInvalidValue;
   if (params.tiles.out_capacity == 0) return cudaSuccess;
   if (!IsWithinLimits(params) || CodeVersion() < kTensorCoreCode) return cudaErrorInvalidValue;
+  const cudaError_t linear_status = LinearRows(params, stream);
+  if (linear_status != cudaErrorNotSupported) return linear_status;
   ImplicitGemmParams chosen = params;
   if (chosen.block.rows == 0) chosen.block = DefaultBlock(params);
   if (chosen.block.uses_mma_sync) return WarpImplicitGemm(chosen, stream);
