@@ -80,7 +80,8 @@ void ExpectEqual(const Matrix& found, const Matrix& expected) {
   FAIL() << "only signs of zeros or kinds of NaN differ";
 }
 
-// Runs a case with every shape that serves it, and returns how many these are.
+// Runs a case with every shape that serves it and with the one that LinearRows chooses, and returns how many runs were
+// served.
 int Check(const Case& c, DType dtype, Random& random) {
   SCOPED_TRACE(testing::Message() << c << ", from " << NameOf(dtype));
   const int64_t capacity = c.num_rows + c.spare_rows;
@@ -122,11 +123,14 @@ int Check(const Case& c, DType dtype, Random& random) {
   general.block = BlockToCompare(dtype, c);
   ExpectCudaSuccess(RunImplicitGemm(general));
   int num_served = 0;
-  for (int shape = 0; shape < cuda::kNumLinearRowsShapes; ++shape) {
+  constexpr int kChosen = -1;
+  for (int shape = kChosen; shape < cuda::kNumLinearRowsShapes; ++shape) {
     SCOPED_TRACE(testing::Message() << "shape " << shape);
     for (int run = 0; run < 2; ++run) {
       const DeviceMatrix out(Device::kCuda, c.out_dtype, before);
-      const cudaError_t status = cuda::LinearRowsOfShape(params_for(out), shape, TestStream());
+      const ImplicitGemmParams params = params_for(out);
+      const cudaError_t status = shape == kChosen ? cuda::LinearRows(params, TestStream())
+                                                  : cuda::LinearRowsOfShape(params, shape, TestStream());
       if (status == cudaErrorNotSupported) break;
       ExpectCudaSuccess(status);
       support::Synchronize();
@@ -171,7 +175,7 @@ TEST_P(LinearRowsTest, EveryNumberOfRows) {
 
 TEST_P(LinearRowsTest, EveryWidth) {
   Random random(92);
-  for (const int32_t in_channels : {1, 7, 32, 33, 64, 65, 96, 128, 160, 256, 320, 512, 1024}) {
+  for (const int32_t in_channels : {1, 7, 32, 33, 64, 65, 96, 128, 160, 256, 320, 512, 1000, 1024}) {
     for (const int32_t out_channels : {1, 31, 32, 33, 64, 96, 100, 128, 160, 192, 200, 256, 300, 512}) {
       const Case c{.num_rows = 150,
                    .spare_rows = 20,
@@ -238,9 +242,7 @@ TEST_P(LinearRowsTest, RefusesOthers) {
                                   .operands = {.in = ConstRows::Packed(in.data(), dtype, 64, 64),
                                                .out = Rows::Packed(out.data(), dtype, 64, 64),
                                                .weights = weights.data()}};
-  const auto status_of = [](const ImplicitGemmParams& params) {
-    return cuda::LinearRowsOfShape(params, 0, TestStream());
-  };
+  const auto status_of = [](const ImplicitGemmParams& params) { return cuda::LinearRows(params, TestStream()); };
   EXPECT_EQ(status_of(served), cudaSuccess);
   ImplicitGemmParams params = served;
   params.block = {.rows = 64, .columns = 64, .split_k = 1};
