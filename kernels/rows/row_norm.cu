@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cuda/std/bit>
 #include <cuda/std/limits>
 
 #include "kernels/core/epilogue.cuh"
@@ -8,6 +7,7 @@
 #include "kernels/core/row_chunks.cuh"
 #include "kernels/core/row_launch.cuh"
 #include "kernels/core/row_tiles.cuh"
+#include "kernels/rows/layer_norm.cuh"
 #include "kernels/rows/row_norm.h"
 
 namespace voxserve::kernels::cuda {
@@ -19,17 +19,6 @@ constexpr int kNarrowLanes = 8;
 constexpr int kWideLanes = kWarpThreads;
 constexpr int32_t kNarrowChannels = 64;  // kWideLanes threads share a row of more channels
 static_assert(kWarpThreads % kNarrowLanes == 0 && kBlockThreads % kWarpThreads == 0);
-
-// Combines the values of a row's threads. All these threads get the result, with the same bits: both sides of an
-// exchange combine the same two values. All threads of the warp call it.
-template <int kLanes, typename Combine>
-__device__ float CombineLanes(float value, const Combine& combine) {
-#pragma unroll
-  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
-    value = combine(value, __shfl_xor_sync(0xffffffffu, value, distance));
-  }
-  return value;
-}
 
 // One thread's part of a row: channels lane, lane + kLanes, ...
 template <typename T, int kLanes>
@@ -76,10 +65,10 @@ struct LayerNormOfRow {
   float mean, scale;
 
   __device__ LayerNormOfRow(const Activation& of_norm, float epsilon, float mean_of_row, float variance)
-      : activation(of_norm), mean(mean_of_row), scale(1.0f / sqrtf(variance + epsilon)) {}
+      : activation(of_norm), mean(mean_of_row), scale(LayerNormScale(variance, epsilon)) {}
 
   __device__ float operator()(float value, float weight, float bias, float residual) const {
-    value = (value - mean) * scale * weight + bias + residual;
+    value = Normalized(value - mean, scale, weight, bias, residual);
     return activation.function == ActivationFunction::kNone ? value : ActivateOutOfLine<Out>(activation, value);
   }
 };
@@ -96,24 +85,6 @@ constexpr int LayerNormBlocksAnSm(int thread_values, bool has_second) {
   if (thread_values > 8) return BlocksAnSm(are_short && !has_second ? 3 : 2);
   if (has_second) return BlocksAnSm(thread_values <= kMostKeptSecond ? 2 : 3);
   return BlocksAnSm(are_short ? 4 : 3);
-}
-
-// Adds up the sums of a row's packs: sums[p] of thread i is that of pack p * kLanes + i. are_apart: packs are added in
-// the order in which CombineLanes adds those of as many threads, so a row has the same bytes however many threads share
-// it. Otherwise sums[0] is that of all of the thread's packs.
-template <int kLanes, bool are_apart, int kPacks>
-__device__ float SumOfRow(float (&sums)[kPacks]) {
-  if constexpr (are_apart) {
-    constexpr int half = static_cast<int>(::cuda::std::bit_ceil(unsigned{kPacks})) / 2;
-#pragma unroll
-    for (int distance = half; distance > 0; distance /= 2) {
-#pragma unroll
-      for (int p = 0; p < kPacks; ++p) {
-        if (p < distance && p + distance < kPacks) sums[p] += sums[p + distance];
-      }
-    }
-  }
-  return CombineLanes<kLanes>(sums[0], [](float x, float y) { return x + y; });
 }
 
 // The layer norm of at most kLanes * kPacks * kPack channels: kLanes threads hold a row in registers. Thread i has the
@@ -167,7 +138,7 @@ __global__ void __launch_bounds__(kBlockThreads, LayerNormBlocksAnSm<T, Out>(kPa
 #pragma unroll
       for (int i = 0; i < kPack; ++i) sums[kSumsApart ? p : 0] += values[p][i];
     }
-    const float mean = SumOfRow<kLanes, kSumsApart>(sums) / count;
+    const float mean = MeanOf(SumOfRow<kLanes, kSumsApart>(sums), count);
     float squares[kPacks] = {};
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
@@ -175,11 +146,12 @@ __global__ void __launch_bounds__(kBlockThreads, LayerNormBlocksAnSm<T, Out>(kPa
       for (int i = 0; i < kPack; ++i) {
         const float difference = values[p][i] - mean;
         if (first + p * kLanes * kPack + i < params.in.channels) {
-          squares[kSumsApart ? p : 0] += difference * difference;
+          float& sum = squares[kSumsApart ? p : 0];
+          sum = AddSquare(difference, sum);
         }
       }
     }
-    return LayerNormOfRow<Out>(activation, epsilon, mean, SumOfRow<kLanes, kSumsApart>(squares) / count);
+    return LayerNormOfRow<Out>(activation, epsilon, mean, MeanOf(SumOfRow<kLanes, kSumsApart>(squares), count));
   };
 
   PackBits<float, kPack> weights[kPacks], biases[kPacks], second_weights[kPacks], second_biases[kPacks];
