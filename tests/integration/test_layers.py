@@ -23,7 +23,7 @@ ROOMS = {
     "kernels/coordinates": ["kernels/core"],
     "kernels/coordinates/curves": ["kernels/core", "kernels/coordinates"],
     "kernels/conv": ["kernels/core", "kernels/coordinates"],
-    "kernels/conv/implicit_gemm": ["kernels/core", "kernels/coordinates", "kernels/conv"],
+    "kernels/conv/implicit_gemm": ["kernels/core", "kernels/coordinates", "kernels/conv", "kernels/rows"],
     "kernels/points": ["kernels/core", "kernels/coordinates"],
     "kernels/points/farthest": ["kernels/core", "kernels/coordinates"],
     "kernels/rows": ["kernels/core", "kernels/coordinates", "kernels/conv"],

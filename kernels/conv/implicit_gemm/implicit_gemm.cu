@@ -8,6 +8,7 @@
 #include "kernels/conv/implicit_gemm/instances.cuh"
 #include "kernels/conv/implicit_gemm/int8_implicit_gemm.h"
 #include "kernels/conv/implicit_gemm/linear_rows.h"
+#include "kernels/conv/implicit_gemm/normed_implicit_gemm.h"
 #include "kernels/conv/implicit_gemm/slices.h"
 #include "kernels/core/device_code.h"
 #include "kernels/core/launch.cuh"
@@ -70,6 +71,28 @@ bool CanRotate(const ImplicitGemmParams& params) {
          rotation.num_columns % 2 == 0 && rotation.angles.dtype == DType::kFloat32 && rotation.head_pairs > 0 &&
          rotation.angles.channels == AngleTableChannels(rotation.head_pairs) &&
          CommonAlignment().Add(rotation.angles).bytes() >= static_cast<int64_t>(sizeof(float2));
+}
+
+// Returns true if blocks of warp groups have code that normalizes rows of so many channels.
+bool HasNormingCode(const ConvBlock& block, int32_t out_channels) {
+  return block.columns == out_channels && block.split_k == 1 && !block.uses_mma_sync &&
+         (block.rows == 64 || block.columns > 32);
+}
+
+// Returns true if blocks of warp groups that hold whole rows can compute the norm.
+bool CanNorm(const ImplicitGemmParams& params, const RowNormParams& norm) {
+  const ConvOperands& operands = params.operands;
+  const Rows& second = norm.second.out;
+  const DType dtype = operands.in.dtype;
+  const bool has_type = operands.out.dtype == dtype && norm.out.dtype == dtype &&
+                        (norm.residual.data == nullptr || norm.residual.dtype == dtype) &&
+                        (second.data == nullptr || second.dtype == dtype);
+  const bool is_plain = operands.epilogue.residual.data == nullptr && params.labels.data == nullptr &&
+                        params.rotation.angles.data == nullptr && operands.epilogue.activation == Activation() &&
+                        norm.activation == Activation();
+  const int64_t alignment = CommonAlignment().Add(norm.out).Add(norm.residual).Add(second).bytes();
+  return norm.kind == RowNorm::kLayerNorm && has_type && HasNormedRows(operands.out.channels) && is_plain &&
+         alignment == kVectorBytes;
 }
 
 // Returns true if the sizes fit the kernels' indices.
@@ -204,6 +227,23 @@ cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) 
   if (params.rotation.angles.data != nullptr && !HasRotatingCode(chosen.block)) return cudaErrorInvalidValue;
   return operands.in.dtype == DType::kFloat16 ? WarpGroupImplicitGemmHalf(chosen, stream)
                                               : WarpGroupImplicitGemmBfloat16(chosen, stream);
+}
+
+bool ImplicitGemmNorms(const ImplicitGemmParams& params, const RowNormParams& norm) {
+  if (!HasWarpGroups(params.operands.in.dtype) || !CanNorm(params, norm)) return false;
+  return HasNormingCode(params.block.rows == 0 ? DefaultBlock(params) : params.block, params.operands.out.channels);
+}
+
+cudaError_t NormedImplicitGemm(const ImplicitGemmParams& params, const RowNormParams& norm, cudaStream_t stream) {
+  const NvtxRange range("NormedImplicitGemm");
+  const ConvOperands& operands = params.operands;
+  if (!ImplicitGemmNorms(params, norm)) return cudaErrorInvalidValue;
+  if (operands.shortcut_in.data != nullptr && !ImplicitGemmAddsShortcut(params)) return cudaErrorInvalidValue;
+  if (params.tiles.out_capacity == 0) return cudaSuccess;
+  if (!IsWithinLimits(params)) return cudaErrorInvalidValue;
+  ImplicitGemmParams chosen = params;
+  if (chosen.block.rows == 0) chosen.block = DefaultBlock(params);
+  return WarpGroupNormedImplicitGemm(chosen, norm, stream);
 }
 
 std::vector<ConvBlock> Int8ImplicitGemmBlocks(int32_t out_channels) { return BlocksOf(DType::kInt8, out_channels); }

@@ -17,9 +17,10 @@ inline constexpr int kWeightCopiers = 2;   // threads that take turns to copy a 
 inline constexpr int kKeptChannels = 256;  // longer arrays of the epilogue are read from global memory
 
 // Several shapes can serve one ConvBlock: one for launches of few tiles and one for launches of many, or one for
-// launches that rotate their results (PairRotation) and one for all others. They add in the same order, so their
-// results are the same bytes. kAny serves all launches but kRotated's: code that may rotate would slow others down.
-enum class Launches { kAny, kFewTiles, kManyTiles, kRotated };
+// launches that rotate their results (PairRotation), one for launches that normalize them (normed_sums.cuh) and one for
+// all others. They add in the same order, so their sums are the same bytes. kAny serves all launches but those of
+// kRotated and kNormed, whose code would slow others down.
+enum class Launches { kAny, kFewTiles, kManyTiles, kRotated, kNormed };
 
 // The sizes of a thread block and its ring, as constants of the kernel. warp_groups_launch.cuh lists the shapes.
 //
@@ -63,9 +64,11 @@ struct WarpGroupShape {
   static constexpr int kProductRegisters = (kLeftRegisters > 240 ? 240 : kLeftRegisters) / 8 * 8;
   static_assert(kStageBytes % 1024 == 0 && kOutRowBytes % 16 == 0);
   static_assert(kSplitK <= 2, "there are two halves");
-  // Arrays of the epilogue that are kept in shared memory: the bias, or in 8 bits those of KeptInt8Array.
-  static constexpr int kKeptArrays = kSliceBytes == kInt8SliceBytes ? 3 : 1;
-  static constexpr int kStaticBytes = kKeptArrays == 1 ? 6144 : 8192;  // barriers, notes and kept arrays, at most
+  // Arrays of the epilogue that are kept in shared memory: the bias; with norms those of KeptNormArray, in 8 bits those
+  // of KeptInt8Array.
+  static constexpr int kKeptArrays = kServed == Launches::kNormed ? 5 : kSliceBytes == kInt8SliceBytes ? 3 : 1;
+  // Barriers, notes and kept arrays, at most.
+  static constexpr int kStaticBytes = 5120 + kKeptArrays * kKeptChannels * int{sizeof(float)};
   static_assert((kSharedBytes + kStaticBytes + 1024) * kBlocks <= 228 * 1024, "more shared memory than an SM has");
 };
 

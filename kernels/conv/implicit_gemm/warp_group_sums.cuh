@@ -3,6 +3,7 @@
 // This header has the role of warp_groups.cuh that multiplies stages and stores the sums. Only .cu files include it.
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/conv/implicit_gemm/arguments.cuh"
 #include "kernels/conv/implicit_gemm/split_sums.cuh"
@@ -12,13 +13,24 @@
 
 namespace voxserve::kernels::cuda {
 
+// What a kernel that normalizes its results uses in addition (normed_sums.cuh). Other kernels need no definition of it.
+template <typename T>
+struct NormedArguments;
+template <typename T, int kSums>
+class NormedSumsStore;
+
+// The arguments of the kernel with blocks of a shape.
+template <typename T, typename Shape>
+using ArgumentsOf =
+    std::conditional_t<Shape::kLaunches == Launches::kNormed, NormedArguments<T>, ImplicitGemmArguments<T>>;
+
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
 
 // A warp group that computes and stores the sums of 64 rows of each tile.
 template <typename T, typename Shape>
 class ProductGroup {
  public:
-  __device__ ProductGroup(const ImplicitGemmArguments<T>& arguments, const Ring<Shape>& ring)
+  __device__ ProductGroup(const ArgumentsOf<T, Shape>& arguments, const Ring<Shape>& ring)
       : arguments_(arguments),
         ring_(ring),
         num_out_(static_cast<int32_t>(NumRows(arguments.tiles.out_capacity, arguments.tiles.num_out))),
@@ -105,12 +117,14 @@ class ProductGroup {
   // Residuals are loaded ahead of their use if there are enough registers: those of all columns at once, or those of
   // the next parts.
   static constexpr bool kLoadsEarly = Shape::kSplitK == 1 && Shape::kRows * Shape::kColumns <= 128 * 192;
-  static constexpr int kPartColumns = Shape::kColumns <= 128 ? Shape::kColumns : 32;  // columns stored at a time
+  static constexpr bool kNorms = Shape::kLaunches == Launches::kNormed;
+  static constexpr int kPartColumns = kNorms || Shape::kColumns <= 128 ? Shape::kColumns : 32;  // stored at a time
   static constexpr int kParts = Shape::kColumns / kPartColumns;
   static constexpr bool kHasFewSums = Shape::kRows * Shape::kColumns <= 128 * 128;
   static constexpr int kPartsAtOnce = kLoadsEarly && kParts > 1 && kHasFewSums ? 3 : 1;  // whose residuals are held
-  using StorePart = SumsStore<T, kPartColumns / 2, Shape::kColumns == kMaxLabelChannels, Shape::kColumns >= 128,
-                              Shape::kLaunches == Launches::kRotated>;
+  using StorePart = std::conditional_t<kNorms, NormedSumsStore<T, kPartColumns / 2>,
+                                       SumsStore<T, kPartColumns / 2, Shape::kColumns == kMaxLabelChannels,
+                                                 Shape::kColumns >= 128, Shape::kLaunches == Launches::kRotated>>;
   static constexpr uint32_t kSlicesOfGroup = (1u << Shape::kSlices) - 1;  // the first group's flags of slices
   static constexpr uint32_t kFirstSlices = 1u | 1u << Shape::kSlices;     // the flags of both groups' first slices
   static_assert(Shape::kWarpGroups <= 2);
@@ -251,7 +265,7 @@ class ProductGroup {
     return rows;
   }
 
-  const ImplicitGemmArguments<T>& arguments_;
+  const ArgumentsOf<T, Shape>& arguments_;
   const Ring<Shape> ring_;
   const int32_t num_out_;
   const int32_t group_;        // this warp group's number among the multiplying ones

@@ -73,7 +73,7 @@ __device__ void MakeBarriers(const Ring<Shape>& ring) {
 
 template <typename T, typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads, VOXSERVE_HAS_WARP_GROUP_PRODUCTS ? Shape::kBlocksAnSm : 1)
-    WarpGroupImplicitGemmKernel([[maybe_unused]] const __grid_constant__ ImplicitGemmArguments<T> arguments) {
+    WarpGroupImplicitGemmKernel([[maybe_unused]] const __grid_constant__ ArgumentsOf<T, Shape> arguments) {
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
   extern __shared__ unsigned char shared[];
   __shared__ uint64_t barriers[Shape::kBarriers];

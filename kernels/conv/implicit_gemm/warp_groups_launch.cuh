@@ -69,7 +69,7 @@ bool Serves(const ImplicitGemmArguments<T>& arguments) {
 }
 
 template <typename T, typename Shape>
-cudaError_t LaunchWarpGroups(const ImplicitGemmArguments<T>& arguments, cudaStream_t stream) {
+cudaError_t LaunchWarpGroups(const ArgumentsOf<T, Shape>& arguments, cudaStream_t stream) {
   static std::atomic<int> resident[kMaxDevices] = {};
   if constexpr (Shape::kSplitK > 1) {
     const bool has_memory = arguments.tiles.counters != nullptr && arguments.half_sums != nullptr;
