@@ -52,6 +52,17 @@ ScanConvolutions::ScanConvolutions(double width, const PointCloud& cloud, float 
 // The weights must return to the runner's pool before the runner is destroyed.
 ScanConvolutions::~ScanConvolutions() { program_ = Program(); }
 
+std::vector<const ScanConvolution*> ScanConvolutions::OfLevels() const {
+  std::vector<const ScanConvolution*> of_levels;
+  std::set<int> rulebooks;
+  for (const ScanConvolution& conv : all_) {
+    if (conv.tables.num_offsets == 27 && conv.is_submanifold() && rulebooks.insert(conv.layer.rulebook).second) {
+      of_levels.push_back(&conv);
+    }
+  }
+  return of_levels;
+}
+
 StepContext ScanConvolutions::context() {
   return {.execution = &runner_->context(),
           .device_geometry = &static_cast<const CudaExecutor&>(runner_->executor()).geometry(),

@@ -38,6 +38,8 @@ class ScanConvolutions {
 
   // Returns the convolutions in the network's order. Their tables are valid as long as this object.
   const std::vector<ScanConvolution>& all() const { return all_; }
+  // Returns one convolution of 3 x 3 x 3 cells that keeps the sites, for each level.
+  std::vector<const ScanConvolution*> OfLevels() const;
   // Returns what a dataflow's Launch needs except scratch memory: the scan's rulebooks in all forms that a dataflow
   // reads, and a stream. It is valid as long as this object.
   StepContext context();

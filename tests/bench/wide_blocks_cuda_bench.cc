@@ -16,8 +16,6 @@
 #include <cstdio>
 #include <iterator>
 #include <map>
-#include <random>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +24,7 @@
 #include "engine/runtime/cuda_devices.h"
 #include "kernels/conv/implicit_gemm/implicit_gemm.h"
 #include "tests/bench/event_timer.h"
+#include "tests/bench/half_layers.h"
 #include "tests/bench/scan_convolutions.h"
 #include "tests/support/test_device.h"
 
@@ -43,14 +42,6 @@ constexpr int kNumRuns = 10, kTurns = 3;
 constexpr std::pair<int32_t, int32_t> kBlocks[] = {{128, 128}, {64, 128}, {128, 160}, {64, 160},
                                                    {128, 192}, {64, 192}, {128, 256}, {64, 256}};
 
-DeviceArray<__half> RandomHalves(size_t count, float magnitude) {
-  std::minstd_rand engine(7);
-  std::uniform_real_distribution<float> uniform(-magnitude, magnitude);
-  std::vector<__half> values(count);
-  for (__half& value : values) value = __float2half(uniform(engine));
-  return {Device::kCuda, values};
-}
-
 // A layer of the table: a convolution by the tiles form, or a linear layer without one.
 class Layer {
  public:
@@ -63,7 +54,7 @@ class Layer {
         tiles_(is_linear ? kernels::TilesView{.num_offsets = 1, .out_capacity = conv.tables.num_out_rows}
                          : context.device_geometry->tiles(conv.layer.rulebook)),
         in_(RandomHalves(Values(conv.tables.num_in_rows, in_channels), 0.5f)),
-        weights_(PackedWeights(tiles_.num_offsets, in_channels, out_channels)),
+        weights_(RandomWeights(tiles_.num_offsets, in_channels, out_channels)),
         bias_(Device::kCuda, std::vector<float>(static_cast<size_t>(out_channels), 0.125f)),
         out_(Device::kCuda, Values(num_rows_, out_channels)) {}
 
@@ -100,18 +91,6 @@ class Layer {
  private:
   // Channels are multiples of 8 here, so rows have whole vectors.
   static size_t Values(int64_t rows, int32_t channels) { return static_cast<size_t>(rows * channels); }
-
-  static DeviceArray<__half> PackedWeights(int32_t num_offsets, int32_t in_channels, int32_t out_channels) {
-    std::minstd_rand engine(8);
-    std::uniform_real_distribution<float> uniform(-0.1f, 0.1f);
-    std::vector<float> weights(static_cast<size_t>(int64_t{num_offsets} * in_channels * out_channels));
-    for (float& weight : weights) weight = uniform(engine);
-    const std::vector<float> packed =
-        kernels::PackImplicitGemmWeights(num_offsets, in_channels, out_channels, DType::kFloat16, weights.data());
-    std::vector<__half> halves(packed.size());
-    std::transform(packed.begin(), packed.end(), halves.begin(), [](float value) { return __float2half(value); });
-    return {Device::kCuda, halves};
-  }
 
   void Queue(const ConvBlock& block) const {
     const ImplicitGemmParams params{
@@ -187,15 +166,12 @@ int Main(int argc, char** argv) {
   ScanConvolutions convs(/*width=*/0.5, *scan, voxel_size_m);
   const StepContext context = convs.context();
   bool are_equal = true;
-  std::set<int> rulebooks;
-  for (const ScanConvolution& conv : convs.all()) {
-    if (conv.tables.num_offsets != 27 || !conv.is_submanifold()) continue;
-    if (!rulebooks.insert(conv.layer.rulebook).second) continue;
+  for (const ScanConvolution* const conv : convs.OfLevels()) {
     for (const auto& [in, out] : {std::pair(144, 144), std::pair(192, 192), std::pair(320, 320)}) {
-      are_equal = Layer(conv, context, /*is_linear=*/false, in, out).Print() && are_equal;
+      are_equal = Layer(*conv, context, /*is_linear=*/false, in, out).Print() && are_equal;
     }
     for (const auto& [in, out] : {std::pair(72, 144), std::pair(144, 144), std::pair(192, 192), std::pair(192, 576)}) {
-      are_equal = Layer(conv, context, /*is_linear=*/true, in, out).Print() && are_equal;
+      are_equal = Layer(*conv, context, /*is_linear=*/true, in, out).Print() && are_equal;
     }
   }
   support::Synchronize();
