@@ -83,6 +83,7 @@ Program Compile(const Graph& graph, const Plan& plan, const CompileTarget& targe
     FuseShortcuts([&](int conv, int shortcut) { return int8_types.MayShareSums(conv, shortcut); }, layers);
   } else if (is_in_16_bits) {
     FuseShortcuts([](int, int) { return true; }, layers);
+    FuseConvNorms(layers);
   }
   if (is_in_16_bits && target.rotates_products) FuseRotaries(is_int8_product, layers);
   int8_types.FindStored();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/compiler/row_products.h"
+#include "kernels/conv/implicit_gemm/normed_implicit_gemm.h"
 #include "kernels/rows/mlp/mlp.h"
 
 namespace voxserve {
@@ -134,6 +135,23 @@ void FuseNorms(Layers& layers) {
     if (layers.StaysFloat32(of_first) || layers.StaysFloat32(of_second)) continue;
     layers.At(first).second_norm = second;
     layers.At(second).is_computed_by_other = true;
+  }
+}
+
+void FuseConvNorms(Layers& layers) {
+  for (int norm = 0; norm < layers.size(); ++norm) {
+    const Layer& of_norm = layers.At(norm);
+    if (!IsLayerNorm(layers, norm) || of_norm.is_computed_by_other || of_norm.activation) continue;
+    const int conv = InputOf(layers, norm);
+    const Layer& of_conv = layers.At(conv);
+    if (!std::holds_alternative<SparseConvOp>(layers.FirstNode(of_conv).op) || IsRowProduct(layers, of_conv)) continue;
+    if (!IsReadOnlyBy(layers, conv, {norm}) || of_norm.residual == conv) continue;
+    if (of_conv.residual >= 0 || of_conv.activation) continue;
+    if (!kernels::HasNormedRows(layers.Node(of_conv.result_node).channels)) continue;
+    if (layers.StaysFloat32(of_norm) || of_norm.residual >= conv) continue;
+    if (of_norm.residual >= 0 && layers.StaysFloat32(layers.At(of_norm.residual))) continue;
+    layers.At(conv).norm = norm;
+    layers.At(norm).is_computed_by_other = true;
   }
 }
 

@@ -33,6 +33,15 @@ void FuseMlps(const std::function<bool(int)>& is_left_out, Layers& layers);
 // if both results have the type of the features. A layer norm computes one second norm, the first that reads it.
 void FuseNorms(Layers& layers);
 
+// Lets a sparse convolution compute the layer norm of its result, as a transformer block has, and that norm's second
+// norm. On Hopper one kernel does (kernels/conv/implicit_gemm/normed_implicit_gemm.h); elsewhere the step has two
+// kernels. Sets Layer::norm. Call it after FuseNorms and FuseShortcuts.
+//
+// A pair is fused if only the norm reads the convolution's result, if a kernel has its number of channels, if the
+// convolution adds no residual and neither of them has an activation, if the norm's residual is known when the
+// convolution runs, and if all values have the type of the features.
+void FuseConvNorms(Layers& layers);
+
 // Lets a sparse convolution compute the shortcut of its residual block: the row product of the block's input that is
 // added to the convolution's result. On a GPU, and in 8 bits on the CPU too, one kernel then adds both sums before it
 // stores them (kernels/conv/implicit_gemm/implicit_gemm.h), which saves a pass over the rows.

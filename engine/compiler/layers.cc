@@ -148,6 +148,7 @@ std::vector<int> Layers::OwnInputsOf(const Layer& layer) const {
   for (size_t i = 0; i < NumInputsRead(node); ++i) inputs.push_back(LayerOf(node.inputs[i]));
   if (layer.residual >= 0) inputs.push_back(layer.residual);
   if (layer.shortcut >= 0) inputs.push_back(LayerOf(FirstNode(At(layer.shortcut)).inputs[0]));
+  if (layer.norm >= 0 && At(layer.norm).residual >= 0) inputs.push_back(At(layer.norm).residual);
   if (layer.rotary >= 0 && Node(layer.rotary).inputs.size() > 1)
     inputs.push_back(LayerOf(Node(layer.rotary).inputs[1]));
   return inputs;

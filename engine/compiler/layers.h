@@ -35,10 +35,11 @@ struct Layer {
   bool is_shortcut = false;     // another layer computes it as its shortcut
   std::optional<MlpParts> mlp;  // this layer is the last of these, and computes all of them
   bool is_in_mlp = false;       // a later layer computes it as a part of its MLP
+  int norm = -1;                // the layer norm of this sparse convolution's result that its step computes; -1: none
   int second_norm = -1;         // the layer norm of this layer norm's result that its step computes too; -1: none
   int rotary = -1;              // the node of a rotary that this linear layer computes; -1: none
-  // Another layer's step computes its value: a second norm, which has a buffer of its own, or a rotary, whose value is
-  // the other layer's.
+  // Another layer's step computes its value: a norm of a convolution or a second norm, which have buffers of their own,
+  // or a rotary, whose value is the other layer's.
   bool is_computed_by_other = false;
   bool is_union = false;  // it adds two inputs on the union of their sites; only an activation can be fused into it
   std::optional<kernels::Activation> activation;

@@ -292,23 +292,7 @@ struct Emission {
                                                                     .b = emitter.UseInputBuffer(index, 1),
                                                                     .out = emitter.UseBuffer(index)}));
   }
-  void operator()(const RowNormOp& op) const {
-    RowNormStep::Options options{.in = emitter.UseInputBuffer(index),
-                                 .out = emitter.UseBuffer(index),
-                                 .kind = op.kind,
-                                 .epsilon = op.epsilon,
-                                 .weight = Counted(op.weight),
-                                 .bias = Counted(op.bias),
-                                 .epilogue = emitter.TakeEpilogue(index)};
-    if (const int second = layer().second_norm; second >= 0) {
-      const auto& norm = std::get<RowNormOp>(emitter.FirstNode(emitter.At(second)).op);
-      options.second = {.out = emitter.UseBuffer(second),
-                        .epsilon = norm.epsilon,
-                        .weight = Counted(norm.weight),
-                        .bias = Counted(norm.bias)};
-    }
-    Push(std::make_unique<RowNormStep>(std::move(options)));
-  }
+  void operator()(const RowNormOp& op) const { Push(RowNormStepOf(op, emitter.UseInputBuffer(index), index, emitter)); }
   void operator()(const PReluOp& op) const {
     std::vector<float> slopes = op.slopes->values;
     if (slopes.size() == 1) slopes.assign(static_cast<size_t>(node().channels), slopes[0]);
@@ -325,7 +309,7 @@ struct Emission {
     Push(std::make_unique<EmbeddingStep>(
         EmbeddingStep::Options{.index = number,
                                .out = out,
-                               .table = Counted(op.table),
+                               .table = emitter.Counted(index, op.table),
                                .num_embeddings = op.table->shape[0],
                                .index_dtype = buffers[static_cast<size_t>(number.buffer)].dtype,
                                .out_dtype = buffers[static_cast<size_t>(out.buffer)].dtype}));
@@ -430,13 +414,6 @@ struct Emission {
                                                                           .scale = op.scale}));
   }
 
-  // Returns the values of a tensor, and counts them as weights of the layer's step. Returns an empty vector if there is
-  // no tensor.
-  std::vector<float> Counted(const HostTensorPtr& tensor) const {
-    if (tensor == nullptr) return {};
-    emitter.CountWeights(index, tensor->values);
-    return tensor->values;
-  }
   Layer& layer() const { return emitter.At(index); }
   const GraphNode& node() const { return emitter.FirstNode(layer()); }
   void Push(std::unique_ptr<Step> step) const { emitter.Push(index, std::move(step)); }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "engine/compiler/product_merging.h"
@@ -95,6 +96,25 @@ void AddShortcutBias(const Layer& shortcut, Layer& conv) {
   for (size_t i = 0; i < shortcut.bias.size(); ++i) conv.bias[i] += shortcut.bias[i];
 }
 
+std::unique_ptr<RowNormStep> RowNormStepOf(const RowNormOp& op, const BufferSlice& in, int index,
+                                           StepEmitter& emitter) {
+  RowNormStep::Options options{.in = in,
+                               .out = emitter.UseBuffer(index),
+                               .kind = op.kind,
+                               .epsilon = op.epsilon,
+                               .weight = emitter.Counted(index, op.weight),
+                               .bias = emitter.Counted(index, op.bias),
+                               .epilogue = emitter.TakeEpilogue(index)};
+  if (const int second = emitter.At(index).second_norm; second >= 0) {
+    const auto& norm = std::get<RowNormOp>(emitter.FirstNode(emitter.At(second)).op);
+    options.second = {.out = emitter.UseBuffer(second),
+                      .epsilon = norm.epsilon,
+                      .weight = emitter.Counted(index, norm.weight),
+                      .bias = emitter.Counted(index, norm.bias)};
+  }
+  return std::make_unique<RowNormStep>(std::move(options));
+}
+
 void EmitSparseConv(const SparseConvOp& conv, int index, StepEmitter& emitter) {
   Layer& layer = emitter.At(index);
   const GraphNode& node = emitter.FirstNode(layer);
@@ -122,12 +142,16 @@ void EmitSparseConv(const SparseConvOp& conv, int index, StepEmitter& emitter) {
   emitter.CountWeights(index, weights);
   const BufferSlice out = emitter.UseBuffer(index);
   std::unique_ptr<LinearStep> shortcut = TakeShortcut(layer, out, emitter);
+  std::unique_ptr<RowNormStep> norm;
+  if (layer.norm >= 0) {
+    norm = RowNormStepOf(std::get<RowNormOp>(emitter.FirstNode(emitter.At(layer.norm)).op), out, layer.norm, emitter);
+  }
   emitter.Push(index, std::make_unique<SparseConvStep>(SparseConvStep::Options{.in = emitter.UseInputBuffer(index),
                                                                                .out = out,
                                                                                .index = conv_index,
                                                                                .conv = std::move(made),
                                                                                .epilogue = emitter.TakeEpilogue(index)},
-                                                       std::move(weights), std::move(shortcut)));
+                                                       std::move(weights), std::move(shortcut), std::move(norm)));
 }
 
 void EmitLinear(int layer, StepEmitter& emitter) {

@@ -74,6 +74,13 @@ class StepEmitter {
     CountWeightBytes(values.size() * sizeof(float));
     CheckWeights(layer, values);
   }
+  // Returns the values of a tensor, and counts them as weights of the layer's step. Returns an empty vector if there is
+  // no tensor.
+  std::vector<float> Counted(int layer, const HostTensorPtr& tensor) {
+    if (tensor == nullptr) return {};
+    CountWeights(layer, tensor->values);
+    return tensor->values;
+  }
   // Adds to Program::weight_bytes what a step stores in another form than CountWeights counts.
   void CountWeightBytes(size_t bytes) { program_.weight_bytes += static_cast<int64_t>(bytes); }
   // Sets Program::overflowing_step if a weight of the layer's step is not finite.

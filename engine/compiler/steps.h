@@ -8,6 +8,7 @@
 #include "engine/compiler/step_emitter.h"
 #include "engine/model/graph.h"
 #include "engine/ops/conv/dataflow.h"
+#include "engine/ops/rows/row_norm.h"
 #include "engine/ops/step.h"
 
 namespace voxserve {
@@ -16,6 +17,8 @@ namespace voxserve {
 
 void EmitSparseConv(const SparseConvOp& conv, int index, StepEmitter& emitter);
 void EmitLinear(int index, StepEmitter& emitter);
+// Returns the step of a row norm, and of its second norm.
+std::unique_ptr<RowNormStep> RowNormStepOf(const RowNormOp& op, const BufferSlice& in, int index, StepEmitter& emitter);
 // Emits the one step of an MLP (layer_fusion.h). index: the last of its layers.
 void EmitMlp(int index, StepEmitter& emitter);
 // Merged convolutions (product_merging.h) get their common step when the first of them is emitted.

@@ -24,6 +24,7 @@
 #include "engine/tensor/dtype.h"
 #include "kernels/conv/conv_operands.h"
 #include "kernels/conv/matmul_grouping.h"
+#include "kernels/rows/row_norm.h"
 
 namespace voxserve {
 
@@ -69,6 +70,9 @@ struct ConvRun {
   const ProgramConv& conv;
   // The weights are in the order of the dataflow's PackWeights. Launch gets a shortcut only if AddsShortcut.
   kernels::ConvOperands operands;
+  // The layer norm of the convolution's output; nullopt: none. Launch gets one only if Norms, and then does not write
+  // the output of the operands.
+  std::optional<kernels::RowNormParams> norm = {};
 };
 
 class ConvDataflow {
@@ -102,6 +106,8 @@ class ConvDataflow {
   virtual size_t WorkspaceBytes(const ConvRun&) const { return 0; }
   // Returns true if Launch adds the operands' shortcut to the sums.
   virtual bool AddsShortcut(const ConvRun&) const { return false; }
+  // Returns true if Launch computes run.norm. Its bytes are those of a norm that runs after the convolution.
+  virtual bool Norms(const ConvRun&) const { return false; }
   // Runs on the context's device; on a GPU it queues work on the stream. The errors are those of Step::Run.
   virtual absl::Status Launch(const ConvRun& run) const = 0;
 };

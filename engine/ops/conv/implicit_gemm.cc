@@ -6,6 +6,7 @@
 #include "engine/runtime/cuda_status.h"
 #include "kernels/conv/implicit_gemm/implicit_gemm.h"
 #include "kernels/conv/implicit_gemm/int8_implicit_gemm.h"
+#include "kernels/conv/implicit_gemm/normed_implicit_gemm.h"
 
 namespace voxserve {
 namespace {
@@ -70,9 +71,15 @@ bool ImplicitGemmDataflow::AddsShortcut(const ConvRun& run) const {
   return false;
 }
 
+bool ImplicitGemmDataflow::Norms(const ConvRun& run) const {
+  if constexpr (kernels::kHasCuda) return kernels::cuda::ImplicitGemmNorms(ParamsOf(run), *run.norm);
+  return false;
+}
+
 absl::Status ImplicitGemmDataflow::Launch(const ConvRun& run) const {
   if constexpr (kernels::kHasCuda) {
-    RETURN_IF_CUDA_ERROR(kernels::cuda::ImplicitGemm(ParamsOf(run), run.context.stream()));
+    RETURN_IF_CUDA_ERROR(run.norm ? kernels::cuda::NormedImplicitGemm(ParamsOf(run), *run.norm, run.context.stream())
+                                  : kernels::cuda::ImplicitGemm(ParamsOf(run), run.context.stream()));
     return absl::OkStatus();
   }
   return absl::InternalError("the implicit GEMM runs on a GPU alone");

@@ -23,6 +23,7 @@ class ImplicitGemmDataflow : public ConvDataflow {
   std::vector<float> PackWeights(const ProgramConv& conv, const std::vector<float>& weights) const override;
   size_t WorkspaceBytes(const ConvRun& run) const override;
   bool AddsShortcut(const ConvRun& run) const override;
+  bool Norms(const ConvRun& run) const override;
   absl::Status Launch(const ConvRun& run) const override;
 };
 

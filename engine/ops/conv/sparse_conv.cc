@@ -8,8 +8,12 @@
 
 namespace voxserve {
 
-SparseConvStep::SparseConvStep(Options options, std::vector<float> weights, std::unique_ptr<LinearStep> shortcut)
-    : options_(std::move(options)), weights_(std::move(weights)), shortcut_(std::move(shortcut)) {
+SparseConvStep::SparseConvStep(Options options, std::vector<float> weights, std::unique_ptr<LinearStep> shortcut,
+                               std::unique_ptr<RowNormStep> norm)
+    : options_(std::move(options)),
+      weights_(std::move(weights)),
+      shortcut_(std::move(shortcut)),
+      norm_(std::move(norm)) {
   if (options_.conv.is_on_cuda) return;  // Upload packs the weights
   for (const ServedDataflow& served : options_.conv.served) {
     packed_.emplace_back(served.dataflow, DataflowOf(served.dataflow).PackWeights(options_.conv, weights_));
@@ -59,16 +63,23 @@ absl::Status SparseConvStep::Run(const StepContext& context) const {
                                             DataflowOf(run.plan.dataflow).name()));
   }
   const ConvDataflow& dataflow = DataflowOf(run.plan.dataflow);
-  if (shortcut_ == nullptr || dataflow.AddsShortcut(run)) return dataflow.Launch(run);
-  run.operands.shortcut_in = {};
-  run.operands.epilogue.activation = {};
-  RETURN_IF_ERROR(dataflow.Launch(run));
-  return shortcut_->Run(context);
+  if (shortcut_ == nullptr || dataflow.AddsShortcut(run)) {
+    if (norm_ != nullptr) run.norm = norm_->ParamsIn(context);
+    if (run.norm && dataflow.Norms(run)) return dataflow.Launch(run);
+    run.norm.reset();
+    RETURN_IF_ERROR(dataflow.Launch(run));
+  } else {
+    run.operands.shortcut_in = {};
+    run.operands.epilogue.activation = {};
+    RETURN_IF_ERROR(dataflow.Launch(run));
+    RETURN_IF_ERROR(shortcut_->Run(context));
+  }
+  return norm_ == nullptr ? absl::OkStatus() : norm_->Run(context);
 }
 
 bool SparseConvStep::NeedsSizes(const std::vector<ConvPlan>& plans) const {
   return !DataflowOf(plans[static_cast<size_t>(options_.index)].dataflow).is_capturable() ||
-         (shortcut_ != nullptr && shortcut_->NeedsSizes(plans));
+         (shortcut_ != nullptr && shortcut_->NeedsSizes(plans)) || (norm_ != nullptr && norm_->NeedsSizes(plans));
 }
 
 absl::Status SparseConvStep::Upload(WeightUploader& uploader) {
@@ -81,6 +92,7 @@ absl::Status SparseConvStep::Upload(WeightUploader& uploader) {
   }
   weights_ = {};
   if (shortcut_ != nullptr) RETURN_IF_ERROR(shortcut_->Upload(uploader));
+  if (norm_ != nullptr) RETURN_IF_ERROR(norm_->Upload(uploader));
   return uploader.Upload(options_.epilogue.bias, DType::kFloat32);
 }
 

@@ -10,6 +10,9 @@
 // the activation. If the dataflow does not add them itself (ConvDataflow::AddsShortcut), it leaves the convolution's
 // sums in the output, and the linear layer runs after it.
 //
+// A step can have a layer norm, which reads the output and alone does. If the dataflow does not compute it
+// (ConvDataflow::Norms), it runs after the convolution.
+//
 // Sources of the coordinate rules: MinkowskiEngine 0.5.4 (FLOOR, GENERATIVE), spconv 2.3.8 (PADDED, TRANSPOSED) and
 // TorchSparse 1.4 (EXPAND; Tang et al., MLSys 2022, Algorithm 3); kernels/coordinates/output_coordinates.h states them.
 
@@ -19,6 +22,7 @@
 
 #include "engine/ops/conv/dataflow.h"
 #include "engine/ops/rows/linear.h"
+#include "engine/ops/rows/row_norm.h"
 #include "engine/ops/step.h"
 
 namespace voxserve {
@@ -33,8 +37,9 @@ class SparseConvStep final : public Step {
   };
 
   // weights: [num_offsets, in channels, out channels]. shortcut: null: none. Its output and its residual are the step's
-  // output, it has no bias, and its activation is the step's.
-  SparseConvStep(Options options, std::vector<float> weights, std::unique_ptr<LinearStep> shortcut = nullptr);
+  // output, it has no bias, and its activation is the step's. norm: null: none. Its input is the step's output.
+  SparseConvStep(Options options, std::vector<float> weights, std::unique_ptr<LinearStep> shortcut = nullptr,
+                 std::unique_ptr<RowNormStep> norm = nullptr);
 
   absl::Status Run(const StepContext& context) const override;
   bool NeedsSizes(const std::vector<ConvPlan>& plans) const override;
@@ -56,6 +61,7 @@ class SparseConvStep final : public Step {
   std::vector<float> weights_;
   std::vector<std::pair<Dataflow, Weights>> packed_;
   std::unique_ptr<LinearStep> shortcut_;
+  std::unique_ptr<RowNormStep> norm_;
 };
 
 }  // namespace voxserve

@@ -6,19 +6,23 @@
 
 namespace voxserve {
 
+kernels::RowNormParams RowNormStep::ParamsIn(const StepContext& context) const {
+  return {.kind = options_.kind,
+          .epsilon = options_.epsilon,
+          .weight = options_.weight.floats(),
+          .bias = options_.bias.floats(),
+          .residual = context.At(options_.epilogue.residual),
+          .activation = options_.epilogue.activation,
+          .in = context.At(options_.in),
+          .out = context.At(options_.out),
+          .second = {.epsilon = options_.second.epsilon,
+                     .weight = options_.second.weight.floats(),
+                     .bias = options_.second.bias.floats(),
+                     .out = context.At(options_.second.out)}};
+}
+
 absl::Status RowNormStep::Run(const StepContext& context) const {
-  const kernels::RowNormParams params{.kind = options_.kind,
-                                      .epsilon = options_.epsilon,
-                                      .weight = options_.weight.floats(),
-                                      .bias = options_.bias.floats(),
-                                      .residual = context.At(options_.epilogue.residual),
-                                      .activation = options_.epilogue.activation,
-                                      .in = context.At(options_.in),
-                                      .out = context.At(options_.out),
-                                      .second = {.epsilon = options_.second.epsilon,
-                                                 .weight = options_.second.weight.floats(),
-                                                 .bias = options_.second.bias.floats(),
-                                                 .out = context.At(options_.second.out)}};
+  const kernels::RowNormParams params = ParamsIn(context);
   return LAUNCH(context, params, NormalizeRows);
 }
 

@@ -28,6 +28,7 @@ class RowNormStep final : public Step {
 
   explicit RowNormStep(Options options) : options_(std::move(options)) {}
 
+  kernels::RowNormParams ParamsIn(const StepContext& context) const;
   absl::Status Run(const StepContext& context) const override;
   absl::Status Upload(WeightUploader& uploader) override;
 

@@ -16,6 +16,7 @@
 #include "tests/engine/device_runner.h"
 #include "tests/engine/executor/graph_builder.h"
 #include "tests/engine/executor/random_points.h"
+#include "tests/engine/executor/scores_testing.h"
 
 namespace voxserve::mlp_fusion_test {
 namespace {
@@ -268,18 +269,6 @@ TEST(MlpFusionTest, ProductsIn8BitsAreNotFused) {
   EXPECT_EQ(count_mlps({name(first), name(second)}), 1);
 }
 
-std::vector<float> ScoresOf(DeviceRunner& runner, const Graph& graph, const Variant& variant, const PointCloud& cloud) {
-  const auto program = runner.Compile(graph, variant);
-  EXPECT_TRUE(program.ok()) << program.status();
-  if (!program.ok()) return {};
-  const BatchReport report = runner.Run(*program, {&cloud, &cloud}, /*return_scores=*/true);
-  EXPECT_TRUE(report.status.ok()) << report.status;
-  if (!report.status.ok()) return {};
-  const absl::Span<const float> first = report.samples[0].scores(), second = report.samples[1].scores();
-  EXPECT_TRUE(std::equal(first.begin(), first.end(), second.begin(), second.end())) << "a batch-mate changes a value";
-  return {first.begin(), first.end()};
-}
-
 TEST(MlpFusionTest, HasTheSameResultAsItsLayers) {
   SKIP_WITHOUT(support::Device::kCuda);
   const auto gpu = DeviceRunner::Create({.device = support::Device::kCuda});
@@ -292,8 +281,6 @@ TEST(MlpFusionTest, HasTheSameResultAsItsLayers) {
     SCOPED_TRACE(of.name);
     const Graph graph = GraphOf(of);
     const std::vector<float> expected = ScoresOf(**cpu, graph, {.device = support::Device::kCpu}, *cloud);
-    float largest = 0;
-    for (const float score : expected) largest = std::max(largest, std::abs(score));
     for (const auto precision : {ModelConfig::Precision::kFloat16, ModelConfig::Precision::kBfloat16}) {
       for (const bool fuses_mlps : {false, true}) {
         SCOPED_TRACE(fuses_mlps ? "fused" : "layer by layer");
@@ -303,9 +290,8 @@ TEST(MlpFusionTest, HasTheSameResultAsItsLayers) {
                                                     .plan = DefaultPlanOf(support::Device::kCuda, precision),
                                                     .fuses_mlps = fuses_mlps},
                                                    *cloud);
-        ASSERT_EQ(scores.size(), expected.size());
-        const double tolerance = largest * (precision == ModelConfig::Precision::kFloat16 ? 1e-2 : 8e-2);
-        for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(scores[i], expected[i], tolerance) << i;
+        ExpectNear(scores, expected, precision == ModelConfig::Precision::kFloat16 ? 1e-2 : 8e-2);
+        if (HasFatalFailure()) return;
       }
     }
   }
