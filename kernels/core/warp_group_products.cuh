@@ -1,8 +1,8 @@
 #pragma once
 
-// This header wraps Hopper's tensor core instructions of warp groups (wgmma), with both factors in shared memory. A
-// warp group is 4 consecutive warps; the number of the first is a multiple of 4. The instructions exist for sm_90a
-// only, and the caller guards the code by VOXSERVE_HAS_WARP_GROUP_PRODUCTS. Only .cu files include this header.
+// This header wraps Hopper's tensor core instructions of warp groups (wgmma). A warp group is 4 consecutive warps; the
+// number of the first is a multiple of 4. The instructions exist for sm_90a only, and the caller guards the code by
+// VOXSERVE_HAS_WARP_GROUP_PRODUCTS. Only .cu files include this header.
 //
 // A product (MultiplyAddGroup) is D [64, n] += A [64, k] B [k, n], or D = A B. It takes 32 bytes of each row of A and
 // B^T: k = 16 values of 16 bits, with float32 sums, or k = 32 values of 8 bits, with int32 sums. In 8 bits A is uint8
@@ -13,6 +13,12 @@
 //
 // Lane 4 g + t of warp w holds in d[4 j .. 4 j + 3] the values of D at (16 w + g, 8 j + 2 t), (.., 8 j + 2 t + 1), (16
 // w + g + 8, 8 j + 2 t) and (.., 8 j + 2 t + 1).
+//
+// A of 16 bits may be in registers, so that the result of one product can be a factor of the next one. Lane 4 g + t of
+// warp w holds in a[0] the values of A at (16 w + g, 2 t) and (.., 2 t + 1), in a[1] those at (16 w + g + 8, the same
+// columns), in a[2] those at (16 w + g, 2 t + 8) and (.., 2 t + 9), and in a[3] those at (16 w + g + 8, these columns).
+// So the sums d[8 s .. 8 s + 7] of 64 columns, rounded to 16 bits, are A of step s (RoundToFactors). The registers of A
+// must not change until a wait has ended the series of products (WaitForProducts).
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -40,6 +46,36 @@ __device__ uint64_t SwizzledMatrix(uint32_t address) {
   return kSwizzle | kEightRows | kUnused | ((address & 0x3ffff) >> 4);
 }
 
+// Returns the descriptor of a factor B [16, n] of 16 bits that is stored as 16 rows of n values: the first 16 columns
+// are rows of 32 bytes with the 32-byte swizzle from `address` on, and up to 16 more columns are stored likewise from
+// `next` on, which is behind.
+__device__ inline uint64_t TransposedMatrix(uint32_t address, uint32_t next) {
+  constexpr uint64_t kSwizzle = uint64_t{3} << 62, kEightRows = uint64_t{8 * 32 >> 4} << 32;
+  return kSwizzle | kEightRows | uint64_t{next - address} >> 4 << 16 | ((address & 0x3ffff) >> 4);
+}
+
+// Rounds two values to 16 bits. The first is in the lower half.
+template <typename T>
+__device__ uint32_t RoundPair(float first, float second) {
+  if constexpr (std::is_same_v<T, __half>) {
+    const __half2 pair = __floats2half2_rn(first, second);
+    return reinterpret_cast<const uint32_t&>(pair);
+  } else {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+    return reinterpret_cast<const uint32_t&>(pair);
+  }
+}
+
+// Rounds the sums of a product to the first factors of kCount / 8 further products.
+template <typename T, int kCount>
+__device__ void RoundToFactors(const float (&sums)[kCount], uint32_t (&factors)[kCount / 8][4]) {
+#pragma unroll
+  for (int s = 0; s < kCount / 8; ++s) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) factors[s][i] = RoundPair<T>(sums[8 * s + 2 * i], sums[8 * s + 2 * i + 1]);
+  }
+}
+
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
 
 // Makes a thread's earlier writes to shared memory, ordinary and asynchronous, visible to products. A thread that has
@@ -57,8 +93,8 @@ __device__ void WaitForProducts() {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(kPending) : "memory");
 }
 
-// A warp group calls HoldBackReads after WaitForProducts<0>. It keeps the compiler from reading the sums before the
-// wait, since the compiler sees no connection between the wait and the sums.
+// A warp group calls HoldBackReads after the WaitForProducts that ends the series of these sums. It keeps the compiler
+// from reading the sums before the wait, since the compiler sees no connection between the wait and the sums.
 template <int kCount>
 __device__ void HoldBackReads(float (&sums)[kCount]) {
 #pragma unroll
@@ -90,12 +126,14 @@ __device__ void SetRegisters() {
 #define VOXSERVE_SUMS_16(c, i) VOXSERVE_SUMS_8(c, i), VOXSERVE_SUMS_8(c, i + 8)
 #define VOXSERVE_SUMS_32(c, i) VOXSERVE_SUMS_16(c, i), VOXSERVE_SUMS_16(c, i + 16)
 #define VOXSERVE_SUMS_64(c, i) VOXSERVE_SUMS_32(c, i), VOXSERVE_SUMS_32(c, i + 32)
+#define VOXSERVE_SUMS_OF_24(c) VOXSERVE_SUMS_8(c, 0), VOXSERVE_SUMS_4(c, 8)
 #define VOXSERVE_SUMS_OF_32(c) VOXSERVE_SUMS_16(c, 0)
 #define VOXSERVE_SUMS_OF_64(c) VOXSERVE_SUMS_32(c, 0)
 #define VOXSERVE_SUMS_OF_96(c) VOXSERVE_SUMS_32(c, 0), VOXSERVE_SUMS_16(c, 32)
 #define VOXSERVE_SUMS_OF_128(c) VOXSERVE_SUMS_64(c, 0)
 #define VOXSERVE_SUMS_OF_136(c) VOXSERVE_SUMS_64(c, 0), VOXSERVE_SUMS_4(c, 64)
 #define VOXSERVE_SUMS_OF_160(c) VOXSERVE_SUMS_64(c, 0), VOXSERVE_SUMS_16(c, 64)
+#define VOXSERVE_SUMS_OF_192(c) VOXSERVE_SUMS_64(c, 0), VOXSERVE_SUMS_32(c, 64)
 #define VOXSERVE_SUMS_OF_208(c) VOXSERVE_SUMS_64(c, 0), VOXSERVE_SUMS_32(c, 64), VOXSERVE_SUMS_8(c, 96)
 #define VOXSERVE_SUMS_OF_256(c) VOXSERVE_SUMS_64(c, 0), VOXSERVE_SUMS_64(c, 64)
 #define VOXSERVE_NAMES_0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
@@ -175,6 +213,47 @@ VOXSERVE_DEFINE_PRODUCT(256,
                                          ", " VOXSERVE_NAMES_112,
                         "%128", "%129", "%130", VOXSERVE_SUMS_OF_256)
 
+// VOXSERVE_DEFINE_REGISTER_PRODUCT defines the function `name` for n = `columns` with A in registers, whose operand
+// names are a_names. is_transposed: 0: b is a SwizzledMatrix, 1: a TransposedMatrix.
+#define VOXSERVE_DEFINE_REGISTER_PRODUCT(name, columns, names, a_names, b_name, adds_name, is_transposed, sums)        \
+  template <typename T>                                                                                                \
+  __device__ void name(float(&d)[(columns) / 2], const uint32_t(&a)[4], uint64_t b, int32_t adds = 1) {                \
+    static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);                                      \
+    if constexpr (std::is_same_v<T, __half>) {                                                                         \
+      asm volatile(VOXSERVE_PRODUCT("m64n" #columns "k16", "f32.f16.f16", names, "{" a_names "}", b_name, adds_name,   \
+                                    ", 1, 1, " #is_transposed)                                                         \
+                   : sums("+f")                                                                                        \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds));                                   \
+    } else {                                                                                                           \
+      asm volatile(VOXSERVE_PRODUCT("m64n" #columns "k16", "f32.bf16.bf16", names, "{" a_names "}", b_name, adds_name, \
+                                    ", 1, 1, " #is_transposed)                                                         \
+                   : sums("+f")                                                                                        \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds));                                   \
+    }                                                                                                                  \
+  }
+
+VOXSERVE_DEFINE_REGISTER_PRODUCT(MultiplyAddTransposedGroup, 24, "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11",
+                                 "%12, %13, %14, %15", "%16", "%17", 1, VOXSERVE_SUMS_OF_24)
+VOXSERVE_DEFINE_REGISTER_PRODUCT(MultiplyAddGroup, 32, VOXSERVE_NAMES_0, "%16, %17, %18, %19", "%20", "%21", 0,
+                                 VOXSERVE_SUMS_OF_32)
+VOXSERVE_DEFINE_REGISTER_PRODUCT(MultiplyAddGroup, 64, VOXSERVE_NAMES_0 ", " VOXSERVE_NAMES_16, "%32, %33, %34, %35",
+                                 "%36", "%37", 0, VOXSERVE_SUMS_OF_64)
+VOXSERVE_DEFINE_REGISTER_PRODUCT(MultiplyAddGroup, 96, VOXSERVE_NAMES_0 ", " VOXSERVE_NAMES_16 ", " VOXSERVE_NAMES_32,
+                                 "%48, %49, %50, %51", "%52", "%53", 0, VOXSERVE_SUMS_OF_96)
+VOXSERVE_DEFINE_REGISTER_PRODUCT(MultiplyAddGroup, 128,
+                                 VOXSERVE_NAMES_0 ", " VOXSERVE_NAMES_16 ", " VOXSERVE_NAMES_32 ", " VOXSERVE_NAMES_48,
+                                 "%64, %65, %66, %67", "%68", "%69", 0, VOXSERVE_SUMS_OF_128)
+VOXSERVE_DEFINE_REGISTER_PRODUCT(MultiplyAddGroup, 192,
+                                 VOXSERVE_NAMES_0 ", " VOXSERVE_NAMES_16 ", " VOXSERVE_NAMES_32 ", " VOXSERVE_NAMES_48
+                                                  ", " VOXSERVE_NAMES_64 ", " VOXSERVE_NAMES_80,
+                                 "%96, %97, %98, %99", "%100", "%101", 0, VOXSERVE_SUMS_OF_192)
+VOXSERVE_DEFINE_REGISTER_PRODUCT(MultiplyAddGroup, 256,
+                                 VOXSERVE_NAMES_0 ", " VOXSERVE_NAMES_16 ", " VOXSERVE_NAMES_32 ", " VOXSERVE_NAMES_48
+                                                  ", " VOXSERVE_NAMES_64 ", " VOXSERVE_NAMES_80 ", " VOXSERVE_NAMES_96
+                                                  ", " VOXSERVE_NAMES_112,
+                                 "%128, %129, %130, %131", "%132", "%133", 0, VOXSERVE_SUMS_OF_256)
+
+#undef VOXSERVE_DEFINE_REGISTER_PRODUCT
 #undef VOXSERVE_DEFINE_PRODUCT
 #undef VOXSERVE_PRODUCT
 #undef VOXSERVE_SUMS_4
@@ -182,12 +261,14 @@ VOXSERVE_DEFINE_PRODUCT(256,
 #undef VOXSERVE_SUMS_16
 #undef VOXSERVE_SUMS_32
 #undef VOXSERVE_SUMS_64
+#undef VOXSERVE_SUMS_OF_24
 #undef VOXSERVE_SUMS_OF_32
 #undef VOXSERVE_SUMS_OF_64
 #undef VOXSERVE_SUMS_OF_96
 #undef VOXSERVE_SUMS_OF_128
 #undef VOXSERVE_SUMS_OF_136
 #undef VOXSERVE_SUMS_OF_160
+#undef VOXSERVE_SUMS_OF_192
 #undef VOXSERVE_SUMS_OF_208
 #undef VOXSERVE_SUMS_OF_256
 #undef VOXSERVE_NAMES_0

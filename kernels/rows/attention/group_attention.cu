@@ -7,6 +7,7 @@
 #include "kernels/rows/attention/group_attention_blocks.cuh"
 #include "kernels/rows/attention/group_attention_operands.cuh"
 #include "kernels/rows/attention/group_attention_small.cuh"
+#include "kernels/rows/attention/group_attention_warp_groups.cuh"
 #include "kernels/rows/attention/site_groups.cuh"
 
 namespace voxserve::kernels::cuda {
@@ -19,6 +20,16 @@ __global__ void __launch_bounds__(kMostWarps * 32, 1)
   extern __shared__ float4 shared[];
   WaitForEarlierKernels();
   TileRun<T, kChannels>(arguments, reinterpret_cast<unsigned char*>(shared)).Run();
+#endif
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kGroupRunThreads, 1)
+    GroupAttentionByWarpGroupsKernel([[maybe_unused]] const __grid_constant__ GroupAttentionArguments arguments) {
+#if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
+  extern __shared__ __align__(1024) unsigned char group_shared[];
+  WaitForEarlierKernels();
+  WarpGroupRun<T>(arguments, group_shared).Run();
 #endif
 }
 
@@ -65,6 +76,9 @@ dim3 GridOfParts(const GroupAttentionParams& params, int32_t part_rows) {
           static_cast<unsigned>(params.num_heads)};
 }
 
+// Returns the multiple of `multiple` that is not less than `keys`.
+int32_t Padded(int32_t keys, int32_t multiple) { return (keys + multiple - 1) / multiple * multiple; }
+
 // The shared memory of the current device.
 struct SharedMemory {
   int device = 0;
@@ -78,7 +92,7 @@ struct SharedMemory {
   }
 
  private:
-  static constexpr int kStaticBytes = 1024;  // more than the static variables have
+  static constexpr int kStaticBytes = 1024;  // more than static variables and the alignment of buffers take
 };
 
 cudaError_t ReadSharedMemory(SharedMemory& memory) {
@@ -118,21 +132,39 @@ cudaError_t LaunchByWarps(const GroupAttentionArguments& arguments, const Shared
                      static_cast<size_t>(shared_bytes), stream, arguments);
 }
 
+// Launches as many blocks as there are multiprocessors, or fewer if there are few tiles.
+template <typename T>
+cudaError_t LaunchByWarpGroups(GroupAttentionArguments arguments, const SharedMemory& memory, int32_t largest_group,
+                               cudaStream_t stream) {
+  const GroupAttentionParams& params = arguments.params;
+  const auto kernel = GroupAttentionByWarpGroupsKernel<T>;
+  static std::atomic<uint64_t> allowed = 0;
+  VOXSERVE_RETURN_IF_CUDA(AllowSharedMemory(kernel, memory.device, memory.Room(), allowed));
+  arguments.buffer_keys = Padded(largest_group, kGroupStepKeys);
+  const int64_t max_tiles = MaxGroupParts(params.groups, params.out.capacity, kGroupTileRows) * params.num_heads;
+  const int64_t num_blocks = std::min<int64_t>(NumSms(), (max_tiles + kAttendingGroups - 1) / kAttendingGroups);
+  return LaunchEarly(kernel, static_cast<unsigned>(num_blocks), kGroupRunThreads,
+                     static_cast<size_t>(GroupRunBytes(arguments.buffer_keys)), stream, arguments);
+}
+
 template <typename T, int kChannels>
 cudaError_t LaunchOnTensorCores(const GroupAttentionParams& params, cudaStream_t stream) {
   constexpr int32_t kKeyBytes = 2 * HeadRows<kChannels>::kPitch;  // of a key and its value
-  const auto padded = [](int64_t keys) { return static_cast<int32_t>((keys + kStepKeys - 1) / kStepKeys * kStepKeys); };
   const auto largest_group = static_cast<int32_t>(std::min<int64_t>(params.groups.size, params.out.capacity));
   GroupAttentionArguments arguments = ArgumentsOf<T>(params);
-  arguments.buffer_keys = padded(largest_group);
+  arguments.buffer_keys = Padded(largest_group, kStepKeys);
   SharedMemory memory;
   VOXSERVE_RETURN_IF_CUDA(ReadSharedMemory(memory));
   const int32_t buffer_bytes = arguments.buffer_keys * kKeyBytes;
   // The kernels round differently, so the size of a group chooses one, and not the capacity, which depends on the
   // batch.
-  const int32_t group_bytes = padded(params.groups.size) * kKeyBytes;
+  const int32_t group_bytes = Padded(params.groups.size, kStepKeys) * kKeyBytes;
   if (params.groups.size <= kMostSmallKeys && kSmallGroupWarps * group_bytes <= memory.Room()) {
     return LaunchByWarps<T, kChannels>(arguments, memory, kSmallGroupWarps * buffer_bytes, stream);
+  }
+  if (kChannels <= kGroupChannels && params.groups.size >= kLeastGroupRunKeys && CodeVersion() == kWarpGroupCode &&
+      GroupRunBytes(Padded(params.groups.size, kGroupStepKeys)) <= memory.Room()) {
+    return LaunchByWarpGroups<T>(arguments, memory, largest_group, stream);
   }
   if (group_bytes > memory.Room()) {
     return LaunchEarly(GroupAttentionByChunksKernel<T, kChannels>, GridOfParts(params, kLargeGroupRows),

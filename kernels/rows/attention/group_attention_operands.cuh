@@ -1,7 +1,8 @@
 #pragma once
 
 // These types read the operands of group attention on tensor cores (group_attention_blocks.cuh,
-// group_attention_small.cuh), and store its results. Only .cu files include this header.
+// group_attention_small.cuh, group_attention_warp_groups.cuh), and store its results. Only .cu files include this
+// header.
 
 #include <algorithm>
 #include <cstdint>
@@ -64,8 +65,8 @@ __device__ uint4 ReadVector(const char* row, int32_t v, int32_t head_bytes) {
 }
 
 // The keys and values of a head in global memory. A thread reads kBatch vectors of keys and of values before it stores
-// them.
-template <typename T, int kChannels, int kBatch, bool kMeasures>
+// them. kMultiple: of the number of keys that it stores.
+template <typename T, int kChannels, int kBatch, bool kMeasures, int kMultiple = kStepKeys>
 struct HeadReader {
   using Head = HeadRows<kChannels>;
   using Pair = typename PairOf<T>::Type;
@@ -76,13 +77,14 @@ struct HeadReader {
   int32_t head_bytes = arguments.params.keys.channels / arguments.params.num_heads * int32_t{sizeof(T)};
 
   // Copies keys and values of a head to shared memory, the rows at places [begin, begin + num_keys), and zeros up to a
-  // multiple of kStepKeys. All threads that read together call it. Returns a bound of the lengths of the keys that the
+  // multiple of kMultiple. All threads that read together call it. Returns a bound of the lengths of the keys that the
   // warp has copied, NaN or infinity if they have values that are not finite or very large; 0 if not kMeasures.
-  __device__ float Read(int32_t head, int64_t begin, int32_t num_keys, unsigned char* keys,
-                        unsigned char* values) const {
-    if (arguments.vector_bytes == 16) return ReadBy<16>(head, begin, num_keys, keys, values);
-    if (arguments.vector_bytes == 4) return ReadBy<4>(head, begin, num_keys, keys, values);
-    return ReadBy<2>(head, begin, num_keys, keys, values);
+  // rows: if not null, it gets the numbers of the rows.
+  __device__ float Read(int32_t head, int64_t begin, int32_t num_keys, unsigned char* keys, unsigned char* values,
+                        int32_t* rows = nullptr) const {
+    if (arguments.vector_bytes == 16) return ReadBy<16>(head, begin, num_keys, keys, values, rows);
+    if (arguments.vector_bytes == 4) return ReadBy<4>(head, begin, num_keys, keys, values, rows);
+    return ReadBy<2>(head, begin, num_keys, keys, values, rows);
   }
 
  private:
@@ -99,15 +101,15 @@ struct HeadReader {
   }
 
   template <int kBytes>
-  __device__ float ReadBy(int32_t head, int64_t begin, int32_t num_keys, unsigned char* keys,
-                          unsigned char* values) const {
+  __device__ float ReadBy(int32_t head, int64_t begin, int32_t num_keys, unsigned char* keys, unsigned char* values,
+                          int32_t* rows) const {
     const GroupAttentionParams& params = arguments.params;
     const int64_t key_pitch = params.keys.pitch * int64_t{sizeof(T)};
     const int64_t value_pitch = params.values.pitch * int64_t{sizeof(T)};
     const int64_t column = int64_t{head} * head_bytes;
     const char* const all_keys = static_cast<const char*>(params.keys.data) + column;
     const char* const all_values = static_cast<const char*>(params.values.data) + column;
-    const int32_t padded_keys = (num_keys + kStepKeys - 1) / kStepKeys * kStepKeys;
+    const int32_t padded_keys = (num_keys + kMultiple - 1) / kMultiple * kMultiple;
     const int32_t num_vectors = padded_keys * Head::kVectors;
     float longest = 0;
     for (int32_t first = thread; first < num_vectors; first += kBatch * num_threads) {
@@ -131,6 +133,7 @@ struct HeadReader {
         if (i < padded_keys) {
           *reinterpret_cast<uint4*>(keys + Head::Offset(i, v)) = key[b];
           *reinterpret_cast<uint4*>(values + Head::Offset(i, v)) = value[b];
+          if (rows != nullptr && v == 0) rows[i] = static_cast<int32_t>(row[b]);
         }
         if constexpr (kMeasures) longest = LargerNotNegative(longest, SquareOf(key[b]));
       }
@@ -150,18 +153,24 @@ struct WarpQueries {
   const GroupAttentionArguments& arguments;
   int32_t head;
   int64_t begin;
-  int32_t num_rows;  // up to Attention::kRows
+  int32_t num_rows;               // up to Attention::kRows
+  const int32_t* rows = nullptr;  // the rows at the places, in shared memory; null: from the order
 
   __device__ int32_t NumChannels() const { return arguments.params.keys.channels / arguments.params.num_heads; }
 
-  __device__ void Read(Attention& attention) const {
+  __device__ void Load(typename Attention::Queries& queries) const {
     const GroupAttentionParams& params = arguments.params;
-    attention.ReadQueries(
+    Attention::LoadQueries(
         [&](int32_t row) {
-          return static_cast<const T*>(params.queries.data) + RowAt(params.groups, begin + row) * params.queries.pitch +
+          return static_cast<const T*>(params.queries.data) + RowOf(row) * params.queries.pitch +
                  int64_t{head} * NumChannels();
         },
-        num_rows, NumChannels(), arguments.reads_pairs, params.scale);
+        num_rows, NumChannels(), arguments.reads_pairs, queries);
+  }
+  __device__ void Read(Attention& attention) const {
+    typename Attention::Queries queries;
+    Load(queries);
+    attention.SetQueries(queries, arguments.params.scale);
   }
 
   // Stores the results. value_of(i, half, v, k) is that of row Row(i, half) and channel 8 v + Column() + k of
@@ -176,6 +185,10 @@ struct WarpQueries {
   }
 
  private:
+  __device__ int64_t RowOf(int32_t place) const {
+    return rows != nullptr ? rows[place] : RowAt(arguments.params.groups, begin + place);
+  }
+
   template <typename Out, typename ValueOf>
   __device__ void StoreAs(const ValueOf& value_of) const {
     const GroupAttentionParams& params = arguments.params;
@@ -185,7 +198,7 @@ struct WarpQueries {
     for (int i = 0; i < Attention::kNumTiles; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int64_t row = RowAt(params.groups, begin + min(Attention::Row(i, half), num_rows - 1));
+        const int64_t row = RowOf(min(Attention::Row(i, half), num_rows - 1));
         rows[i][half] = static_cast<Out*>(params.out.data) + row * params.out.pitch + int64_t{head} * channels;
       }
     }
@@ -211,6 +224,18 @@ struct WarpQueries {
   }
 };
 
+// Stores the sums of the values, divided by those of the weights.
+template <typename Attention>
+__device__ void StoreMeans(const WarpQueries<Attention>& queries, const Attention& attention) {
+  float factors[Attention::kNumTiles][2];
+#pragma unroll
+  for (int i = 0; i < Attention::kNumTiles; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) factors[i][half] = 1.0f / attention.Weights(i, half);
+  }
+  queries.Store([&](int i, int half, int v, int k) { return attention.Sum(i, half, v, k) * factors[i][half]; });
+}
+
 // Computes a warp's queries over all keys of their group, and stores the results. keys, values: addresses in shared
 // memory. longest_key: as in WarpAttention::AddKeys.
 template <typename Attention>
@@ -227,13 +252,7 @@ __device__ void AttendToGroup(const WarpQueries<Attention>& queries, uint32_t ke
     if (is_again || !attention.IsTooHigh()) break;
     num_sampled = num_keys;
   }
-  float factors[Attention::kNumTiles][2];
-#pragma unroll
-  for (int i = 0; i < Attention::kNumTiles; ++i) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) factors[i][half] = 1.0f / attention.Weights(i, half);
-  }
-  queries.Store([&](int i, int half, int v, int k) { return attention.Sum(i, half, v, k) * factors[i][half]; });
+  StoreMeans(queries, attention);
 }
 
 }  // namespace voxserve::kernels::cuda

@@ -22,6 +22,7 @@
 
 #include "kernels/core/launch.cuh"
 #include "kernels/core/tensor_cores.cuh"
+#include "kernels/core/warp_group_products.cuh"
 
 namespace voxserve::kernels::cuda {
 
@@ -64,17 +65,6 @@ struct PairOf<__nv_bfloat16> {
   static constexpr uint32_t kOnes = 0x3f803f80;
 };
 
-template <typename T>
-__device__ uint32_t RoundPair(float low, float high) {
-  uint32_t pair;
-  if constexpr (std::is_same_v<T, __half>) {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(pair) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(pair) : "f"(high), "f"(low));
-  }
-  return pair;
-}
-
 // Returns the largest of values that are not negative, or NaN if one is NaN. All lanes of the warp call it.
 __device__ inline float LargestOfLanes(float value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -99,10 +89,14 @@ class WarpAttention {
   using Head = HeadRows<kChannels>;
   static constexpr int32_t kVectors = Head::kVectors;
 
-  // Reads the queries. row(i) is the address of the head's first channel in row i; rows after the last of the num_rows
-  // rows are copies of it. reads_pairs: two neighbouring channels are aligned. channels <= kChannels.
+  // Queries as factor A: channels 8 v + Column() and the next of rows Row(i, 0) and Row(i, 1).
+  using Queries = uint32_t[kTiles][kVectors][2];
+
+  // Loads queries. row(i) is the address of the head's first channel in row i; rows after the last of the num_rows rows
+  // are copies of it. reads_pairs: two neighbouring channels are aligned. channels <= kChannels.
   template <typename RowOf>
-  __device__ void ReadQueries(const RowOf& row, int32_t num_rows, int32_t channels, bool reads_pairs, float scale) {
+  __device__ static void LoadQueries(const RowOf& row, int32_t num_rows, int32_t channels, bool reads_pairs,
+                                     Queries& queries) {
     const uint16_t* rows[kTiles][2];
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
@@ -111,26 +105,29 @@ class WarpAttention {
         rows[i][half] = reinterpret_cast<const uint16_t*>(row(min(Row(i, half), num_rows - 1)));
       }
     }
-    const auto read = [&](const auto& pair_at) {
+    const auto load = [&](const auto& pair_at) {
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
 #pragma unroll
-          for (int v = 0; v < kVectors; ++v) queries_[i][v][half] = pair_at(rows[i][half], v * 8 + Column());
+          for (int v = 0; v < kVectors; ++v) queries[i][v][half] = pair_at(rows[i][half], v * 8 + Column());
         }
       }
     };
     if (reads_pairs) {
-      read([&](const uint16_t* query, int32_t c) {
+      load([&](const uint16_t* query, int32_t c) {
         return c < channels ? *reinterpret_cast<const uint32_t*>(query + c) : 0;
       });
     } else {
-      read([&](const uint16_t* query, int32_t c) {
+      load([&](const uint16_t* query, int32_t c) {
         const uint32_t first = c < channels ? query[c] : 0, second = c + 1 < channels ? query[c + 1] : 0;
         return first | second << 16;
       });
     }
+  }
+
+  __device__ void SetQueries(const Queries& queries, float scale) {
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
@@ -138,7 +135,7 @@ class WarpAttention {
         references_[i][half] = kNoScore;
         // A negative scale changes the signs of the queries, so that the largest product is the largest score.
 #pragma unroll
-        for (int v = 0; v < kVectors; ++v) queries_[i][v][half] ^= scale < 0 ? 0x80008000 : 0;
+        for (int v = 0; v < kVectors; ++v) queries_[i][v][half] = queries[i][v][half] ^ (scale < 0 ? 0x80008000 : 0);
       }
     }
     scale_ = fabsf(scale) * kLog2E;
@@ -168,22 +165,7 @@ class WarpAttention {
     int32_t first = 0;
     for (; first + kStepKeys <= num_keys; first += kStepKeys) add(first, std::true_type());
     if (first < num_keys) add(first, std::false_type());
-    float farthest = 0;
-#pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float most = largest[i][half];
-        most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
-        most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
-        // A whole number, which the polynomial needs.
-        const float reference = fmaxf(rintf(most * scale_) + kHeadroom, references_[i][half]);
-        factors[i][half] = Exp2(references_[i][half] - reference);
-        references_[i][half] = reference;
-        farthest = LargerNotNegative(farthest, fabsf(reference));
-      }
-    }
-    if constexpr (kHasPolynomial) farthest_reference_ = LargestOfLanes(farthest);
+    RaiseReferencesTo(largest, factors);
   }
 
   // Sets the sums to 0.
@@ -204,13 +186,19 @@ class WarpAttention {
   // the polynomial needs it.
   __device__ void AddKeys(uint32_t keys, uint32_t values, int32_t num_keys, float longest_key) {
     const int32_t num_steps = num_keys / kStepKeys;
-    if (kHasPolynomial && longest_ * longest_key + farthest_reference_ < kMostExponent) {  // false if NaN
+    if (kHasPolynomial && IsBounded(longest_key)) {
       AddSteps<true>(keys, values, num_steps);
     } else {
       AddSteps<false>(keys, values, num_steps);
     }
     const int32_t first = num_steps * kStepKeys;
     if (first < num_keys) AddPartOfStep(keys + first * Head::kPitch, values + first * Head::kPitch, num_keys - first);
+  }
+
+  // Returns true if the polynomial may compute the exponentials of all scores of keys that are not longer than
+  // longest_key; false if something is NaN.
+  __device__ bool IsBounded(float longest_key) const {
+    return longest_ * longest_key + farthest_reference_ < kMostExponent;
   }
 
   // Returns true if a weight may be too large for its type, or is not a number. All lanes get the same answer.
@@ -231,7 +219,7 @@ class WarpAttention {
   // Returns the reference of a row: a weight is 2^(score * log2(e) - reference).
   __device__ float Reference(int i, int half) const { return references_[i][half]; }
 
- private:
+ protected:
   static constexpr float kLog2E = 1.4426950408889634f;
   static constexpr float kNoScore = -1e30f;     // the reference of a row without a score above -infinity
   static constexpr float kHeadroom = 4;         // weights of the sampled keys are at most 2^-3.5
@@ -240,6 +228,26 @@ class WarpAttention {
   static constexpr float kMagic = 12582912;     // 1.5 * 2^23: adding it rounds to a whole number
 
   __device__ static int32_t Lane() { return static_cast<int32_t>(threadIdx.x) % 32; }
+
+  // Raises the references to the largest of the scores that the lanes of a row have found.
+  __device__ void RaiseReferencesTo(const float (&largest)[kTiles][2], float (&factors)[kTiles][2]) {
+    float farthest = 0;
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float most = largest[i][half];
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+        // A whole number, which the polynomial needs.
+        const float reference = fmaxf(rintf(most * scale_) + kHeadroom, references_[i][half]);
+        factors[i][half] = Exp2(references_[i][half] - reference);
+        references_[i][half] = reference;
+        farthest = LargerNotNegative(farthest, fabsf(reference));
+      }
+    }
+    if constexpr (kHasPolynomial) farthest_reference_ = LargestOfLanes(farthest);
+  }
 
   // Returns the largest length of a query of the warp; NaN if one is NaN.
   __device__ float LongestQuery() const {
@@ -320,9 +328,13 @@ class WarpAttention {
     for (int i = 0; i < kTiles; ++i) MultiplyAdd<T>(weights_[i], weights[i], PairOf<T>::kOnes, PairOf<T>::kOnes);
   }
 
-  // Returns 2^(score * scale - reference) by a polynomial. The exponent must be between -kMostExponent and
-  // kMostExponent. The relative error is below 7.5e-5, a third of that of rounding to float16. magic: kMagic -
-  // reference, exactly.
+  // Returns 2^(score * scale - reference).
+  __device__ float Weight(float score, int i, int half) const {
+    return Exp2(fmaf(score, scale_, -references_[i][half]));
+  }
+
+  // Returns the same by a polynomial. The exponent must be between -kMostExponent and kMostExponent. The relative error
+  // is below 7.5e-5, a third of that of rounding to float16. magic: Magic.
   __device__ float PolynomialExp2(float score, float magic) const {
     const float shifted = fmaf(score, scale_, magic);             // its lowest bits are the exponent's whole part
     const float fraction = fmaf(score, scale_, magic - shifted);  // -0.5 to 0.5
@@ -331,6 +343,8 @@ class WarpAttention {
     power = fmaf(power, fraction, 0.99992807f);
     return __uint_as_float(__float_as_uint(power) + (__float_as_uint(shifted) << 23));
   }
+
+  __device__ float Magic(int i, int half) const { return kMagic - references_[i][half]; }
 
   static constexpr bool UsesPolynomial(int score) { return score * kPolynomialScores % 16 < kPolynomialScores; }
 
@@ -341,7 +355,7 @@ class WarpAttention {
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) magic[i][half] = kMagic - references_[i][half];
+      for (int half = 0; half < 2; ++half) magic[i][half] = Magic(i, half);
     }
     float scores[kTiles][2][4];
     Score(keys, scores);
@@ -361,7 +375,7 @@ class WarpAttention {
             if (kIsBounded && UsesPolynomial((i * 2 + j) * 4 + k)) {
               score = PolynomialExp2(score, magic[i][k / 2]);
             } else {
-              score = Exp2(fmaf(score, scale_, -references_[i][k / 2]));
+              score = Weight(score, i, k / 2);
             }
           }
           weights[i][2 * j] = RoundPair<T>(scores[i][j][0], scores[i][j][1]);
@@ -394,7 +408,7 @@ class WarpAttention {
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
           const bool exists = j * 8 + Column() + k % 2 < num_keys;
-          weight[k] = exists ? Exp2(fmaf(scores[i][j][k], scale_, -references_[i][k / 2])) : 0.0f;
+          weight[k] = exists ? Weight(scores[i][j][k], i, k / 2) : 0.0f;
         }
         weights[i][2 * j] = RoundPair<T>(weight[0], weight[1]);
         weights[i][2 * j + 1] = RoundPair<T>(weight[2], weight[3]);
@@ -403,10 +417,10 @@ class WarpAttention {
     AddValues(values, weights);
   }
 
-  uint32_t queries_[kTiles][kVectors][2];  // channels 8 v + Column() and the next, of rows Row(i, 0) and Row(i, 1)
-  float scale_;                            // to the exponent of 2; not negative
-  float longest_;                          // the largest length of a query, scaled
-  float farthest_reference_;               // the largest magnitude of a reference
+  Queries queries_;
+  float scale_;               // to the exponent of 2; not negative
+  float longest_;             // the largest length of a query, scaled
+  float farthest_reference_;  // the largest magnitude of a reference
   float references_[kTiles][2];
   float sums_[kTiles][kVectors][4];
   float weights_[kTiles][4];  // the sums of weights; [0] and [1] are equal, [2] and [3] too

@@ -9,10 +9,10 @@
 #include "kernels/core/row_chunks.cuh"
 #include "kernels/core/row_launch.cuh"
 #include "kernels/core/row_tiles.cuh"
+#include "kernels/core/warp_group_products.cuh"
 #include "kernels/rows/mlp/mlp.h"
 #include "kernels/rows/mlp/mlp_layout.h"
 #include "kernels/rows/mlp/mlp_sizes.cuh"
-#include "kernels/rows/mlp/warp_group_register_products.cuh"
 
 namespace voxserve::kernels::cuda {
 

@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(Types, GroupAttentionCudaTest,
 std::vector<int64_t> SampleSizes(int64_t size) { return {0, 1, size - 1, size, size + 1, 2 * size - 1, 2 * size}; }
 
 TEST_P(GroupAttentionCudaTest, EqualsTheNaiveLoopForEverySampleSize) {
-  for (const int32_t size : {1, 7, 64, 128, 129, 512, 1024, 4096}) {
+  for (const int32_t size : {1, 7, 64, 128, 129, 512, 1024, 1600, 4096}) {
     for (const int64_t n : SampleSizes(size)) {
       for (const GroupTail tail : kTails) {
         ExpectNaive(GroupsCase::Of({n}, size, tail, &random_), 2, 16, 16, size > 64 ? 61 : 1);
@@ -203,8 +203,18 @@ TEST_P(GroupAttentionCudaTest, StaysFiniteWithScoresOfThousands) {
   }
 }
 
+// The references of a row are too low at first.
+TEST_P(GroupAttentionCudaTest, EqualsTheNaiveLoopIfLaterKeysHaveMuchHigherScores) {
+  for (const int32_t size : {512, 1024}) {
+    const GroupsCase groups = GroupsCase::Of({2500}, size, GroupTail::kBorrows, &random_);
+    GroupOperands in = RandomOperands(groups.num_rows(), 2, 16, 16);
+    in.scale = 25;
+    ExpectGroupAttention(Attend(in, groups, DType::kFloat32), in, groups, GetParam(), /*stride=*/61);
+  }
+}
+
 TEST_P(GroupAttentionCudaTest, ValuesThatAreNotFiniteStayInTheirGroup) {
-  for (const auto& [channels, size] : {std::pair{16, 100}, {16, 140}, {40, 100}}) {
+  for (const auto& [channels, size] : {std::pair{16, 100}, {16, 140}, {40, 100}, {16, 1024}}) {
     const GroupsCase groups = GroupsCase::Of({250}, size, GroupTail::kShort, nullptr);
     const GroupOperands clean = RandomOperands(groups.num_rows(), 1, channels, channels);
     const Matrix expected = Attend(clean, groups, DType::kFloat32);
@@ -240,7 +250,7 @@ TEST_P(GroupAttentionCudaTest, ValuesThatAreNotFiniteStayInTheirGroup) {
 TEST_P(GroupAttentionCudaTest, GivesASampleTheSameBytesAloneAndInABatch) {
   // Groups of 4,096 places fit shared memory if the rows of a batch are few, and do not otherwise.
   for (const auto& [channels, size] :
-       {std::pair{16, 512}, {18, 512}, {40, 512}, {24, 36}, {16, 100}, {16, 1024}, {32, 4096}}) {
+       {std::pair{16, 512}, {18, 512}, {40, 512}, {24, 36}, {16, 100}, {16, 1024}, {16, 1600}, {32, 4096}}) {
     for (const GroupTail tail : kTails) {
       const GroupsCase batch = GroupsCase::Of({200, 2500, 0, 37}, size, tail, &random_);
       const GroupOperands in = RandomOperands(batch.num_rows(), 2, channels, channels);
