@@ -7,8 +7,8 @@
 //     the addition, and the earlier input becomes the layer's residual. Products that read the same input are merged
 //     (on a GPU). A sparse convolution computes the shortcut of its residual block too, in 16 bits on a GPU and in 8
 //     bits. In 16 bits on a GPU, a linear layer computes the rotary of its result, and on Hopper one kernel computes a
-//     transformer block's MLP. A layer norm computes a layer norm of its result too (layers.h, operators.h,
-//     product_merging.h, layer_fusion.h).
+//     transformer block's MLP. A layer norm computes a layer norm of its result too, and in 16 bits on a GPU so
+//     does a sparse convolution (layers.h, operators.h, product_merging.h, layer_fusion.h).
 //  2. It assigns buffers, one per value (buffer_layout.h). Inputs of a concatenation are written in place where that is
 //     possible, and copied otherwise. A node has neither buffer nor step if other nodes name it only to use its sites,
 //     and none reads its values.

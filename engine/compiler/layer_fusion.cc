@@ -138,6 +138,21 @@ void FuseNorms(Layers& layers) {
   }
 }
 
+void FuseShortcuts(const std::function<bool(int, int)>& may_share_sums, Layers& layers) {
+  const auto can_add = [&](int conv, int shortcut) {
+    return CanAddShortcut(layers, conv, shortcut) && may_share_sums(conv, shortcut);
+  };
+  for (int later = 0; later < layers.size(); ++later) {
+    const int earlier = layers.At(later).residual;
+    if (earlier < 0) continue;
+    if (can_add(earlier, later)) {
+      layers.FuseShortcut(earlier, later);
+    } else if (can_add(later, earlier)) {
+      layers.FuseShortcut(later, earlier);
+    }
+  }
+}
+
 void FuseConvNorms(Layers& layers) {
   for (int norm = 0; norm < layers.size(); ++norm) {
     const Layer& of_norm = layers.At(norm);
@@ -152,21 +167,6 @@ void FuseConvNorms(Layers& layers) {
     if (of_norm.residual >= 0 && layers.StaysFloat32(layers.At(of_norm.residual))) continue;
     layers.At(conv).norm = norm;
     layers.At(norm).is_computed_by_other = true;
-  }
-}
-
-void FuseShortcuts(const std::function<bool(int, int)>& may_share_sums, Layers& layers) {
-  const auto can_add = [&](int conv, int shortcut) {
-    return CanAddShortcut(layers, conv, shortcut) && may_share_sums(conv, shortcut);
-  };
-  for (int later = 0; later < layers.size(); ++later) {
-    const int earlier = layers.At(later).residual;
-    if (earlier < 0) continue;
-    if (can_add(earlier, later)) {
-      layers.FuseShortcut(earlier, later);
-    } else if (can_add(later, earlier)) {
-      layers.FuseShortcut(later, earlier);
-    }
   }
 }
 

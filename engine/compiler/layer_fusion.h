@@ -1,7 +1,8 @@
 #pragma once
 
 // These functions let one kernel compute several layers, so that a GPU does not write a value and read it again in the
-// next kernel. The compiler calls them in this order: MLPs take the norms beside them before norms are paired.
+// next kernel. The compiler calls them in this order: MLPs take the norms beside them before norms are paired, and
+// convolutions take norms after shortcuts.
 
 #include <functional>
 
@@ -33,15 +34,6 @@ void FuseMlps(const std::function<bool(int)>& is_left_out, Layers& layers);
 // if both results have the type of the features. A layer norm computes one second norm, the first that reads it.
 void FuseNorms(Layers& layers);
 
-// Lets a sparse convolution compute the layer norm of its result, as a transformer block has, and that norm's second
-// norm. On Hopper one kernel does (kernels/conv/implicit_gemm/normed_implicit_gemm.h); elsewhere the step has two
-// kernels. Sets Layer::norm. Call it after FuseNorms and FuseShortcuts.
-//
-// A pair is fused if only the norm reads the convolution's result, if a kernel has its number of channels, if the
-// convolution adds no residual and neither of them has an activation, if the norm's residual is known when the
-// convolution runs, and if all values have the type of the features.
-void FuseConvNorms(Layers& layers);
-
 // Lets a sparse convolution compute the shortcut of its residual block: the row product of the block's input that is
 // added to the convolution's result. On a GPU, and in 8 bits on the CPU too, one kernel then adds both sums before it
 // stores them (kernels/conv/implicit_gemm/implicit_gemm.h), which saves a pass over the rows.
@@ -52,6 +44,15 @@ void FuseConvNorms(Layers& layers);
 //
 // Sets Layer::shortcut. may_share_sums(conv, shortcut): whether the types of two layers allow it.
 void FuseShortcuts(const std::function<bool(int, int)>& may_share_sums, Layers& layers);
+
+// Lets a sparse convolution compute the layer norm of its result, as a transformer block has, and that norm's second
+// norm. On Hopper one kernel does (kernels/conv/implicit_gemm/normed_implicit_gemm.h); elsewhere the step has two
+// kernels. Sets Layer::norm. Call it after FuseNorms and FuseShortcuts.
+//
+// A pair is fused if only the norm reads the convolution's result, if a kernel has its number of channels, if the
+// convolution adds no residual and neither of them has an activation, if the norm's residual is known when the
+// convolution runs, and if all values have the type of the features.
+void FuseConvNorms(Layers& layers);
 
 // Lets linear layers rotate the queries and keys of an attention (kernels/conv/pair_rotation.h). The channels of a
 // rotated pair then lie beside each other, which changes no dot product of queries and keys. Sets Layer::rotary.

@@ -27,7 +27,6 @@
 #include "engine/ops/rows/pool.h"
 #include "engine/ops/rows/prelu.h"
 #include "engine/ops/rows/rotary.h"
-#include "engine/ops/rows/row_norm.h"
 #include "engine/ops/rows/sample_norm.h"
 #include "engine/ops/rows/sample_rows.h"
 #include "engine/ops/rows/scale_shift.h"

@@ -23,10 +23,11 @@ ROOMS = {
     "kernels/coordinates": ["kernels/core"],
     "kernels/coordinates/curves": ["kernels/core", "kernels/coordinates"],
     "kernels/conv": ["kernels/core", "kernels/coordinates"],
-    "kernels/conv/implicit_gemm": ["kernels/core", "kernels/coordinates", "kernels/conv", "kernels/rows"],
     "kernels/points": ["kernels/core", "kernels/coordinates"],
     "kernels/points/farthest": ["kernels/core", "kernels/coordinates"],
     "kernels/rows": ["kernels/core", "kernels/coordinates", "kernels/conv"],
+    "kernels/conv/implicit_gemm": ["kernels/core", "kernels/coordinates", "kernels/conv", "kernels/rows"],
+    "kernels/conv/implicit_gemm/instances": ["kernels/conv/implicit_gemm"],
     "kernels/rows/attention": ["kernels/core", "kernels/coordinates", "kernels/conv"],
     "kernels/rows/mlp": ["kernels/core"],
     "kernels/image": ["kernels/core", "kernels/coordinates"],
@@ -206,6 +207,7 @@ FAMILIES = {
         "services",
     ),
     "engine/compiler": (re.compile(r".+_steps$"), "steps"),
+    "kernels/conv/implicit_gemm/instances": (re.compile(r"warp(_group)?s_\w+$"), "../instances"),
     "engine/model/checks": (re.compile(r".+_(checks|parameters)$"), "checks"),
 }
 # This file has the destructors of several classes, which the linker needs in a build without CUDA.

@@ -10,7 +10,7 @@
 // the activation. If the dataflow does not add them itself (ConvDataflow::AddsShortcut), it leaves the convolution's
 // sums in the output, and the linear layer runs after it.
 //
-// A step can have a layer norm, which reads the output and alone does. If the dataflow does not compute it
+// A step can have a layer norm, which alone reads the convolution's output. If the dataflow does not compute it
 // (ConvDataflow::Norms), it runs after the convolution.
 //
 // Sources of the coordinate rules: MinkowskiEngine 0.5.4 (FLOOR, GENERATIVE), spconv 2.3.8 (PADDED, TRANSPOSED) and

@@ -75,8 +75,9 @@ bool CanRotate(const ImplicitGemmParams& params) {
 
 // Returns true if blocks of warp groups have code that normalizes rows of so many channels.
 bool HasNormingCode(const ConvBlock& block, int32_t out_channels) {
+  constexpr int32_t kMostSums = 128 * 128;  // with more, registers spill, and two kernels are faster
   return block.columns == out_channels && block.split_k == 1 && !block.uses_mma_sync &&
-         (block.rows == 64 || block.columns > 32);
+         (block.rows == 64 || block.columns > 32) && block.rows * block.columns <= kMostSums;
 }
 
 // Returns true if blocks of warp groups that hold whole rows can compute the norm.
@@ -84,7 +85,7 @@ bool CanNorm(const ImplicitGemmParams& params, const RowNormParams& norm) {
   const ConvOperands& operands = params.operands;
   const Rows& second = norm.second.out;
   const DType dtype = operands.in.dtype;
-  const bool has_type = operands.out.dtype == dtype && norm.out.dtype == dtype &&
+  const bool has_type = HasServedTypes(operands) && operands.out.dtype == dtype && norm.out.dtype == dtype &&
                         (norm.residual.data == nullptr || norm.residual.dtype == dtype) &&
                         (second.data == nullptr || second.dtype == dtype);
   const bool is_plain = operands.epilogue.residual.data == nullptr && params.labels.data == nullptr &&

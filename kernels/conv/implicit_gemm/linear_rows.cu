@@ -82,7 +82,7 @@ bool IsLinear(const ImplicitGemmParams& params) {
 // blocks read them half as often.
 int ShapeFor(const ImplicitGemmParams& params) {
   constexpr int64_t kCacheLineBytes = 128;
-  constexpr int32_t kLongRow = 256;  // channels
+  constexpr int32_t kLongRow = 192;  // channels
   const ConstRows& in = params.operands.in;
   const bool begins_within_lines = in.pitch_bytes() % kCacheLineBytes != 0;
   return begins_within_lines && in.channels > kLongRow ? kWide : kNarrow;

@@ -6,8 +6,9 @@
 // columns share the tiles of 64 rows among their multiplying warp groups: each group takes every n-th tile, computes
 // all of the block's columns and stores its sums from registers. While one group stores, the others multiply. The warps
 // of a block have roles:
-// - Copiers, one thread for each multiplying group: start tensor copies of the group's tiles, 128 bytes of each row at
-//   a time, into the group's own ring of stages. Together they start the bulk copies of the weights.
+// - Copiers, one thread in each of four warps: together they start the bulk copies of the weights. Then one for each
+//   multiplying group starts tensor copies of the group's tiles, 128 bytes of each row at a time, into the group's own
+//   ring of stages.
 // - Products, kGroups warp groups.
 //
 // Two barriers guard a stage: `full` ends a phase when the stage's bytes have landed, `empty` when the group's four

@@ -10,8 +10,9 @@
 namespace voxserve::kernels::cuda {
 
 // Queues a linear layer. Returns cudaErrorNotSupported without launching for params that the kernel does not serve:
-// those that ask for a block of ImplicitGemmBlocks, labels or a shortcut, weights that leave no room for inputs in
-// shared memory, and inputs whose rows are not aligned to 16 bytes. ImplicitGemm checks the other conditions.
+// other GPUs and types, the tiles form, those that ask for a block of ImplicitGemmBlocks, labels or a shortcut, weights
+// that leave no room for inputs in shared memory, more than 1024 input channels, more tiles of columns than
+// multiprocessors, and inputs whose rows are not aligned to 16 bytes. ImplicitGemm checks the other conditions.
 cudaError_t LinearRows(const ImplicitGemmParams& params, cudaStream_t stream);
 
 // The shapes of blocks, from narrow to wide. Tests and measurements choose one.

@@ -16,7 +16,6 @@ void ForEachNormedShape(const Visitor& visit) {
   visit(WarpGroupShape<kSliceBytes, 1, 128, 3, 8, 1, 1, Launches::kNormed>{});
   visit(WarpGroupShape<kSliceBytes, 2, 128, 2, 6, 1, 1, Launches::kNormed>{});
   visit(WarpGroupShape<kSliceBytes, 1, 256, 3, 5, 1, 1, Launches::kNormed>{});
-  visit(WarpGroupShape<kSliceBytes, 2, 256, 2, 4, 1, 1, Launches::kNormed>{});
 }
 
 template <typename T>

@@ -23,14 +23,14 @@ constexpr bool HasNormedRows(int32_t channels) {
 namespace cuda {
 
 // Returns true if one kernel can compute the convolution and the norm of its result. These are the kernels of warp
-// groups with a block that holds whole rows: 32 (and 64 rows), 64, 128 or 256 output channels in as many columns,
+// groups with a block that holds whole rows: 32 or 256 output channels (and 64 rows), 64 or 128, in as many columns,
 // without split K. All types must be that of the input, and all rows aligned to 16 bytes. The convolution must have no
 // residual, no labels and no rotation, and neither it nor the norm an activation. norm.in and params.operands.out.data
 // are not read.
 bool ImplicitGemmNorms(const ImplicitGemmParams& params, const RowNormParams& norm);
 
 // Queues the convolution and its norm on `stream`, and does not write params.operands.out. norm.out and norm.second.out
-// must not overlap operands.in or the shortcut's input. Starts early like ImplicitGemm; the predecessor must not write
+// must not overlap operands.in or the shortcut's input; the norm's residual may be norm.out itself. Starts early like ImplicitGemm; the predecessor must not write
 // the weights and biases of the norms either. Returns cudaErrorInvalidValue for what ImplicitGemm refuses, and if
 // ImplicitGemmNorms is false.
 cudaError_t NormedImplicitGemm(const ImplicitGemmParams& params, const RowNormParams& norm, cudaStream_t stream);

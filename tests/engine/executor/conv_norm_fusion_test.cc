@@ -22,6 +22,7 @@ int LayerNorm(GraphBuilder& b, int input) { return b.RowNorm(input, kernels::Row
 
 int CountNormSteps(const Graph& graph, bool on_cuda, DType dtype) {
   const Program program = Compile(graph, Plan(), {.on_cuda = on_cuda, .dtype = dtype});
+  for (const Buffer& buffer : program.buffers) EXPECT_GE(buffer.first_step, 0) << "no step writes a buffer";
   return static_cast<int>(std::count_if(program.steps.begin(), program.steps.end(), [](const auto& step) {
     return dynamic_cast<const RowNormStep*>(step.get()) != nullptr;
   }));
