@@ -4,45 +4,27 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
-#include <string>
 #include <vector>
 
-#include "engine/compiler/compiler.h"
 #include "engine/ops/rows/row_norm.h"
 #include "tests/engine/device_runner.h"
-#include "tests/engine/executor/graph_builder.h"
+#include "tests/engine/executor/fusion_testing.h"
 #include "tests/engine/executor/random_points.h"
-#include "tests/engine/executor/scores_testing.h"
 
 namespace voxserve::conv_norm_fusion_test {
 namespace {
 
 int LayerNorm(GraphBuilder& b, int input) { return b.RowNorm(input, kernels::RowNorm::kLayerNorm, 1e-3f, true); }
 
-int CountNormSteps(const Graph& graph, bool on_cuda, DType dtype) {
-  const Program program = Compile(graph, Plan(), {.on_cuda = on_cuda, .dtype = dtype});
-  for (const Buffer& buffer : program.buffers) EXPECT_GE(buffer.first_step, 0) << "no step writes a buffer";
-  return static_cast<int>(std::count_if(program.steps.begin(), program.steps.end(), [](const auto& step) {
-    return dynamic_cast<const RowNormStep*>(step.get()) != nullptr;
-  }));
+int CountFusedNorms(const Graph& graph) {
+  return CountFused(graph, [](const Program& program) {
+    return std::count_if(program.steps.begin(), program.steps.end(),
+                         [](const auto& step) { return dynamic_cast<const RowNormStep*>(step.get()) != nullptr; });
+  });
 }
 
-// Returns how many norms are fused into convolutions for a GPU and float16.
-int CountFused(const Graph& graph) {
-  const int num_steps = CountNormSteps(graph, /*on_cuda=*/false, DType::kFloat32);
-  EXPECT_EQ(CountNormSteps(graph, /*on_cuda=*/true, DType::kFloat32), num_steps);
-  return num_steps - CountNormSteps(graph, /*on_cuda=*/true, DType::kFloat16);
-}
-
-// A part of a network. in: its input, of 32 channels.
-struct Block {
-  std::string name;
-  std::function<int(GraphBuilder& b, int in)> add;
-  int num_fused;
-};
-
-std::vector<Block> Blocks() {
+// The parts' input has 32 channels.
+std::vector<FusionCase> Blocks() {
   return {
       {"as in a transformer's block, twice",
        [](GraphBuilder& b, int in) {
@@ -109,20 +91,20 @@ std::vector<Block> Blocks() {
   };
 }
 
-Graph GraphOf(const Block& block) {
+Graph GraphOf(const FusionCase& block) {
   GraphBuilder b(61);
   const int in = b.Relu(b.Submanifold(0, 32, true));
   return b.Finish(b.Linear(b.Submanifold(block.add(b, in), 24, true), 5, true));
 }
 
 TEST(ConvNormFusionTest, FusesWhatOneKernelCanNorm) {
-  for (const Block& block : Blocks()) EXPECT_EQ(CountFused(GraphOf(block)), block.num_fused) << block.name;
+  for (const FusionCase& block : Blocks()) EXPECT_EQ(CountFusedNorms(GraphOf(block)), block.num_fused) << block.name;
 }
 
 // A result that only the head reads stays float32, and the kernels write features alone.
 TEST(ConvNormFusionTest, ResultOfTheHeadsTypeIsNotFused) {
   GraphBuilder b(62);
-  EXPECT_EQ(CountFused(b.Finish(LayerNorm(b, b.Submanifold(b.Submanifold(0, 32, true), 32, true)))), 0);
+  EXPECT_EQ(CountFusedNorms(b.Finish(LayerNorm(b, b.Submanifold(b.Submanifold(0, 32, true), 32, true)))), 0);
 }
 
 // How many columns the blocks of a program's convolutions have, where the GPU has such blocks.
@@ -149,7 +131,7 @@ TEST(ConvNormFusionTest, PlansDoNotChangeTheResult) {
   const Points points = RandomScan(63, 400);
   const auto cloud = PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
   ASSERT_TRUE(cloud.ok());
-  for (const Block& block : Blocks()) {
+  for (const FusionCase& block : Blocks()) {
     SCOPED_TRACE(block.name);
     const Graph graph = GraphOf(block);
     const std::vector<float> expected = ScoresOf(**cpu, graph, {.device = support::Device::kCpu}, *cloud);

@@ -13,9 +13,9 @@
 #include "engine/compiler/int8_values.h"
 #include "engine/ops/mlp/mlp.h"
 #include "tests/engine/device_runner.h"
+#include "tests/engine/executor/fusion_testing.h"
 #include "tests/engine/executor/graph_builder.h"
 #include "tests/engine/executor/random_points.h"
-#include "tests/engine/executor/scores_testing.h"
 
 namespace voxserve::mlp_fusion_test {
 namespace {

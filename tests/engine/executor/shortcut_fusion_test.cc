@@ -3,41 +3,23 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <functional>
-#include <string>
 #include <vector>
 
-#include "engine/compiler/compiler.h"
 #include "tests/engine/device_runner.h"
-#include "tests/engine/executor/graph_builder.h"
+#include "tests/engine/executor/fusion_testing.h"
 #include "tests/engine/executor/random_points.h"
 #include "tests/support/minkunet.h"
 
 namespace voxserve::shortcut_fusion_test {
 namespace {
 
-int CountSteps(const Graph& graph, bool on_cuda, DType dtype) {
-  return static_cast<int>(Compile(graph, Plan(), {.on_cuda = on_cuda, .dtype = dtype}).steps.size());
+// Each shortcut that is fused saves a step.
+int CountFusedShortcuts(const Graph& graph) {
+  return CountFused(graph, [](const Program& program) { return program.steps.size(); });
 }
 
-// Returns how many shortcuts are fused for a GPU and float16. Each saves a step.
-int CountFused(const Graph& graph) {
-  const int num_steps = CountSteps(graph, /*on_cuda=*/false, DType::kFloat32);
-  EXPECT_EQ(CountSteps(graph, /*on_cuda=*/true, DType::kFloat32), num_steps);
-  return num_steps - CountSteps(graph, /*on_cuda=*/true, DType::kFloat16);
-}
-
-// A residual block behind a convolution of the voxels. in: the block's input.
-struct Block {
-  std::string name;
-  std::function<int(GraphBuilder& b, int in)> add;
-  int num_fused;
-};
-
-std::vector<Block> Blocks() {
+// Residual blocks behind a convolution of the voxels.
+std::vector<FusionCase> Blocks() {
   return {
       {"the shortcut last",
        [](GraphBuilder& b, int in) {
@@ -136,27 +118,28 @@ std::vector<Block> Blocks() {
   };
 }
 
-Graph GraphOf(const Block& block) {
+Graph GraphOf(const FusionCase& block) {
   GraphBuilder b(21);
   const int in = b.Relu(b.Submanifold(0, 32, true));
   return b.Finish(b.Linear(b.Submanifold(block.add(b, in), 32, true), 5, true));
 }
 
 TEST(ShortcutFusionTest, FusesWhatOneKernelCanAdd) {
-  for (const Block& block : Blocks()) EXPECT_EQ(CountFused(GraphOf(block)), block.num_fused) << block.name;
+  for (const FusionCase& block : Blocks())
+    EXPECT_EQ(CountFusedShortcuts(GraphOf(block)), block.num_fused) << block.name;
 }
 
 // A result that only the head reads stays float32, and the kernels add features alone.
 TEST(ShortcutFusionTest, ResultOfTheHeadsTypeIsNotFused) {
   GraphBuilder b(22);
   const int in = b.Relu(b.Submanifold(0, 32, true));
-  EXPECT_EQ(CountFused(b.Finish(b.Sum(b.Submanifold(in, 5, true), b.Linear(in, 5, true)))), 0);
+  EXPECT_EQ(CountFusedShortcuts(b.Finish(b.Sum(b.Submanifold(in, 5, true), b.Linear(in, 5, true)))), 0);
 }
 
 TEST(ShortcutFusionTest, MinkUNetHasSeven) {
   const absl::StatusOr<Graph> graph = support::LoadNetwork(support::MinkUNet({}));
   ASSERT_TRUE(graph.ok()) << graph.status();
-  EXPECT_EQ(CountFused(*graph), 7);
+  EXPECT_EQ(CountFusedShortcuts(*graph), 7);
 }
 
 TEST(ShortcutFusionTest, EveryDataflowAddsShortcuts) {
@@ -167,33 +150,21 @@ TEST(ShortcutFusionTest, EveryDataflowAddsShortcuts) {
   const Points points = RandomScan(23, 400);
   const auto cloud = PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
   ASSERT_TRUE(cloud.ok());
-  for (const Block& block : Blocks()) {
+  for (const FusionCase& block : Blocks()) {
     SCOPED_TRACE(block.name);
     const Graph graph = GraphOf(block);
-    const auto on_cpu = (*cpu)->Compile(graph, {.device = support::Device::kCpu});
-    ASSERT_TRUE(on_cpu.ok()) << on_cpu.status();
-    const BatchReport expected = (*cpu)->Run(*on_cpu, {&*cloud}, true);
-    ASSERT_TRUE(expected.status.ok()) << expected.status;
-    const absl::Span<const float> expected_scores = expected.samples[0].scores();
-    float largest = 0;
-    for (const float score : expected_scores) largest = std::max(largest, std::abs(score));
+    const std::vector<float> expected = ScoresOf(**cpu, graph, {.device = support::Device::kCpu}, *cloud);
     for (const auto precision : {ModelConfig::Precision::kFloat16, ModelConfig::Precision::kBfloat16}) {
       for (const Dataflow dataflow : {Dataflow::kImplicitGemm, Dataflow::kGatherGemmScatter}) {
         SCOPED_TRACE(DataflowOf(dataflow).name());
-        const auto program =
-            (*gpu)->Compile(graph, {.device = support::Device::kCuda,
-                                    .precision = precision,
-                                    .plan = ByDataflow(DefaultPlanOf(support::Device::kCuda, precision), dataflow)});
-        ASSERT_TRUE(program.ok()) << program.status();
-        const BatchReport output = (*gpu)->Run(*program, {&*cloud, &*cloud}, true);
-        ASSERT_TRUE(output.status.ok()) << output.status;
-        const double tolerance = largest * (precision == ModelConfig::Precision::kFloat16 ? 4e-3 : 3e-2);
-        for (const InferResult& sample : output.samples) {
-          ASSERT_EQ(sample.scores().size(), expected_scores.size());
-          for (size_t i = 0; i < expected_scores.size(); ++i) {
-            ASSERT_NEAR(sample.scores()[i], expected_scores[i], tolerance);
-          }
-        }
+        const std::vector<float> scores =
+            ScoresOf(**gpu, graph,
+                     {.device = support::Device::kCuda,
+                      .precision = precision,
+                      .plan = ByDataflow(DefaultPlanOf(support::Device::kCuda, precision), dataflow)},
+                     *cloud);
+        ExpectNear(scores, expected, precision == ModelConfig::Precision::kFloat16 ? 4e-3 : 3e-2);
+        if (HasFatalFailure()) return;
       }
     }
   }

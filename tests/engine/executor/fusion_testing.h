@@ -1,18 +1,42 @@
 #pragma once
 
-// Runs networks and compares their scores, for tests of what the compiler fuses.
+// Tests of what the compiler fuses share this: parts of networks, counts of what is fused, and scores.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "engine/compiler/compiler.h"
 #include "tests/engine/device_runner.h"
+#include "tests/engine/executor/graph_builder.h"
 
 namespace voxserve {
+
+// A part of a network.
+struct FusionCase {
+  std::string name;
+  std::function<int(GraphBuilder& b, int in)> add;  // returns the part's result
+  int num_fused;                                    // layers that others of it compute
+};
+
+// Returns how many layers are fused for a GPU and float16 alone. count(program): the steps that fusing makes fewer.
+template <typename Count>
+int CountFused(const Graph& graph, const Count& count) {
+  const auto count_for = [&](bool on_cuda, DType dtype) {
+    const Program program = Compile(graph, Plan(), {.on_cuda = on_cuda, .dtype = dtype});
+    for (const Buffer& buffer : program.buffers) EXPECT_GE(buffer.first_step, 0) << "no step writes a buffer";
+    return static_cast<int>(count(program));
+  };
+  const int num_steps = count_for(/*on_cuda=*/false, DType::kFloat32);
+  EXPECT_EQ(count_for(/*on_cuda=*/true, DType::kFloat32), num_steps);
+  return num_steps - count_for(/*on_cuda=*/true, DType::kFloat16);
+}
 
 // Returns the scores of a cloud. Expects that they do not change beside another cloud.
 inline std::vector<float> ScoresOf(DeviceRunner& runner, const Program& program, const PointCloud& cloud) {
