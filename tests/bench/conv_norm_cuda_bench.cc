@@ -233,24 +233,15 @@ class Block {
 };
 
 int Main(int argc, char** argv) {
-  const auto scan = support::RealScanNamed(argc > 1 ? argv[1] : support::kSemanticKittiScan.name);
-  if (argc > 2 || !scan) {
-    std::fprintf(stderr, "usage: %s [SCAN]\n", argv[0]);
-    return 2;
-  }
-  if (!support::HasDevice(Device::kCuda)) {
-    std::puts("skipped: no CUDA device here");
-    return 0;
-  }
-  const float voxel_size_m = std::string(scan->name) == support::kSemanticKittiScan.name ? 0.05f : 0.1f;
+  const auto [scan, voxel_size_m] = ScanOfArguments(argc, argv);
   std::printf(
       "%s, CUDA %s, medians of %d turns of %d runs of graphs of %d blocks, %s, %.0f cm, float16, us a block\n\n",
-      ListCudaDevices().front().name.c_str(), CudaVersion().c_str(), kTurns, kNumRuns, kBlocksOfGraph, scan->name,
+      ListCudaDevices().front().name.c_str(), CudaVersion().c_str(), kTurns, kNumRuns, kBlocksOfGraph, scan.name,
       voxel_size_m * 100);
   std::puts(
       "| rows | channels | convolution | convolution and norms | one kernel, 64 rows | one kernel, 128 rows | "
       "the default is one kernel | values that differ |\n|--:|--:|--:|--:|--:|--:|---|---|");
-  ScanConvolutions convs(/*width=*/0.5, *scan, voxel_size_m);
+  ScanConvolutions convs(/*width=*/0.5, scan, voxel_size_m);
   const StepContext context = convs.context();
   bool are_equal = true;
   const std::vector<const ScanConvolution*> levels = convs.OfLevels();

@@ -1,15 +1,18 @@
 #include "tests/bench/scan_convolutions.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <iterator>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "engine/executor/cuda_executor.h"
 #include "tests/bench/or_die.h"
 #include "tests/support/minkunet.h"
+#include "tests/support/test_device.h"
 
 namespace voxserve::bench {
 
@@ -67,6 +70,19 @@ StepContext ScanConvolutions::context() {
   return {.execution = &runner_->context(),
           .device_geometry = &static_cast<const CudaExecutor&>(runner_->executor()).geometry(),
           .groupings = &groupings_};
+}
+
+BenchScan ScanOfArguments(int argc, char** argv) {
+  const auto scan = support::RealScanNamed(argc > 1 ? argv[1] : support::kSemanticKittiScan.name);
+  if (argc > 2 || !scan) {
+    std::fprintf(stderr, "usage: %s [SCAN]\n", argv[0]);
+    std::exit(2);
+  }
+  if (!support::HasDevice(support::Device::kCuda)) {
+    std::puts("skipped: no CUDA device here");
+    std::exit(0);
+  }
+  return {*scan, std::string(scan->name) == support::kSemanticKittiScan.name ? 0.05f : 0.1f};
 }
 
 PointCloud NewestSweeps(const support::RealScan& scan, int num_sweeps) {

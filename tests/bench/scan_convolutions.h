@@ -51,6 +51,16 @@ class ScanConvolutions {
   GroupingCache groupings_;
 };
 
+struct BenchScan {
+  support::RealScan scan;
+  float voxel_size_m;
+};
+
+// Returns the scan that a benchmark's only argument names (tests/support/real_scans.h), without one that of
+// SemanticKITTI. Voxels are 5 cm there and 10 cm elsewhere. Ends the program with its usage and 2 if the arguments are
+// wrong, and with 0 if there is no GPU.
+BenchScan ScanOfArguments(int argc, char** argv);
+
 // Returns only the points of the newest num_sweeps sweeps of a scan that has several sweeps. The field dt, a sweep's
 // age in seconds, tells sweeps apart.
 PointCloud NewestSweeps(const support::RealScan& scan, int num_sweeps);

@@ -144,18 +144,9 @@ class Layer {
 };
 
 int Main(int argc, char** argv) {
-  const auto scan = support::RealScanNamed(argc > 1 ? argv[1] : support::kSemanticKittiScan.name);
-  if (argc > 2 || !scan) {
-    std::fprintf(stderr, "usage: %s [SCAN]\n", argv[0]);
-    return 2;
-  }
-  if (!support::HasDevice(Device::kCuda)) {
-    std::puts("skipped: no CUDA device here");
-    return 0;
-  }
-  const float voxel_size_m = std::string(scan->name) == support::kSemanticKittiScan.name ? 0.05f : 0.1f;
+  const auto [scan, voxel_size_m] = ScanOfArguments(argc, argv);
   std::printf("%s, CUDA %s, medians of %d turns of %d runs, %s, %.0f cm, fp16, us\n\n",
-              ListCudaDevices().front().name.c_str(), CudaVersion().c_str(), kTurns, kNumRuns, scan->name,
+              ListCudaDevices().front().name.c_str(), CudaVersion().c_str(), kTurns, kNumRuns, scan.name,
               voxel_size_m * 100);
   std::string header = "| rows | offsets | in | out | default |", rule = "|--:|--:|--:|--:|--:|";
   for (const auto& [rows, columns] : kBlocks) {
@@ -163,7 +154,7 @@ int Main(int argc, char** argv) {
     rule += "--:|";
   }
   std::printf("%s\n%s\n", header.c_str(), rule.c_str());
-  ScanConvolutions convs(/*width=*/0.5, *scan, voxel_size_m);
+  ScanConvolutions convs(/*width=*/0.5, scan, voxel_size_m);
   const StepContext context = convs.context();
   bool are_equal = true;
   for (const ScanConvolution* const conv : convs.OfLevels()) {

@@ -13,7 +13,7 @@
 
 namespace voxserve::kernels::cuda {
 
-// What a kernel that normalizes its results uses in addition (normed_sums.cuh). Other kernels need no definition of it.
+// Only kernels that normalize their results need the definitions of these two types (normed_sums.cuh).
 template <typename T>
 struct NormedArguments;
 template <typename T, int kSums>

@@ -9,7 +9,6 @@
 #include "engine/ops/rows/row_norm.h"
 #include "tests/engine/device_runner.h"
 #include "tests/engine/executor/fusion_testing.h"
-#include "tests/engine/executor/random_points.h"
 
 namespace voxserve::conv_norm_fusion_test {
 namespace {
@@ -125,25 +124,22 @@ std::vector<ConvPlan> PlansOf(const Program& program, const ConvPlan& base, Colu
 // Blocks that hold whole rows compute the norm with the convolution, others before it. The scores must be the same.
 TEST(ConvNormFusionTest, PlansDoNotChangeTheResult) {
   SKIP_WITHOUT(support::Device::kCuda);
-  const auto gpu = DeviceRunner::Create({.device = support::Device::kCuda});
-  const auto cpu = DeviceRunner::Create({.device = support::Device::kCpu});
-  ASSERT_TRUE(gpu.ok() && cpu.ok()) << gpu.status() << cpu.status();
-  const Points points = RandomScan(63, 400);
-  const auto cloud = PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
-  ASSERT_TRUE(cloud.ok());
+  const FusionDevices devices(63);
+  ASSERT_TRUE(devices.are_ready());
   for (const FusionCase& block : Blocks()) {
     SCOPED_TRACE(block.name);
     const Graph graph = GraphOf(block);
-    const std::vector<float> expected = ScoresOf(**cpu, graph, {.device = support::Device::kCpu}, *cloud);
+    const std::vector<float> expected = devices.ScoresOnCpu(graph);
     for (const auto precision : {ModelConfig::Precision::kFloat16, ModelConfig::Precision::kBfloat16}) {
       std::vector<float> first_scores;
       for (const Columns columns : {Columns::kDefault, Columns::kOfWholeRows, Columns::kFewest}) {
         SCOPED_TRACE(static_cast<int>(columns));
         const ConvPlan plan = DefaultPlanOf(support::Device::kCuda, precision);
-        auto program = (*gpu)->Compile(graph, {.device = support::Device::kCuda, .precision = precision, .plan = plan});
+        auto program =
+            devices.gpu->Compile(graph, {.device = support::Device::kCuda, .precision = precision, .plan = plan});
         ASSERT_TRUE(program.ok()) << program.status();
         program->default_plans = PlanTable(*program, PlansOf(*program, plan, columns));
-        const std::vector<float> scores = ScoresOf(**gpu, *program, *cloud);
+        const std::vector<float> scores = ScoresOf(*devices.gpu, *program, devices.cloud);
         ExpectNear(scores, expected, precision == ModelConfig::Precision::kFloat16 ? 1e-2 : 8e-2);
         if (HasFatalFailure()) return;
         if (first_scores.empty()) first_scores = scores;

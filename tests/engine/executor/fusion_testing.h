@@ -7,14 +7,18 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "engine/compiler/compiler.h"
 #include "tests/engine/device_runner.h"
 #include "tests/engine/executor/graph_builder.h"
+#include "tests/engine/executor/random_points.h"
 
 namespace voxserve {
 
@@ -54,6 +58,25 @@ inline std::vector<float> ScoresOf(DeviceRunner& runner, const Graph& graph, con
   EXPECT_TRUE(program.ok()) << program.status();
   return program.ok() ? ScoresOf(runner, *program, cloud) : std::vector<float>();
 }
+
+// A GPU, a CPU, and a cloud for both. A test with one needs a GPU.
+struct FusionDevices {
+  explicit FusionDevices(uint32_t seed) : cloud(CloudOf(RandomScan(seed, 400))) {
+    for (const auto& [runner, device] : {std::pair(&gpu, support::Device::kCuda), {&cpu, support::Device::kCpu}}) {
+      auto created = DeviceRunner::Create({.device = device});
+      EXPECT_TRUE(created.ok()) << created.status();
+      if (created.ok()) *runner = *std::move(created);
+    }
+  }
+
+  bool are_ready() const { return gpu != nullptr && cpu != nullptr; }
+  std::vector<float> ScoresOnCpu(const Graph& graph) const {
+    return ScoresOf(*cpu, graph, {.device = support::Device::kCpu}, cloud);
+  }
+
+  std::unique_ptr<DeviceRunner> gpu, cpu;
+  PointCloud cloud;
+};
 
 // Expects scores that differ by at most `share` of the largest one.
 inline void ExpectNear(const std::vector<float>& scores, const std::vector<float>& expected, double share) {

@@ -22,6 +22,7 @@
 #include "engine/ops/rows/rotary.h"
 #include "engine/ops/rows/row_norm.h"
 #include "tests/engine/executor/company.h"
+#include "tests/engine/executor/fusion_testing.h"
 #include "tests/engine/executor/program_comparison.h"
 #include "tests/engine/executor/random_points.h"
 
@@ -451,18 +452,15 @@ double LargestDifference(const BatchReport& report, absl::Span<const float> expe
 // Products that rotate are as near to the CPU's float32 as rotaries of their own, or nearly so.
 TEST(RotaryFusionTest, IsAsExactAsRotariesOfTheirOwn) {
   SKIP_WITHOUT(support::Device::kCuda);
-  const auto gpu = DeviceRunner::Create({.device = support::Device::kCuda});
-  const auto cpu = DeviceRunner::Create({.device = support::Device::kCpu});
-  ASSERT_TRUE(gpu.ok() && cpu.ok()) << gpu.status() << cpu.status();
+  const FusionDevices devices(47);
+  ASSERT_TRUE(devices.are_ready());
   if (!LinearStep::CanRotate(DType::kFloat16)) GTEST_SKIP() << "this GPU's products rotate nothing";
-  const Points points = RandomScan(47, 400);
-  const PointCloud cloud = CloudOf(points);
   for (const RotaryCase& rotaries : RotaryCases()) {
     SCOPED_TRACE(rotaries.name);
     const Graph graph = GraphOf(rotaries);
-    const auto on_cpu = (*cpu)->Compile(graph, {.device = support::Device::kCpu});
+    const auto on_cpu = devices.cpu->Compile(graph, {.device = support::Device::kCpu});
     ASSERT_TRUE(on_cpu.ok()) << on_cpu.status();
-    const BatchReport expected = (*cpu)->Run(*on_cpu, {&cloud}, true);
+    const BatchReport expected = devices.cpu->Run(*on_cpu, {&devices.cloud}, true);
     ASSERT_TRUE(expected.status.ok()) << expected.status;
     double largest_score = 0;
     for (const float score : expected.samples[0].scores()) {
@@ -473,13 +471,13 @@ TEST(RotaryFusionTest, IsAsExactAsRotariesOfTheirOwn) {
       SCOPED_TRACE(is_half ? "float16" : "bfloat16");
       double differences[2];
       for (const bool rotates : {false, true}) {
-        const auto program = (*gpu)->Compile(graph, {.device = support::Device::kCuda,
-                                                     .precision = precision,
-                                                     .plan = DefaultPlanOf(support::Device::kCuda, precision),
-                                                     .rotates_products = rotates});
+        const auto program = devices.gpu->Compile(graph, {.device = support::Device::kCuda,
+                                                          .precision = precision,
+                                                          .plan = DefaultPlanOf(support::Device::kCuda, precision),
+                                                          .rotates_products = rotates});
         ASSERT_TRUE(program.ok()) << program.status();
         EXPECT_EQ(Count<RotaryStep>(*program) == 0, rotates && rotaries.num_rotaries == 0);
-        const BatchReport output = (*gpu)->Run(*program, {&cloud, &cloud}, true);
+        const BatchReport output = devices.gpu->Run(*program, {&devices.cloud, &devices.cloud}, true);
         ASSERT_TRUE(output.status.ok()) << output.status;
         differences[rotates ? 1 : 0] = LargestDifference(output, expected.samples[0].scores());
       }

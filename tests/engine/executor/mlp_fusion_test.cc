@@ -15,7 +15,6 @@
 #include "tests/engine/device_runner.h"
 #include "tests/engine/executor/fusion_testing.h"
 #include "tests/engine/executor/graph_builder.h"
-#include "tests/engine/executor/random_points.h"
 
 namespace voxserve::mlp_fusion_test {
 namespace {
@@ -270,25 +269,21 @@ TEST(MlpFusionTest, ProductsIn8BitsAreNotFused) {
 
 TEST(MlpFusionTest, HasTheSameResultAsItsLayers) {
   SKIP_WITHOUT(support::Device::kCuda);
-  const auto gpu = DeviceRunner::Create({.device = support::Device::kCuda});
-  const auto cpu = DeviceRunner::Create({.device = support::Device::kCpu});
-  ASSERT_TRUE(gpu.ok() && cpu.ok()) << gpu.status() << cpu.status();
-  const Points points = RandomScan(34, 400);
-  const auto cloud = PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
-  ASSERT_TRUE(cloud.ok());
+  const FusionDevices devices(34);
+  ASSERT_TRUE(devices.are_ready());
   for (const Case& of : FusedCases()) {
     SCOPED_TRACE(of.name);
     const Graph graph = GraphOf(of);
-    const std::vector<float> expected = ScoresOf(**cpu, graph, {.device = support::Device::kCpu}, *cloud);
+    const std::vector<float> expected = devices.ScoresOnCpu(graph);
     for (const auto precision : {ModelConfig::Precision::kFloat16, ModelConfig::Precision::kBfloat16}) {
       for (const bool fuses_mlps : {false, true}) {
         SCOPED_TRACE(fuses_mlps ? "fused" : "layer by layer");
-        const std::vector<float> scores = ScoresOf(**gpu, graph,
+        const std::vector<float> scores = ScoresOf(*devices.gpu, graph,
                                                    {.device = support::Device::kCuda,
                                                     .precision = precision,
                                                     .plan = DefaultPlanOf(support::Device::kCuda, precision),
                                                     .fuses_mlps = fuses_mlps},
-                                                   *cloud);
+                                                   devices.cloud);
         ExpectNear(scores, expected, precision == ModelConfig::Precision::kFloat16 ? 1e-2 : 8e-2);
         if (HasFatalFailure()) return;
       }

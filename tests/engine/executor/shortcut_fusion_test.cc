@@ -7,7 +7,6 @@
 
 #include "tests/engine/device_runner.h"
 #include "tests/engine/executor/fusion_testing.h"
-#include "tests/engine/executor/random_points.h"
 #include "tests/support/minkunet.h"
 
 namespace voxserve::shortcut_fusion_test {
@@ -144,25 +143,21 @@ TEST(ShortcutFusionTest, MinkUNetHasSeven) {
 
 TEST(ShortcutFusionTest, EveryDataflowAddsShortcuts) {
   SKIP_WITHOUT(support::Device::kCuda);
-  const auto gpu = DeviceRunner::Create({.device = support::Device::kCuda});
-  const auto cpu = DeviceRunner::Create({.device = support::Device::kCpu});
-  ASSERT_TRUE(gpu.ok() && cpu.ok()) << gpu.status() << cpu.status();
-  const Points points = RandomScan(23, 400);
-  const auto cloud = PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
-  ASSERT_TRUE(cloud.ok());
+  const FusionDevices devices(23);
+  ASSERT_TRUE(devices.are_ready());
   for (const FusionCase& block : Blocks()) {
     SCOPED_TRACE(block.name);
     const Graph graph = GraphOf(block);
-    const std::vector<float> expected = ScoresOf(**cpu, graph, {.device = support::Device::kCpu}, *cloud);
+    const std::vector<float> expected = devices.ScoresOnCpu(graph);
     for (const auto precision : {ModelConfig::Precision::kFloat16, ModelConfig::Precision::kBfloat16}) {
       for (const Dataflow dataflow : {Dataflow::kImplicitGemm, Dataflow::kGatherGemmScatter}) {
         SCOPED_TRACE(DataflowOf(dataflow).name());
         const std::vector<float> scores =
-            ScoresOf(**gpu, graph,
+            ScoresOf(*devices.gpu, graph,
                      {.device = support::Device::kCuda,
                       .precision = precision,
                       .plan = ByDataflow(DefaultPlanOf(support::Device::kCuda, precision), dataflow)},
-                     *cloud);
+                     devices.cloud);
         ExpectNear(scores, expected, precision == ModelConfig::Precision::kFloat16 ? 4e-3 : 3e-2);
         if (HasFatalFailure()) return;
       }
