@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kLargeGroupWarps * 32, 2)
   AttendChunks<T, kChannels>(arguments, head, part, reinterpret_cast<unsigned char*>(shared),
                              [&](const auto& queries, const auto& attention, const auto& totals, const auto& weights) {
                                using Attention = BlockAttention<T, kChannels>;
-                               const int32_t channels = queries.NumChannels();
+                               const int32_t channels = queries.arguments.head_channels;
 #pragma unroll
                                for (int i = 0; i < kBlockTiles; ++i) {
 #pragma unroll

@@ -162,7 +162,7 @@ cudaError_t LaunchOnTensorCores(const GroupAttentionParams& params, cudaStream_t
   if (params.groups.size <= kMostSmallKeys && kSmallGroupWarps * group_bytes <= memory.Room()) {
     return LaunchByWarps<T, kChannels>(arguments, memory, kSmallGroupWarps * buffer_bytes, stream);
   }
-  if (kChannels <= kGroupChannels && params.groups.size >= kLeastGroupRunKeys && CodeVersion() == kWarpGroupCode &&
+  if (kChannels <= kGroupChannels && CodeVersion() == kWarpGroupCode &&
       GroupRunBytes(Padded(params.groups.size, kGroupStepKeys)) <= memory.Room()) {
     return LaunchByWarpGroups<T>(arguments, memory, largest_group, stream);
   }

@@ -19,6 +19,7 @@ inline constexpr int32_t kMaxBuffers = 2;
 
 struct GroupAttentionArguments {
   GroupAttentionParams params;
+  int32_t head_channels = 0;  // of queries, keys and values
   int32_t vector_bytes = 2;   // 2, 4 or 16: how many bytes of keys and values are aligned everywhere
   bool reads_pairs = false;   // two neighbouring channels of queries are aligned
   bool writes_pairs = false;  // two neighbouring results are aligned
@@ -30,10 +31,12 @@ struct GroupAttentionArguments {
 // Returns the arguments without buffers. T: the type of queries, keys and values.
 template <typename T>
 GroupAttentionArguments ArgumentsOf(const GroupAttentionParams& params) {
-  const int64_t head_bytes = params.keys.channels / params.num_heads * int64_t{sizeof(T)};
+  const int32_t head_channels = params.keys.channels / params.num_heads;
+  const int64_t head_bytes = head_channels * int64_t{sizeof(T)};
   const auto alignment = [&](const ConstRows& rows) { return CommonAlignment().Add(rows).Add(head_bytes).bytes(); };
   const int64_t of_keys = std::min(alignment(params.keys), alignment(params.values));
   return {.params = params,
+          .head_channels = head_channels,
           .vector_bytes = of_keys == 16  ? 16
                           : of_keys >= 4 ? 4
                                          : 2,
@@ -65,8 +68,10 @@ __device__ uint4 ReadVector(const char* row, int32_t v, int32_t head_bytes) {
 }
 
 // The keys and values of a head in global memory. A thread reads kBatch vectors of keys and of values before it stores
-// them. kMultiple: of the number of keys that it stores.
-template <typename T, int kChannels, int kBatch, bool kMeasures, int kMultiple = kStepKeys>
+// them. kMultiple: of the number of keys that it stores. kCopyBatch: if it is not 0, aligned vectors are copied past
+// the registers, so that all of a thread's vectors are on their way at the same time; it looks up kCopyBatch rows at a
+// time.
+template <typename T, int kChannels, int kBatch, bool kMeasures, int kMultiple = kStepKeys, int kCopyBatch = 0>
 struct HeadReader {
   using Head = HeadRows<kChannels>;
   using Pair = typename PairOf<T>::Type;
@@ -74,7 +79,7 @@ struct HeadReader {
   const GroupAttentionArguments& arguments;
   int32_t thread;       // the number of this thread among those that read together: whole warps
   int32_t num_threads;  // how many read together
-  int32_t head_bytes = arguments.params.keys.channels / arguments.params.num_heads * int32_t{sizeof(T)};
+  int32_t head_bytes = arguments.head_channels * int32_t{sizeof(T)};
 
   // Copies keys and values of a head to shared memory, the rows at places [begin, begin + num_keys), and zeros up to a
   // multiple of kMultiple. All threads that read together call it. Returns a bound of the lengths of the keys that the
@@ -82,12 +87,26 @@ struct HeadReader {
   // rows: if not null, it gets the numbers of the rows.
   __device__ float Read(int32_t head, int64_t begin, int32_t num_keys, unsigned char* keys, unsigned char* values,
                         int32_t* rows = nullptr) const {
-    if (arguments.vector_bytes == 16) return ReadBy<16>(head, begin, num_keys, keys, values, rows);
+    if constexpr (kCopyBatch > 0) {
+      if (arguments.vector_bytes == 16) return Copy(head, begin, num_keys, keys, values, rows);
+    } else {
+      if (arguments.vector_bytes == 16) return ReadBy<16>(head, begin, num_keys, keys, values, rows);
+    }
     if (arguments.vector_bytes == 4) return ReadBy<4>(head, begin, num_keys, keys, values, rows);
     return ReadBy<2>(head, begin, num_keys, keys, values, rows);
   }
 
  private:
+  // A head's rows of keys or values.
+  struct HeadData {
+    const char* first;
+    int64_t pitch;  // bytes
+
+    __device__ HeadData(const ConstRows& rows, int64_t column)
+        : first(static_cast<const char*>(rows.data) + column), pitch(rows.pitch * int64_t{sizeof(T)}) {}
+    __device__ const char* At(int32_t row) const { return first + row * pitch; }
+  };
+
   // Returns the sum of squares, which is not negative; it has rounded in the values' type.
   __device__ static float SquareOf(const uint4& vector) {
     const uint32_t zeros = 0, words[4] = {vector.x, vector.y, vector.z, vector.w};
@@ -100,49 +119,93 @@ struct HeadReader {
     return fabsf(ToFloat(square.x) + ToFloat(square.y));
   }
 
+  // Returns the bound of the keys' lengths. longest_vector: the largest SquareOf of the thread's vectors of keys.
+  __device__ static float LengthOf(float longest_vector) {
+    // The vectors of a key are in different lanes, so the longest vector stands for all.
+    const float longest = LargestOfLanes(longest_vector * Head::kVectors);
+    // Covers the rounding of the sums, and squares that are too small for float16.
+    return sqrtf(longest * 1.25f + 1e-6f);
+  }
+
+  // Calls read(first, row) for each kCount of the thread's vectors, until all num_vectors vectors of the keys are read.
+  // They are vectors first + b * num_threads, of rows row[b].
+  template <int kCount, typename ReadBatch>
+  __device__ void ForEachBatch(int64_t begin, int32_t num_keys, int32_t num_vectors, const ReadBatch& read) const {
+    for (int32_t first = thread; first < num_vectors; first += kCount * num_threads) {
+      int32_t row[kCount];
+#pragma unroll
+      for (int b = 0; b < kCount; ++b) {
+        const int32_t i = min((first + b * num_threads) / Head::kVectors, num_keys - 1);
+        row[b] = static_cast<int32_t>(RowAt(arguments.params.groups, begin + i));
+      }
+      read(first, row);
+    }
+  }
+
+  __device__ static int32_t Padded(int32_t num_keys) { return (num_keys + kMultiple - 1) / kMultiple * kMultiple; }
+
   template <int kBytes>
   __device__ float ReadBy(int32_t head, int64_t begin, int32_t num_keys, unsigned char* keys, unsigned char* values,
                           int32_t* rows) const {
-    const GroupAttentionParams& params = arguments.params;
-    const int64_t key_pitch = params.keys.pitch * int64_t{sizeof(T)};
-    const int64_t value_pitch = params.values.pitch * int64_t{sizeof(T)};
     const int64_t column = int64_t{head} * head_bytes;
-    const char* const all_keys = static_cast<const char*>(params.keys.data) + column;
-    const char* const all_values = static_cast<const char*>(params.values.data) + column;
-    const int32_t padded_keys = (num_keys + kMultiple - 1) / kMultiple * kMultiple;
-    const int32_t num_vectors = padded_keys * Head::kVectors;
+    const HeadData all_keys(arguments.params.keys, column), all_values(arguments.params.values, column);
+    const int32_t padded_keys = Padded(num_keys);
     float longest = 0;
-    for (int32_t first = thread; first < num_vectors; first += kBatch * num_threads) {
-      uint4 key[kBatch], value[kBatch];
-      int64_t row[kBatch];
+    ForEachBatch<kBatch>(begin, num_keys, padded_keys * Head::kVectors,
+                         [&](int32_t first, const int32_t(&row)[kBatch]) {
+                           uint4 key[kBatch], value[kBatch];
 #pragma unroll
-      for (int b = 0; b < kBatch; ++b) {
-        const int32_t i = min((first + b * num_threads) / Head::kVectors, num_keys - 1);
-        row[b] = RowAt(params.groups, begin + i);
-      }
+                           for (int b = 0; b < kBatch; ++b) {
+                             const int32_t i = (first + b * num_threads) / Head::kVectors,
+                                           v = (first + b * num_threads) % Head::kVectors;
+                             const int32_t width = i < num_keys ? head_bytes : 0;
+                             key[b] = ReadVector<kBytes>(all_keys.At(row[b]), v, width);
+                             value[b] = ReadVector<kBytes>(all_values.At(row[b]), v, width);
+                           }
 #pragma unroll
-      for (int b = 0; b < kBatch; ++b) {
-        const int32_t i = (first + b * num_threads) / Head::kVectors, v = (first + b * num_threads) % Head::kVectors;
-        const int32_t width = i < num_keys ? head_bytes : 0;
-        key[b] = ReadVector<kBytes>(all_keys + row[b] * key_pitch, v, width);
-        value[b] = ReadVector<kBytes>(all_values + row[b] * value_pitch, v, width);
-      }
+                           for (int b = 0; b < kBatch; ++b) {
+                             const int32_t i = (first + b * num_threads) / Head::kVectors,
+                                           v = (first + b * num_threads) % Head::kVectors;
+                             if (i < padded_keys) {
+                               *reinterpret_cast<uint4*>(keys + Head::Offset(i, v)) = key[b];
+                               *reinterpret_cast<uint4*>(values + Head::Offset(i, v)) = value[b];
+                               if (rows != nullptr && v == 0) rows[i] = row[b];
+                             }
+                             if constexpr (kMeasures) longest = LargerNotNegative(longest, SquareOf(key[b]));
+                           }
+                         });
+    return kMeasures ? LengthOf(longest) : 0;
+  }
+
+  // Does the same for vectors that are aligned.
+  __device__ float Copy(int32_t head, int64_t begin, int32_t num_keys, unsigned char* keys, unsigned char* values,
+                        int32_t* rows) const {
+    const int64_t column = int64_t{head} * head_bytes;
+    const HeadData all_keys(arguments.params.keys, column), all_values(arguments.params.values, column);
+    const int32_t num_vectors = Padded(num_keys) * Head::kVectors;
+    const uint32_t to_keys = SharedAddress(keys), to_values = SharedAddress(values);
+    ForEachBatch<kCopyBatch>(begin, num_keys, num_vectors, [&](int32_t first, const int32_t(&row)[kCopyBatch]) {
 #pragma unroll
-      for (int b = 0; b < kBatch; ++b) {
-        const int32_t i = (first + b * num_threads) / Head::kVectors, v = (first + b * num_threads) % Head::kVectors;
-        if (i < padded_keys) {
-          *reinterpret_cast<uint4*>(keys + Head::Offset(i, v)) = key[b];
-          *reinterpret_cast<uint4*>(values + Head::Offset(i, v)) = value[b];
-          if (rows != nullptr && v == 0) rows[i] = static_cast<int32_t>(row[b]);
-        }
-        if constexpr (kMeasures) longest = LargerNotNegative(longest, SquareOf(key[b]));
+      for (int b = 0; b < kCopyBatch; ++b) {
+        const int32_t vector = first + b * num_threads, i = vector / Head::kVectors, v = vector % Head::kVectors;
+        if (vector >= num_vectors) break;
+        const int32_t bytes = i < num_keys && v * 16 < head_bytes ? 16 : 0;
+        const auto offset = static_cast<uint32_t>(Head::Offset(i, v));
+        CopyAsync16(to_keys + offset, all_keys.At(row[b]) + v * 16, bytes);
+        CopyAsync16(to_values + offset, all_values.At(row[b]) + v * 16, bytes);
+        if (rows != nullptr && v == 0) rows[i] = row[b];
       }
-    }
+    });
+    CommitCopies();
+    WaitForCopies<0>();
     if constexpr (!kMeasures) return 0;
-    // The vectors of a key are in different lanes, so the longest vector stands for all.
-    longest *= Head::kVectors;
-    // Covers the rounding of the sums, and squares that are too small for float16.
-    return sqrtf(LargestOfLanes(longest) * 1.25f + 1e-6f);
+    float longest = 0;
+#pragma unroll 4
+    for (int32_t vector = thread; vector < num_vectors; vector += num_threads) {
+      const int32_t offset = Head::Offset(vector / Head::kVectors, vector % Head::kVectors);
+      longest = LargerNotNegative(longest, SquareOf(*reinterpret_cast<const uint4*>(keys + offset)));
+    }
+    return LengthOf(longest);
   }
 };
 
@@ -156,16 +219,14 @@ struct WarpQueries {
   int32_t num_rows;               // up to Attention::kRows
   const int32_t* rows = nullptr;  // the rows at the places, in shared memory; null: from the order
 
-  __device__ int32_t NumChannels() const { return arguments.params.keys.channels / arguments.params.num_heads; }
-
   __device__ void Load(typename Attention::Queries& queries) const {
     const GroupAttentionParams& params = arguments.params;
     Attention::LoadQueries(
         [&](int32_t row) {
           return static_cast<const T*>(params.queries.data) + RowOf(row) * params.queries.pitch +
-                 int64_t{head} * NumChannels();
+                 int64_t{head} * arguments.head_channels;
         },
-        num_rows, NumChannels(), arguments.reads_pairs, queries);
+        num_rows, arguments.head_channels, arguments.reads_pairs, queries);
   }
   __device__ void Read(Attention& attention) const {
     typename Attention::Queries queries;
@@ -192,7 +253,7 @@ struct WarpQueries {
   template <typename Out, typename ValueOf>
   __device__ void StoreAs(const ValueOf& value_of) const {
     const GroupAttentionParams& params = arguments.params;
-    const int32_t channels = NumChannels();
+    const int32_t channels = arguments.head_channels;
     Out* rows[Attention::kNumTiles][2];
 #pragma unroll
     for (int i = 0; i < Attention::kNumTiles; ++i) {
@@ -231,7 +292,7 @@ __device__ void StoreMeans(const WarpQueries<Attention>& queries, const Attentio
 #pragma unroll
   for (int i = 0; i < Attention::kNumTiles; ++i) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) factors[i][half] = 1.0f / attention.Weights(i, half);
+    for (int half = 0; half < 2; ++half) factors[i][half] = Reciprocal(attention.Weights(i, half));
   }
   queries.Store([&](int i, int half, int v, int k) { return attention.Sum(i, half, v, k) * factors[i][half]; });
 }

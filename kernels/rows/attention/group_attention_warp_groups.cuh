@@ -29,10 +29,9 @@ inline constexpr int32_t kAttendingGroups = 3;  // warp groups of a block
 inline constexpr int32_t kGroupRunThreads = (kAttendingGroups + 1) * kWarpGroupThreads;
 inline constexpr int32_t kGroupTileRows = 64;
 inline constexpr int32_t kGroupStepKeys = 64;
+inline constexpr int32_t kKeysAhead = 16;
 inline constexpr int32_t kGroupChannels = 16;  // of a head, the most
 inline constexpr int32_t kOnesBytes = 512;
-// Groups of fewer places are left to the kernel of before, beside which this one was not measured for them.
-inline constexpr int32_t kLeastGroupRunKeys = 1024;
 
 // Returns the bytes of shared memory of a block whose buffers have buffer_keys keys, a multiple of kGroupStepKeys.
 inline int32_t GroupRunBytes(int32_t buffer_keys) {
@@ -150,18 +149,29 @@ class WarpGroupAttention : public WarpAttention<T, kGroupChannels, /*kTiles=*/1,
   }
 
   // Computes the weights of a step's scores. kIsWhole: all keys count, otherwise the first num_keys.
+  //
+  // The exponentials of the special function unit are the slowest part. So that the other instructions do not all come
+  // before them, each 8 keys but the first kKeysAhead wait for an exponential of kKeysAhead keys before: their scale is
+  // the larger of the scale of those and of a number that is not positive.
   template <bool kIsBounded, bool kIsWhole>
   __device__ void Weigh(const float (&scores)[kGroupStepKeys / 2], int32_t num_keys,
                         uint32_t (&weights)[kGroupStepKeys / 16][4]) const {
+    constexpr int kAhead = kKeysAhead / 8;
+    float scales[kGroupStepKeys / 8];
 #pragma unroll
     for (int j = 0; j < kGroupStepKeys / 8; ++j) {
+      if (j < kAhead) scales[j] = this->scale_;
       float weight[4];
+      bool has_waited = j + kAhead >= kGroupStepKeys / 8;
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
+        const float score = scores[4 * j + k];
         if (kIsBounded && Base::UsesPolynomial(4 * j + k)) {
-          weight[k] = this->PolynomialExp2(scores[4 * j + k], this->Magic(0, k / 2));
+          weight[k] = Base::PolynomialExp2(score, scales[j], this->Magic(0, k / 2));
         } else {
-          weight[k] = this->Weight(scores[4 * j + k], 0, k / 2);
+          weight[k] = Base::ScaledExp2(score, scales[j], this->Reference(0, k / 2));
+          if (!has_waited) scales[j + kAhead] = fmaxf(scales[j], -weight[k]);  // NaN leaves the scale, too
+          has_waited = true;
         }
         if (!kIsWhole && j * 8 + Base::Column() + k % 2 >= num_keys) weight[k] = 0;
       }
@@ -199,7 +209,7 @@ class WarpGroupRun {
       PublishToProducts();
     }
     // All threads read the first group.
-    const int64_t end_of_first = ReadGroup<kGroupRunThreads, 4>(begin_, 0);
+    const int64_t end_of_first = ReadGroup<kGroupRunThreads, 4, 4>(begin_, 0);
     __syncthreads();
     // The number is the same in all lanes, which the compiler does not know.
     const int32_t warp_group = __shfl_sync(~0u, static_cast<int32_t>(threadIdx.x) / kWarpGroupThreads, 0);
@@ -208,7 +218,7 @@ class WarpGroupRun {
       int64_t tile = end_of_first;
       for (int32_t g = 1; tile < end_; ++g) {
         if (g >= 2) WaitForBarrier(empty_ + g % 2 * sizeof(uint64_t), (g / 2 - 1) % 2);
-        tile = ReadGroup<kWarpGroupThreads, 2>(tile, g);
+        tile = ReadGroup<kWarpGroupThreads, 2, 8>(tile, g);
         ArriveAtBarrier(full_ + g % 2 * sizeof(uint64_t));
       }
     } else {
@@ -251,14 +261,14 @@ class WarpGroupRun {
 
   // Reads the group of a tile as group g of the run, with the first kThreads threads of the block. Returns the end of
   // its tiles.
-  template <int32_t kThreads, int kBatch>
+  template <int32_t kThreads, int kBatch, int kCopyBatch>
   __device__ int64_t ReadGroup(int64_t tile, int32_t g) const {
     const int64_t head = tile / tiles_a_head_;
     const GroupPart part = GroupPartAt(arguments_.params.groups, kGroupTileRows, tile - head * tiles_a_head_);
     const int64_t end_tile = min(tile + part.parts_left, end_);
     const auto thread = static_cast<int32_t>(threadIdx.x);
-    const HeadReader<T, kGroupChannels, kBatch, /*kMeasures=*/true, kGroupStepKeys> reader{arguments_, thread,
-                                                                                           kThreads};
+    const HeadReader<T, kGroupChannels, kBatch, /*kMeasures=*/true, kGroupStepKeys, kCopyBatch> reader{
+        arguments_, thread, kThreads};
     unsigned char* const keys = Keys(g);
     const float longest = reader.Read(static_cast<int32_t>(head), part.keys_begin, part.num_keys, keys,
                                       keys + arguments_.buffer_keys * Head::kPitch, Rows(g));

@@ -51,6 +51,13 @@ __device__ inline float Exp2(float value) {
   return power;
 }
 
+// Returns 1 / value with an error of one unit in the last place.
+__device__ inline float Reciprocal(float value) {
+  float reciprocal;
+  asm("rcp.approx.ftz.f32 %0, %1;\n" : "=f"(reciprocal) : "f"(value));
+  return reciprocal;
+}
+
 // A pair of values of 16 bits in a register.
 template <typename T>
 struct PairOf;
@@ -329,15 +336,18 @@ class WarpAttention {
   }
 
   // Returns 2^(score * scale - reference).
+  __device__ static float ScaledExp2(float score, float scale, float reference) {
+    return Exp2(fmaf(score, scale, -reference));
+  }
   __device__ float Weight(float score, int i, int half) const {
-    return Exp2(fmaf(score, scale_, -references_[i][half]));
+    return ScaledExp2(score, scale_, references_[i][half]);
   }
 
   // Returns the same by a polynomial. The exponent must be between -kMostExponent and kMostExponent. The relative error
   // is below 7.5e-5, a third of that of rounding to float16. magic: Magic.
-  __device__ float PolynomialExp2(float score, float magic) const {
-    const float shifted = fmaf(score, scale_, magic);             // its lowest bits are the exponent's whole part
-    const float fraction = fmaf(score, scale_, magic - shifted);  // -0.5 to 0.5
+  __device__ static float PolynomialExp2(float score, float scale, float magic) {
+    const float shifted = fmaf(score, scale, magic);             // its lowest bits are the exponent's whole part
+    const float fraction = fmaf(score, scale, magic - shifted);  // -0.5 to 0.5
     float power = fmaf(fraction, 0.05517167f, 0.24261112f);
     power = fmaf(power, fraction, 0.69326099f);
     power = fmaf(power, fraction, 0.99992807f);
@@ -373,7 +383,7 @@ class WarpAttention {
           for (int k = 0; k < 4; ++k) {
             float& score = scores[i][j][k];
             if (kIsBounded && UsesPolynomial((i * 2 + j) * 4 + k)) {
-              score = PolynomialExp2(score, magic[i][k / 2]);
+              score = PolynomialExp2(score, scale_, magic[i][k / 2]);
             } else {
               score = Weight(score, i, k / 2);
             }
