@@ -76,9 +76,6 @@ dim3 GridOfParts(const GroupAttentionParams& params, int32_t part_rows) {
           static_cast<unsigned>(params.num_heads)};
 }
 
-// Returns the multiple of `multiple` that is not less than `keys`.
-int32_t Padded(int32_t keys, int32_t multiple) { return (keys + multiple - 1) / multiple * multiple; }
-
 // The shared memory of the current device.
 struct SharedMemory {
   int device = 0;
@@ -140,7 +137,7 @@ cudaError_t LaunchByWarpGroups(GroupAttentionArguments arguments, const SharedMe
   const auto kernel = GroupAttentionByWarpGroupsKernel<T>;
   static std::atomic<uint64_t> allowed = 0;
   VOXSERVE_RETURN_IF_CUDA(AllowSharedMemory(kernel, memory.device, memory.Room(), allowed));
-  arguments.buffer_keys = Padded(largest_group, kGroupStepKeys);
+  arguments.buffer_keys = PaddedKeys(largest_group, kGroupStepKeys);
   const int64_t max_tiles = MaxGroupParts(params.groups, params.out.capacity, kGroupTileRows) * params.num_heads;
   const int64_t num_blocks = std::min<int64_t>(NumSms(), (max_tiles + kAttendingGroups - 1) / kAttendingGroups);
   return LaunchEarly(kernel, static_cast<unsigned>(num_blocks), kGroupRunThreads,
@@ -152,18 +149,18 @@ cudaError_t LaunchOnTensorCores(const GroupAttentionParams& params, cudaStream_t
   constexpr int32_t kKeyBytes = 2 * HeadRows<kChannels>::kPitch;  // of a key and its value
   const auto largest_group = static_cast<int32_t>(std::min<int64_t>(params.groups.size, params.out.capacity));
   GroupAttentionArguments arguments = ArgumentsOf<T>(params);
-  arguments.buffer_keys = Padded(largest_group, kStepKeys);
+  arguments.buffer_keys = PaddedKeys(largest_group, kStepKeys);
   SharedMemory memory;
   VOXSERVE_RETURN_IF_CUDA(ReadSharedMemory(memory));
   const int32_t buffer_bytes = arguments.buffer_keys * kKeyBytes;
   // The kernels round differently, so the size of a group chooses one, and not the capacity, which depends on the
   // batch.
-  const int32_t group_bytes = Padded(params.groups.size, kStepKeys) * kKeyBytes;
+  const int32_t group_bytes = PaddedKeys(params.groups.size, kStepKeys) * kKeyBytes;
   if (params.groups.size <= kMostSmallKeys && kSmallGroupWarps * group_bytes <= memory.Room()) {
     return LaunchByWarps<T, kChannels>(arguments, memory, kSmallGroupWarps * buffer_bytes, stream);
   }
   if (kChannels <= kGroupChannels && CodeVersion() == kWarpGroupCode &&
-      GroupRunBytes(Padded(params.groups.size, kGroupStepKeys)) <= memory.Room()) {
+      GroupRunBytes(PaddedKeys(params.groups.size, kGroupStepKeys)) <= memory.Room()) {
     return LaunchByWarpGroups<T>(arguments, memory, largest_group, stream);
   }
   if (group_bytes > memory.Room()) {

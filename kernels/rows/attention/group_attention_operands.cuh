@@ -67,10 +67,15 @@ __device__ uint4 ReadVector(const char* row, int32_t v, int32_t head_bytes) {
   }
 }
 
-// The keys and values of a head in global memory. A thread reads kBatch vectors of keys and of values before it stores
-// them. kMultiple: of the number of keys that it stores. kCopyBatch: if it is not 0, aligned vectors are copied past
-// the registers, so that all of a thread's vectors are on their way at the same time; it looks up kCopyBatch rows at a
-// time.
+// Returns the multiple of `multiple` that is not less than `keys`.
+__host__ __device__ inline int32_t PaddedKeys(int32_t keys, int32_t multiple) {
+  return (keys + multiple - 1) / multiple * multiple;
+}
+
+// HeadReader copies the keys and values of a head from global to shared memory. A thread loads kBatch vectors of keys,
+// and as many of values, before it stores them. kMultiple: the number of stored keys is a multiple of it. kCopyBatch:
+// if it is not 0, aligned vectors are copied asynchronously (cp.async), so that all of a thread's vectors are on their
+// way at the same time. The thread then looks up the rows of kCopyBatch vectors at a time.
 template <typename T, int kChannels, int kBatch, bool kMeasures, int kMultiple = kStepKeys, int kCopyBatch = 0>
 struct HeadReader {
   using Head = HeadRows<kChannels>;
@@ -97,12 +102,12 @@ struct HeadReader {
   }
 
  private:
-  // A head's rows of keys or values.
-  struct HeadData {
+  // GlobalRows finds a head's rows of keys or values in global memory.
+  struct GlobalRows {
     const char* first;
     int64_t pitch;  // bytes
 
-    __device__ HeadData(const ConstRows& rows, int64_t column)
+    __device__ GlobalRows(const ConstRows& rows, int64_t column)
         : first(static_cast<const char*>(rows.data) + column), pitch(rows.pitch * int64_t{sizeof(T)}) {}
     __device__ const char* At(int32_t row) const { return first + row * pitch; }
   };
@@ -119,72 +124,70 @@ struct HeadReader {
     return fabsf(ToFloat(square.x) + ToFloat(square.y));
   }
 
-  // Returns the bound of the keys' lengths. longest_vector: the largest SquareOf of the thread's vectors of keys.
-  __device__ static float LengthOf(float longest_vector) {
-    // The vectors of a key are in different lanes, so the longest vector stands for all.
-    const float longest = LargestOfLanes(longest_vector * Head::kVectors);
+  // Returns the bound of the keys' lengths. largest_square: the largest SquareOf of the thread's vectors of keys.
+  __device__ static float LengthOf(float largest_square) {
+    // The vectors of a key are in different lanes, so the largest one stands for all.
+    const float largest = LargestOfLanes(largest_square * Head::kVectors);
     // Covers the rounding of the sums, and squares that are too small for float16.
-    return sqrtf(longest * 1.25f + 1e-6f);
+    return sqrtf(largest * 1.25f + 1e-6f);
   }
 
-  // Calls read(first, row) for each kCount of the thread's vectors, until all num_vectors vectors of the keys are read.
-  // They are vectors first + b * num_threads, of rows row[b].
+  // Calls read(first, rows) for each kCount of the thread's vectors: vector first + b * num_threads is in row rows[b].
+  // The last ones may be beyond num_vectors; `read` must not store these.
   template <int kCount, typename ReadBatch>
   __device__ void ForEachBatch(int64_t begin, int32_t num_keys, int32_t num_vectors, const ReadBatch& read) const {
     for (int32_t first = thread; first < num_vectors; first += kCount * num_threads) {
-      int32_t row[kCount];
+      int32_t rows[kCount];
 #pragma unroll
       for (int b = 0; b < kCount; ++b) {
         const int32_t i = min((first + b * num_threads) / Head::kVectors, num_keys - 1);
-        row[b] = static_cast<int32_t>(RowAt(arguments.params.groups, begin + i));
+        rows[b] = static_cast<int32_t>(RowAt(arguments.params.groups, begin + i));
       }
-      read(first, row);
+      read(first, rows);
     }
   }
 
-  __device__ static int32_t Padded(int32_t num_keys) { return (num_keys + kMultiple - 1) / kMultiple * kMultiple; }
-
+  // Reads through registers. kBytes: how many bytes are aligned.
   template <int kBytes>
   __device__ float ReadBy(int32_t head, int64_t begin, int32_t num_keys, unsigned char* keys, unsigned char* values,
                           int32_t* rows) const {
     const int64_t column = int64_t{head} * head_bytes;
-    const HeadData all_keys(arguments.params.keys, column), all_values(arguments.params.values, column);
-    const int32_t padded_keys = Padded(num_keys);
-    float longest = 0;
-    ForEachBatch<kBatch>(begin, num_keys, padded_keys * Head::kVectors,
-                         [&](int32_t first, const int32_t(&row)[kBatch]) {
-                           uint4 key[kBatch], value[kBatch];
+    const GlobalRows all_keys(arguments.params.keys, column), all_values(arguments.params.values, column);
+    const int32_t padded_keys = PaddedKeys(num_keys, kMultiple);
+    float largest_square = 0;
+    const auto read = [&](int32_t first, const int32_t(&row)[kBatch]) {
+      uint4 key[kBatch], value[kBatch];
 #pragma unroll
-                           for (int b = 0; b < kBatch; ++b) {
-                             const int32_t i = (first + b * num_threads) / Head::kVectors,
-                                           v = (first + b * num_threads) % Head::kVectors;
-                             const int32_t width = i < num_keys ? head_bytes : 0;
-                             key[b] = ReadVector<kBytes>(all_keys.At(row[b]), v, width);
-                             value[b] = ReadVector<kBytes>(all_values.At(row[b]), v, width);
-                           }
+      for (int b = 0; b < kBatch; ++b) {
+        const int32_t i = (first + b * num_threads) / Head::kVectors, v = (first + b * num_threads) % Head::kVectors;
+        const int32_t width = i < num_keys ? head_bytes : 0;
+        key[b] = ReadVector<kBytes>(all_keys.At(row[b]), v, width);
+        value[b] = ReadVector<kBytes>(all_values.At(row[b]), v, width);
+      }
 #pragma unroll
-                           for (int b = 0; b < kBatch; ++b) {
-                             const int32_t i = (first + b * num_threads) / Head::kVectors,
-                                           v = (first + b * num_threads) % Head::kVectors;
-                             if (i < padded_keys) {
-                               *reinterpret_cast<uint4*>(keys + Head::Offset(i, v)) = key[b];
-                               *reinterpret_cast<uint4*>(values + Head::Offset(i, v)) = value[b];
-                               if (rows != nullptr && v == 0) rows[i] = row[b];
-                             }
-                             if constexpr (kMeasures) longest = LargerNotNegative(longest, SquareOf(key[b]));
-                           }
-                         });
-    return kMeasures ? LengthOf(longest) : 0;
+      for (int b = 0; b < kBatch; ++b) {
+        const int32_t i = (first + b * num_threads) / Head::kVectors, v = (first + b * num_threads) % Head::kVectors;
+        if (i < padded_keys) {
+          *reinterpret_cast<uint4*>(keys + Head::Offset(i, v)) = key[b];
+          *reinterpret_cast<uint4*>(values + Head::Offset(i, v)) = value[b];
+          if (rows != nullptr && v == 0) rows[i] = row[b];
+        }
+        if constexpr (kMeasures) largest_square = LargerNotNegative(largest_square, SquareOf(key[b]));
+      }
+    };
+    ForEachBatch<kBatch>(begin, num_keys, padded_keys * Head::kVectors, read);
+    return kMeasures ? LengthOf(largest_square) : 0;
   }
 
-  // Does the same for vectors that are aligned.
+  // Does the same by asynchronous copies of vectors that are aligned to 16 bytes. Those of the calling thread have
+  // landed when it returns.
   __device__ float Copy(int32_t head, int64_t begin, int32_t num_keys, unsigned char* keys, unsigned char* values,
                         int32_t* rows) const {
     const int64_t column = int64_t{head} * head_bytes;
-    const HeadData all_keys(arguments.params.keys, column), all_values(arguments.params.values, column);
-    const int32_t num_vectors = Padded(num_keys) * Head::kVectors;
+    const GlobalRows all_keys(arguments.params.keys, column), all_values(arguments.params.values, column);
+    const int32_t num_vectors = PaddedKeys(num_keys, kMultiple) * Head::kVectors;
     const uint32_t to_keys = SharedAddress(keys), to_values = SharedAddress(values);
-    ForEachBatch<kCopyBatch>(begin, num_keys, num_vectors, [&](int32_t first, const int32_t(&row)[kCopyBatch]) {
+    const auto copy = [&](int32_t first, const int32_t(&row)[kCopyBatch]) {
 #pragma unroll
       for (int b = 0; b < kCopyBatch; ++b) {
         const int32_t vector = first + b * num_threads, i = vector / Head::kVectors, v = vector % Head::kVectors;
@@ -195,17 +198,18 @@ struct HeadReader {
         CopyAsync16(to_values + offset, all_values.At(row[b]) + v * 16, bytes);
         if (rows != nullptr && v == 0) rows[i] = row[b];
       }
-    });
+    };
+    ForEachBatch<kCopyBatch>(begin, num_keys, num_vectors, copy);
     CommitCopies();
     WaitForCopies<0>();
     if constexpr (!kMeasures) return 0;
-    float longest = 0;
+    float largest_square = 0;
 #pragma unroll 4
     for (int32_t vector = thread; vector < num_vectors; vector += num_threads) {
       const int32_t offset = Head::Offset(vector / Head::kVectors, vector % Head::kVectors);
-      longest = LargerNotNegative(longest, SquareOf(*reinterpret_cast<const uint4*>(keys + offset)));
+      largest_square = LargerNotNegative(largest_square, SquareOf(*reinterpret_cast<const uint4*>(keys + offset)));
     }
-    return LengthOf(longest);
+    return LengthOf(largest_square);
   }
 };
 

@@ -150,19 +150,21 @@ class WarpGroupAttention : public WarpAttention<T, kGroupChannels, /*kTiles=*/1,
 
   // Computes the weights of a step's scores. kIsWhole: all keys count, otherwise the first num_keys.
   //
-  // The exponentials of the special function unit are the slowest part. So that the other instructions do not all come
-  // before them, each 8 keys but the first kKeysAhead wait for an exponential of kKeysAhead keys before: their scale is
-  // the larger of the scale of those and of a number that is not positive.
+  // The compiler would place all other instructions before the exponentials of the special function unit, which are the
+  // slowest. So the scale of 8 keys depends on an exponential of the keys kKeysAhead before: it is
+  // fmaxf(scale, -weight). A weight is not negative, so that is the scale. fmaxf ignores NaN, so the NaN of one row
+  // does not reach the thread's other row.
   template <bool kIsBounded, bool kIsWhole>
   __device__ void Weigh(const float (&scores)[kGroupStepKeys / 2], int32_t num_keys,
                         uint32_t (&weights)[kGroupStepKeys / 16][4]) const {
     constexpr int kAhead = kKeysAhead / 8;
+    static_assert(kKeysAhead % 8 == 0 && kPolynomialScores < 13, "8 keys have an exponential that is no polynomial");
     float scales[kGroupStepKeys / 8];
 #pragma unroll
     for (int j = 0; j < kGroupStepKeys / 8; ++j) {
       if (j < kAhead) scales[j] = this->scale_;
       float weight[4];
-      bool has_waited = j + kAhead >= kGroupStepKeys / 8;
+      bool needs_exponential = j + kAhead < kGroupStepKeys / 8;
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         const float score = scores[4 * j + k];
@@ -170,8 +172,8 @@ class WarpGroupAttention : public WarpAttention<T, kGroupChannels, /*kTiles=*/1,
           weight[k] = Base::PolynomialExp2(score, scales[j], this->Magic(0, k / 2));
         } else {
           weight[k] = Base::ScaledExp2(score, scales[j], this->Reference(0, k / 2));
-          if (!has_waited) scales[j + kAhead] = fmaxf(scales[j], -weight[k]);  // NaN leaves the scale, too
-          has_waited = true;
+          if (needs_exponential) scales[j + kAhead] = fmaxf(scales[j], -weight[k]);
+          needs_exponential = false;
         }
         if (!kIsWhole && j * 8 + Base::Column() + k % 2 >= num_keys) weight[k] = 0;
       }

@@ -51,7 +51,7 @@ __device__ inline float Exp2(float value) {
   return power;
 }
 
-// Returns 1 / value with an error of one unit in the last place.
+// Returns 1 / value with an error of one unit in the last place. Subnormal values count as 0.
 __device__ inline float Reciprocal(float value) {
   float reciprocal;
   asm("rcp.approx.ftz.f32 %0, %1;\n" : "=f"(reciprocal) : "f"(value));
@@ -339,9 +339,6 @@ class WarpAttention {
   __device__ static float ScaledExp2(float score, float scale, float reference) {
     return Exp2(fmaf(score, scale, -reference));
   }
-  __device__ float Weight(float score, int i, int half) const {
-    return ScaledExp2(score, scale_, references_[i][half]);
-  }
 
   // Returns the same by a polynomial. The exponent must be between -kMostExponent and kMostExponent. The relative error
   // is below 7.5e-5, a third of that of rounding to float16. magic: Magic.
@@ -354,6 +351,10 @@ class WarpAttention {
     return __uint_as_float(__float_as_uint(power) + (__float_as_uint(shifted) << 23));
   }
 
+  // Returns the weight of a score by the special function unit.
+  __device__ float Weight(float score, int i, int half) const {
+    return ScaledExp2(score, scale_, references_[i][half]);
+  }
   __device__ float Magic(int i, int half) const { return kMagic - references_[i][half]; }
 
   static constexpr bool UsesPolynomial(int score) { return score * kPolynomialScores % 16 < kPolynomialScores; }

@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(Types, GroupAttentionCudaTest,
 std::vector<int64_t> SampleSizes(int64_t size) { return {0, 1, size - 1, size, size + 1, 2 * size - 1, 2 * size}; }
 
 TEST_P(GroupAttentionCudaTest, EqualsTheNaiveLoopForEverySampleSize) {
-  for (const int32_t size : {1, 7, 64, 128, 129, 512, 1024, 1600, 4096}) {
+  for (const int32_t size : {1, 7, 64, 128, 129, 512, 1024, 1600, 1700, 2000, 4096}) {
     for (const int64_t n : SampleSizes(size)) {
       for (const GroupTail tail : kTails) {
         ExpectNaive(GroupsCase::Of({n}, size, tail, &random_), 2, 16, 16, size > 64 ? 61 : 1);
@@ -126,7 +126,7 @@ TEST_P(GroupAttentionCudaTest, EqualsTheNaiveLoopForEverySampleSize) {
 }
 
 TEST_P(GroupAttentionCudaTest, EqualsTheNaiveLoopForEveryNumberOfChannels) {
-  for (const int32_t channels : {1, 8, 16, 18, 24, 32, 40, 64, 100, 256}) {
+  for (const int32_t channels : {1, 4, 8, 12, 15, 16, 18, 24, 32, 40, 64, 100, 256}) {
     for (const GroupTail tail : kTails) {
       ExpectNaive(GroupsCase::Of({70, 13}, 33, tail, &random_), 2, channels, channels);
       ExpectNaive(GroupsCase::Of({1024 + 7}, 1024, tail, nullptr), 1, channels, channels, 127);
@@ -135,9 +135,43 @@ TEST_P(GroupAttentionCudaTest, EqualsTheNaiveLoopForEveryNumberOfChannels) {
   for (const int32_t num_heads : {1, 3, 4, 5, 8, 32}) {
     ExpectNaive(GroupsCase::Of({300}, 128, GroupTail::kBorrows, &random_), num_heads, 16, 16, 17);
     ExpectNaive(GroupsCase::Of({300}, 128, GroupTail::kBorrows, &random_), num_heads, 18, 18, 17);
+    ExpectNaive(GroupsCase::Of({500}, 200, GroupTail::kShort, &random_), num_heads, 16, 16, 17);
   }
   ExpectNaive(GroupsCase::Of({70}, 33, GroupTail::kBorrows, &random_), 3, 5, 24);
   ExpectNaive(GroupsCase::Of({70}, 33, GroupTail::kBorrows, &random_), 3, 24, 5);
+}
+
+// Returns the operands with other margins around their rows.
+GroupOperands WithMargins(const GroupOperands& in, Margins margins) {
+  const auto copy = [&](const Matrix& from) {
+    Matrix to(from.rows, from.channels, margins, nullptr);
+    for (int64_t i = 0; i < from.rows * from.channels; ++i) {
+      to.at(i / from.channels, i % from.channels) = from.at(i / from.channels, i % from.channels);
+    }
+    return to;
+  };
+  return {.queries = copy(in.queries),
+          .keys = copy(in.keys),
+          .values = copy(in.values),
+          .num_heads = in.num_heads,
+          .scale = in.scale};
+}
+
+// Rows that are aligned to vectors of 16 bytes are read differently from others.
+TEST_P(GroupAttentionCudaTest, AlignmentChangesNoByte) {
+  for (const int32_t size : {100, 129, 300, 1024}) {
+    const GroupsCase groups = GroupsCase::Of({1100, 70}, size, GroupTail::kShort, &random_);
+    for (const int32_t channels : {8, 12, 16}) {
+      SCOPED_TRACE(testing::Message() << "groups of " << size << ", " << channels << " channels");
+      const GroupOperands in = RandomOperands(groups.num_rows(), 3, channels, channels);
+      const Matrix aligned = Attend(WithMargins(in, {}), groups, DType::kFloat32);
+      ExpectGroupAttention(aligned, in, groups, GetParam(), /*stride=*/61);
+      const Matrix unaligned = Attend(WithMargins(in, {.before = 1, .after = 2}), groups, DType::kFloat32);
+      for (int64_t row = 0; row < aligned.rows; ++row) {
+        for (int64_t c = 0; c < aligned.channels; ++c) ASSERT_EQ(aligned.at(row, c), unaligned.at(row, c)) << row;
+      }
+    }
+  }
 }
 
 TEST_P(GroupAttentionCudaTest, KeepsGroupsWithinTheirSamples) {
@@ -171,8 +205,8 @@ TEST_P(GroupAttentionCudaTest, SpreadsGroupsOverWindows) {
 TEST_P(GroupAttentionCudaTest, SpreadGroupsGiveTheSameBytesInAnyOrder) {
   std::vector<int64_t> windows;
   for (int64_t n = 1; n < 150; ++n) windows.push_back(n);
-  GroupsCase groups = GroupsCase::OfWindows({windows, {576, 1}}, 36, random_);
-  for (const int32_t channels : {24, 40}) {
+  for (const auto& [channels, size] : {std::pair{24, 36}, {40, 36}, {16, 150}}) {
+    GroupsCase groups = GroupsCase::OfWindows({windows, {576, 1}}, size, random_);
     const GroupOperands in = RandomOperands(groups.num_rows(), 8, channels, channels);
     const Matrix first = Attend(in, groups, DType::kFloat32);
     std::reverse(groups.spread.begin(), groups.spread.end());
@@ -213,6 +247,31 @@ TEST_P(GroupAttentionCudaTest, EqualsTheNaiveLoopIfLaterKeysHaveMuchHigherScores
   }
 }
 
+TEST_P(GroupAttentionCudaTest, EqualsTheNaiveLoopForEveryScale) {
+  const GroupsCase groups = GroupsCase::Of({450}, 300, GroupTail::kShort, &random_);
+  for (const float scale : {0.0f, -0.25f}) {
+    GroupOperands in = RandomOperands(groups.num_rows(), 2, 16, 16);
+    in.scale = scale;
+    ExpectGroupAttention(Attend(in, groups, DType::kFloat32), in, groups, GetParam(), /*stride=*/17);
+  }
+}
+
+// The keys that pad a group have scores of 0, far above all others.
+TEST_P(GroupAttentionCudaTest, PaddingDoesNotCountBesideVeryLowScores) {
+  for (const int32_t size : {100, 300, 1024}) {
+    const GroupsCase groups = GroupsCase::Of({1024 + 77}, size, GroupTail::kShort, nullptr);
+    GroupOperands in = RandomOperands(groups.num_rows(), 2, 16, 16);
+    for (int64_t row = 0; row < groups.num_rows(); ++row) {
+      for (int64_t c = 0; c < in.keys.channels; ++c) {
+        in.queries.at(row, c) = std::abs(in.queries.at(row, c));
+        in.keys.at(row, c) = -std::abs(in.keys.at(row, c));
+      }
+    }
+    in.scale = 200;
+    ExpectGroupAttention(Attend(in, groups, DType::kFloat32), in, groups, GetParam(), /*stride=*/61);
+  }
+}
+
 TEST_P(GroupAttentionCudaTest, ValuesThatAreNotFiniteStayInTheirGroup) {
   for (const auto& [channels, size] : {std::pair{16, 100}, {16, 140}, {40, 100}, {16, 1024}}) {
     const GroupsCase groups = GroupsCase::Of({250}, size, GroupTail::kShort, nullptr);
@@ -249,8 +308,17 @@ TEST_P(GroupAttentionCudaTest, ValuesThatAreNotFiniteStayInTheirGroup) {
 
 TEST_P(GroupAttentionCudaTest, GivesASampleTheSameBytesAloneAndInABatch) {
   // Groups of 4,096 places fit shared memory if the rows of a batch are few, and do not otherwise.
-  for (const auto& [channels, size] :
-       {std::pair{16, 512}, {18, 512}, {40, 512}, {24, 36}, {16, 100}, {16, 1024}, {16, 1600}, {32, 4096}}) {
+  for (const auto& [channels, size] : {std::pair{16, 512},
+                                       {18, 512},
+                                       {40, 512},
+                                       {24, 36},
+                                       {16, 100},
+                                       {16, 200},
+                                       {16, 1024},
+                                       {16, 1600},
+                                       {16, 1700},
+                                       {16, 2000},
+                                       {32, 4096}}) {
     for (const GroupTail tail : kTails) {
       const GroupsCase batch = GroupsCase::Of({200, 2500, 0, 37}, size, tail, &random_);
       const GroupOperands in = RandomOperands(batch.num_rows(), 2, channels, channels);
