@@ -41,4 +41,8 @@ struct Answer {
   }
 };
 
+// Returns a warning if nearly all points of a scan lie outside of the range that the model accepts, which is mostly a
+// matter of the coordinates' unit or origin. Returns "" otherwise. A cloud of less than 100 such points is no scan.
+std::string RangeWarning(const Answer& answer);
+
 }  // namespace voxserve::client

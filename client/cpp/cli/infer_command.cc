@@ -51,7 +51,10 @@ class ScanRunner {
   // preview: receives the terminal picture if the command line asks for it.
   absl::StatusOr<ScanReport> Run(const ScanJob& job, std::string* preview) {
     absl::StatusOr<ScanReport> report = RunScan(job, preview);
-    if (report.ok()) WarnOfValues(job.input, report->result);
+    if (report.ok()) {
+      WarnOfValues(job.input, report->result);
+      WarnOfRange(job.input, report->result);
+    }
     return report;
   }
 
@@ -204,6 +207,13 @@ class ScanRunner {
               << warning.feature() << "*FACTOR, e.g. 0.00392 if 255 must be 1\n";
   }
 
+  // Warns, once, of a scan that lies outside of the model's range.
+  void WarnOfRange(const std::string& file, const Answer& answer) {
+    const std::string warning = RangeWarning(answer);
+    if (warning.empty() || has_warned_of_range_.exchange(true)) return;
+    std::cerr << "voxserve-client: warning: " << file << ": " << warning << "\n";
+  }
+
   // Warns of the commonest cause of wrong results from networks that read intensity as 0..1 and state no range.
   void WarnOfIntensity(const std::string& file, const PointCloud& cloud) {
     const bool is_read = std::any_of(model_.features().begin(), model_.features().end(), [](const v1::FeatureInfo& f) {
@@ -226,6 +236,7 @@ class ScanRunner {
   const v1::ModelVersion model_;
   const std::optional<v1::ModelVersion> boxes_model_;
   std::atomic<bool> has_warned_{false};
+  std::atomic<bool> has_warned_of_range_{false};
 };
 
 int RunOne(const InferArguments& arguments, const Terminal& terminal, const ScanJob& job, ScanRunner* runner) {

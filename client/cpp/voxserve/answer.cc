@@ -1,5 +1,7 @@
 #include <voxserve/answer.h>
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "client/cpp/voxserve/data.h"
 
@@ -50,6 +52,7 @@ std::vector<std::string> Answer::warnings() const {
                                  ", which the model expects; they reach from ", warning.smallest(), " to ",
                                  warning.largest()));
   }
+  if (std::string warning = client::RangeWarning(data_->answer); !warning.empty()) texts.push_back(std::move(warning));
   return texts;
 }
 

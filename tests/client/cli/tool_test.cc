@@ -296,6 +296,15 @@ TEST_F(ToolTest, ShowsTheServersWarningOnce) {
   EXPECT_EQ(ran.err.find("warning"), ran.err.rfind("warning")) << ran.err;
 }
 
+TEST_F(ToolTest, WarnsOnceOfScansOutsideOfTheRange) {
+  const std::string scans = absl::StrCat(Scan("a.bin", {0, 1}), " ", Scan("b.bin", {0, 1}));
+  const Outcome ran = RunAtServer(absl::StrCat("infer --model distant ", scans));
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_THAT(ran.err,
+              ContainsRegex("warning: .*bin: 990 of 992 points lie outside of the range that distant accepts"));
+  EXPECT_EQ(ran.err.find("warning"), ran.err.rfind("warning")) << ran.err;
+}
+
 TEST_F(ToolTest, ReadsAFieldOfAnotherName) {
   const std::string scan = Scan("scan.bin", {0, 1});
   const Outcome swapped = RunAtServer("infer --model segmenter --fields x=y*2 --fields y=x " + scan);

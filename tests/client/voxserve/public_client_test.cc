@@ -81,6 +81,14 @@ TEST_F(PublicClientTest, WarnsOfFeaturesInAnotherUnit) {
   EXPECT_THAT(result->warnings()[0], HasSubstr("0 to 1"));
 }
 
+TEST_F(PublicClientTest, WarnsOfPointsOutsideOfTheRange) {
+  Client client = Connect();
+  const auto result = client.Infer(InferOptions("distant"), Cloud({1}));
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_EQ(result->warnings().size(), 1u);
+  EXPECT_THAT(result->warnings()[0], HasSubstr("990 of 991 points lie outside of the range that distant accepts"));
+}
+
 TEST_F(PublicClientTest, FindsBoxes) {
   Client client = Connect();
   const auto result = client.Detect(InferOptions("detector"), Cloud({3, 1}));
