@@ -10,20 +10,35 @@ namespace {
 
 // ---- Kernels -----------------------------------------------------------------------------------------------------
 
-// Adds 1 to num_filled of the point's sample. Threads of a warp that count points of the same sample add up first.
-__device__ void CountFilled(const VoxelToPointParams& params, int64_t point) {
-  const int32_t sample = RunOf(params.point_begin, params.num_samples, params.first_point + point);
-  const unsigned callers = __activemask();
-  const unsigned same = __match_any_sync(callers, sample);
-  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
-  if (lane == __ffs(static_cast<int>(same)) - 1) {
-    atomicAdd(&params.num_filled[sample], static_cast<uint32_t>(__popc(same)));
-  }
-}
-
 // A thread handles several neighbouring points, since the labels may lie in host memory, to which single bytes are
 // slow.
 constexpr int kLabelsAThread = 4;
+// A block adds up the counts of this many samples; it adds points of later samples to num_filled one by one.
+constexpr int32_t kSamplesABlock = 64;
+
+// Adds the block's points that get fill_label from their row to num_filled. is_filled: which of the thread's points,
+// of which `first` is the first one, do. num_filled may lie in host memory, to which an addition takes a microsecond,
+// so the block adds up before. All threads of the block call it.
+__device__ void CountFilled(const VoxelToPointParams& params, int64_t first, const bool (&is_filled)[kLabelsAThread]) {
+  __shared__ uint32_t counts[kSamplesABlock];
+  const auto sample_of = [&](int64_t point) {
+    return RunOf(params.point_begin, params.num_samples, params.first_point + point);
+  };
+  const int32_t first_sample = sample_of(int64_t{blockIdx.x} * kBlockThreads * kLabelsAThread);
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  for (int32_t i = thread; i < kSamplesABlock; i += kBlockThreads) counts[i] = 0;
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kLabelsAThread; ++i) {
+    if (!is_filled[i]) continue;
+    const int32_t sample = sample_of(first + i), at = sample - first_sample;
+    atomicAdd(at < kSamplesABlock ? &counts[at] : &params.num_filled[sample], 1u);
+  }
+  __syncthreads();
+  for (int32_t i = thread; i < kSamplesABlock; i += kBlockThreads) {
+    if (counts[i] > 0) atomicAdd(&params.num_filled[first_sample + i], counts[i]);
+  }
+}
 
 template <typename Label>
 __global__ void __launch_bounds__(kBlockThreads)
@@ -32,23 +47,20 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t num_points = NumRows(params.points.capacity, params.points.num_rows);
   const int64_t first = (int64_t{blockIdx.x} * kBlockThreads + threadIdx.x) * kLabelsAThread;
   Pack<Label, kLabelsAThread> labels;
+  bool is_filled[kLabelsAThread], has_filled = false;
 #pragma unroll
   for (int i = 0; i < kLabelsAThread; ++i) {
     const int64_t point = first + i;
     labels.values[i] = fill_label;
+    is_filled[i] = false;
     const int32_t voxel = point < num_points ? params.point_to_voxel[point] : -1;
     if (voxel < 0) continue;
     labels.values[i] =
         static_cast<const Label*>(params.rows.data)[(params.rows_are_points ? point : voxel) * params.rows.pitch];
+    is_filled[i] = labels.values[i] == fill_label;
+    has_filled |= is_filled[i];
   }
-  if (params.num_filled != nullptr) {
-#pragma unroll
-    for (int i = 0; i < kLabelsAThread; ++i) {
-      const int64_t point = first + i;
-      if (labels.values[i] != fill_label || point >= num_points) continue;
-      if (params.point_to_voxel[point] >= 0) CountFilled(params, point);
-    }
-  }
+  if (params.num_filled != nullptr && __syncthreads_or(has_filled) != 0) CountFilled(params, first, is_filled);
   auto* const to = static_cast<Label*>(params.points.data) + first;
   if (first + kLabelsAThread <= num_points && reinterpret_cast<uintptr_t>(to) % sizeof(labels) == 0) {
     *reinterpret_cast<Pack<Label, kLabelsAThread>*>(to) = labels;

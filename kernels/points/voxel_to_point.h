@@ -28,7 +28,7 @@ struct VoxelToPointParams {
   Rows points;
 
   // For labels: [num_samples] VoxelToPoint adds the number of points that get fill_label from their row. The array may
-  // be in page-locked host memory, since such points are rare. Null: nothing is counted.
+  // be in page-locked host memory, to which a GPU adds some thousand points at a time. Null: nothing is counted.
   uint32_t* num_filled = nullptr;
   // The other members are read only with num_filled. `points` may be a part of the batch's points.
   const int64_t* point_begin = nullptr;  // [num_samples + 1] first point of each sample, for all points of the batch

@@ -137,18 +137,20 @@ TEST_P(VoxelToPointTest, LabelsAtAnyAddress) {
 }
 
 // If a point reads a voxel whose label equals the fill label, the point is counted for its sample.
-TEST_P(VoxelToPointTest, LabelsThatAreNoneAreCountedBySample) {
-  SKIP_WITHOUT(GetParam());
+void ExpectCountsOfNone(Device device, const std::vector<int64_t>& point_begin, double share_of_none) {
   Random random(6);
-  const std::vector<int64_t> point_begin = {0, 3, 3, 700, 20'000};
   const int64_t first_point = 2, num_points = point_begin.back() - first_point;
+  std::vector<uint32_t> counts_before;  // the kernel adds its counts to these
+  for (size_t sample = 1; sample < point_begin.size(); ++sample) {
+    counts_before.push_back(static_cast<uint32_t>(10 * sample));
+  }
   for (const bool rows_are_points : {false, true}) {
     const int64_t num_rows = rows_are_points ? num_points : 40;
     std::vector<uint16_t> labels(static_cast<size_t>(num_rows));
-    for (uint16_t& label : labels) label = random.Chance(0.3) ? 300 : 4;
+    for (uint16_t& label : labels) label = random.Chance(share_of_none) ? 300 : 4;
     std::vector<int32_t> voxels(static_cast<size_t>(num_points));
     std::vector<uint16_t> expected;
-    std::vector<uint32_t> expected_counts = {10, 20, 30, 40};  // the kernel adds its counts to these
+    std::vector<uint32_t> expected_counts = counts_before;
     for (int64_t i = 0; i < num_points; ++i) {
       int32_t& voxel = voxels[static_cast<size_t>(i)];
       voxel = std::uniform_int_distribution<int32_t>(-3, 39)(random.engine());
@@ -157,10 +159,10 @@ TEST_P(VoxelToPointTest, LabelsThatAreNoneAreCountedBySample) {
       const auto sample = std::upper_bound(point_begin.begin(), point_begin.end(), first_point + i) - 1;
       if (voxel >= 0 && labels[row] == 300) ++expected_counts[static_cast<size_t>(sample - point_begin.begin())];
     }
-    const DeviceArray<int32_t> device_voxels(GetParam(), voxels);
-    const DeviceArray<uint16_t> device_labels(GetParam(), labels), points(GetParam(), expected.size());
-    const DeviceArray<int64_t> device_begin(GetParam(), point_begin);
-    const DeviceArray<uint32_t> counts(GetParam(), {10, 20, 30, 40});
+    const DeviceArray<int32_t> device_voxels(device, voxels);
+    const DeviceArray<uint16_t> device_labels(device, labels), points(device, expected.size());
+    const DeviceArray<int64_t> device_begin(device, point_begin);
+    const DeviceArray<uint32_t> counts(device, counts_before);
     VoxelToPointParams params{.point_to_voxel = device_voxels.data(),
                               .rows_are_points = rows_are_points,
                               .rows = ConstRows::Packed(device_labels.data(), DType::kUint16, num_rows, 1),
@@ -168,15 +170,26 @@ TEST_P(VoxelToPointTest, LabelsThatAreNoneAreCountedBySample) {
                               .points = Rows::Packed(points.data(), DType::kUint16, num_points, 1),
                               .num_filled = counts.data(),
                               .point_begin = device_begin.data(),
-                              .num_samples = 4,
+                              .num_samples = static_cast<int32_t>(point_begin.size()) - 1,
                               .first_point = first_point};
-    RunVoxelToPoint(GetParam(), params);
+    RunVoxelToPoint(device, params);
     EXPECT_EQ(points.ToHost(), expected);
     EXPECT_EQ(counts.ToHost(), expected_counts);
     params.num_filled = nullptr;
-    RunVoxelToPoint(GetParam(), params);
+    RunVoxelToPoint(device, params);
     EXPECT_EQ(points.ToHost(), expected);
     EXPECT_EQ(counts.ToHost(), expected_counts);
+  }
+}
+
+TEST_P(VoxelToPointTest, LabelsThatAreNoneAreCountedBySample) {
+  SKIP_WITHOUT(GetParam());
+  std::vector<int64_t> small_samples = {0};
+  for (int64_t sample = 0; sample < 300; ++sample) small_samples.push_back(small_samples.back() + sample % 7);
+  small_samples.push_back(20'000);
+  for (const double share : {0.0, 0.3, 1.0}) {
+    ExpectCountsOfNone(GetParam(), {0, 3, 3, 700, 20'000}, share);
+    ExpectCountsOfNone(GetParam(), small_samples, share);
   }
 }
 
