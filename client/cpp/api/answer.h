@@ -3,10 +3,12 @@
 // Answer holds the parts that every answer of the server has. Segmentation and Detections add labels and boxes; an
 // Answer by itself is the result for a model whose tensors were requested.
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/cpp/api/tensor.h"
@@ -43,6 +45,14 @@ struct Answer {
 
 // Returns a warning if nearly all points of a scan lie outside of the range that the model accepts, which is mostly a
 // matter of the coordinates' unit or origin. Returns "" otherwise. A cloud of less than 100 such points is no scan.
-std::string RangeWarning(const Answer& answer);
+inline std::string RangeWarning(const Answer& answer) {
+  constexpr double kFewestPoints = 100, kShareOutside = 0.9;
+  const v1::PointCounts& counts = answer.counts;
+  const uint64_t points = counts.used() + counts.out_of_range() + counts.dropped() + counts.unsampled();
+  const double least = std::max(kFewestPoints, kShareOutside * static_cast<double>(points));
+  if (static_cast<double>(counts.out_of_range()) < least) return "";
+  return absl::StrCat(counts.out_of_range(), " of ", points, " points lie outside of the range that ", answer.model,
+                      " accepts, and are left out; coordinates are metres from the sensor");
+}
 
 }  // namespace voxserve::client
