@@ -149,8 +149,8 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     if (model == "loading") return Error(grpc::StatusCode::UNAVAILABLE, "the model is loading", "MODEL_LOADING");
     if (model == "broken") return Error(grpc::StatusCode::UNAVAILABLE, "2 problems", "MODEL_FAILED");
     if (model == "slow") return AwaitCancellation(context);
-    const std::set<std::string> known = {"segmenter", "wide",    "liar", "sampler", "far",    "detector",
-                                         "both",      "crooked", "mute", "ranged",  "distant"};
+    const std::set<std::string> known = {"segmenter", "wide",    "liar", "sampler", "far",     "detector",
+                                         "both",      "crooked", "mute", "ranged",  "distant", "narrow"};
     if (known.count(model) == 0) return ModelNotFound(model);
     Answer(*request, response);
     if (model == "ranged") {
@@ -160,6 +160,7 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
       warning.set_largest(200);
     }
     if (model == "distant") response->mutable_counts()->set_out_of_range(990);
+    if (model == "narrow") response->mutable_counts()->set_not_finite(1);
     return grpc::Status::OK;
   }
 

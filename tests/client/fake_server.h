@@ -22,6 +22,7 @@
 //   mute       neither labels nor boxes
 //   ranged     the labels of segmenter, and a warning that intensity reaches 200; it states a range of 0 to 1
 //   distant    the labels of segmenter, and 990 more points that are out of range
+//   narrow     the labels of segmenter, and a point whose scores are not finite
 //   loading    UNAVAILABLE with the reason MODEL_LOADING
 //   broken     UNAVAILABLE with the reason MODEL_FAILED; GetModel describes a failed version with two problems
 //   any other  NOT_FOUND with the reason MODEL_NOT_FOUND; GetModel, though, knows every name but "missing"

@@ -55,4 +55,13 @@ inline std::string RangeWarning(const Answer& answer) {
                       " accepts, and are left out; coordinates are metres from the sensor");
 }
 
+// Returns a warning if points have no label since their scores are NaN or infinite, else "".
+inline std::string NotFiniteWarning(const Answer& answer) {
+  const v1::PointCounts& counts = answer.counts;
+  if (counts.not_finite() == 0) return "";
+  return absl::StrCat(answer.model, " has NaN or infinite scores for ", counts.not_finite(), " of ", counts.used(),
+                      " points, which get no label; where float16 is too narrow for its values, PRECISION_BFLOAT16 is "
+                      "not");
+}
+
 }  // namespace voxserve::client

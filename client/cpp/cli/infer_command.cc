@@ -53,7 +53,8 @@ class ScanRunner {
     absl::StatusOr<ScanReport> report = RunScan(job, preview);
     if (report.ok()) {
       WarnOfValues(job.input, report->result);
-      WarnOfRange(job.input, report->result);
+      WarnOnce(job.input, RangeWarning(report->result), &has_warned_of_range_);
+      WarnOnce(job.input, NotFiniteWarning(report->result), &has_warned_of_scores_);
     }
     return report;
   }
@@ -207,10 +208,9 @@ class ScanRunner {
               << warning.feature() << "*FACTOR, e.g. 0.00392 if 255 must be 1\n";
   }
 
-  // Warns, once, of a scan that lies outside of the model's range.
-  void WarnOfRange(const std::string& file, const Answer& answer) {
-    const std::string warning = RangeWarning(answer);
-    if (warning.empty() || has_warned_of_range_.exchange(true)) return;
+  // Warns if there is a warning and *has_warned is false, which then becomes true.
+  static void WarnOnce(const std::string& file, const std::string& warning, std::atomic<bool>* has_warned) {
+    if (warning.empty() || has_warned->exchange(true)) return;
     std::cerr << "voxserve-client: warning: " << file << ": " << warning << "\n";
   }
 
@@ -237,6 +237,7 @@ class ScanRunner {
   const std::optional<v1::ModelVersion> boxes_model_;
   std::atomic<bool> has_warned_{false};
   std::atomic<bool> has_warned_of_range_{false};
+  std::atomic<bool> has_warned_of_scores_{false};
 };
 
 int RunOne(const InferArguments& arguments, const Terminal& terminal, const ScanJob& job, ScanRunner* runner) {

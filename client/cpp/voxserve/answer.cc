@@ -52,7 +52,9 @@ std::vector<std::string> Answer::warnings() const {
                                  ", which the model expects; they reach from ", warning.smallest(), " to ",
                                  warning.largest()));
   }
-  if (std::string warning = client::RangeWarning(data_->answer); !warning.empty()) texts.push_back(std::move(warning));
+  for (std::string warning : {client::RangeWarning(data_->answer), client::NotFiniteWarning(data_->answer)}) {
+    if (!warning.empty()) texts.push_back(std::move(warning));
+  }
   return texts;
 }
 

@@ -17,7 +17,7 @@ import pytest
 from conftest import START_SECONDS, FakeServer, unused_port
 
 import voxserve
-from voxserve import protocol, wire
+from voxserve import feature_warning, protocol, wire
 
 Points = np.ndarray[Any, np.dtype[np.float32]]
 Call = Callable[..., Any]
@@ -75,8 +75,12 @@ def test_infer_tells_everything(call: Call, server: FakeServer, points: Points) 
     assert result.round_trip > 0
 
 
-def test_points_without_finite_logits_are_counted(call: Call, server: FakeServer, points: Points) -> None:
-    assert call(server.address, "infer", "overflowing", points).counts.not_finite == 2
+def test_points_without_finite_logits_are_counted(
+    call: Call, server: FakeServer, points: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feature_warning, "_told", set())
+    with pytest.warns(voxserve.NotFiniteWarning, match="overflowing has NaN or infinite scores for 2 of 10 points"):
+        assert call(server.address, "infer", "overflowing", points).counts.not_finite == 2
     assert call(server.address, "infer", "minkunet", points).counts.not_finite == 0
 
 

@@ -236,6 +236,14 @@ def test_nearly_all_points_out_of_range_are_warned_of_once(untold: None) -> None
     feature_warning.tell_of_range("m", PointCounts(10, 0, 190, 0, 10))  # a second warning would be an error
 
 
+def test_scores_that_are_not_finite_are_warned_of_once(untold: None) -> None:
+    feature_warning.tell_of_scores("m", PointCounts(60, 0, 0, 0, 5))
+    expected = r"^m has NaN or infinite scores for 1 of 60 points, which get no label; .*PRECISION_BFLOAT16"
+    with pytest.warns(voxserve.NotFiniteWarning, match=expected):
+        feature_warning.tell_of_scores("m", PointCounts(60, 0, 0, 0, 5, not_finite=1))
+    feature_warning.tell_of_scores("m", PointCounts(60, 0, 0, 0, 5, not_finite=1))  # a second warning would be an error
+
+
 def whole(name: str, kind: Any, largest: int, number: int = 200) -> dict[str, Any]:
     return {**dict.fromkeys("xyz", np.zeros(number, np.float32)), name: np.linspace(0, largest, number).astype(kind)}
 

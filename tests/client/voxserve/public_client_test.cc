@@ -89,6 +89,14 @@ TEST_F(PublicClientTest, WarnsOfPointsOutsideOfTheRange) {
   EXPECT_THAT(result->warnings()[0], HasSubstr("990 of 991 points lie outside of the range that distant accepts"));
 }
 
+TEST_F(PublicClientTest, WarnsOfScoresThatAreNotFinite) {
+  Client client = Connect();
+  const auto result = client.Infer(InferOptions("narrow"), Cloud({1, 2}));
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_EQ(result->warnings().size(), 1u);
+  EXPECT_THAT(result->warnings()[0], HasSubstr("narrow has NaN or infinite scores for 1 of 2 points"));
+}
+
 TEST_F(PublicClientTest, FindsBoxes) {
   Client client = Connect();
   const auto result = client.Detect(InferOptions("detector"), Cloud({3, 1}));

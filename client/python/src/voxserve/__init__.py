@@ -30,7 +30,7 @@ from voxserve.errors import (
     UnavailableError,
 )
 from voxserve.farthest_points import FarthestPoints
-from voxserve.feature_warning import FeatureWarning, OutOfRangeWarning, UnitWarning
+from voxserve.feature_warning import FeatureWarning, NotFiniteWarning, OutOfRangeWarning, UnitWarning
 from voxserve.field_spec import Field
 from voxserve.loaded_model import LoadedModel, load
 from voxserve.point_cloud import PointCloud
@@ -86,6 +86,7 @@ __all__ = [
     "LoadedModel",
     "ModelState",
     "ModelVersion",
+    "NotFiniteWarning",
     "NotFoundError",
     "OutOfRangeWarning",
     "PermissionDeniedError",

@@ -162,6 +162,7 @@ def _read_common(response: wire.InferResponse, asked: Asked) -> dict[str, Any]:
         counts.not_finite,
     )
     feature_warning.tell_of_range(response.model, point_counts)
+    feature_warning.tell_of_scores(response.model, point_counts)
     return {
         "warnings": warnings,
         "counts": point_counts,

@@ -1,4 +1,6 @@
-"""Warnings that a cloud's values are not those that the model expects, which is mostly a matter of units."""
+"""Warnings that a cloud's values are not those that the model expects, which is mostly a matter of units, or that the
+network's values are not numbers.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ _FEWEST_POINTS = 100  # fewer are no scan
 _SHARE_OUTSIDE = 0.9
 # By a field's type: the raw intensity that counts as 1, the largest one of a smaller unit, and the type's name.
 _ONES = {"u16": (65535, 255, "uint16"), "f32": (255, 1, "float32")}
-_RANGE, _BITS = "its range", "bits of intensity"
+_RANGE, _BITS, _SCORES = "its range", "bits of intensity", "its scores"
 # How a user scales a field: in Python, with the option of commands that read scans, and with that of bag and view.
 _BY_ARGUMENT = "scales={{'{name}': {factor}}}"
 BY_FIELDS = "--fields {name}={name}*{factor}"
@@ -54,6 +56,10 @@ class UnitWarning(UserWarning):
 
 class OutOfRangeWarning(UserWarning):
     """Nearly all points of a cloud lie outside of the range that the model accepts."""
+
+
+class NotFiniteWarning(UserWarning):
+    """The network has no label for some points, since their scores are NaN or infinite."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +161,19 @@ def tell_of_range(model: str, counts: PointCounts) -> None:
     warnings.warn(printable(f"{text}coordinates are metres from the sensor"), OutOfRangeWarning, stacklevel=2)
 
 
+def tell_of_scores(model: str, counts: PointCounts) -> None:
+    """Issues a NotFiniteWarning, once in this process for a model, if the scores of points are NaN or infinite."""
+    if counts.not_finite == 0:
+        return
+    with _lock:
+        if (model, _SCORES) in _told:
+            return
+        _told.add((model, _SCORES))
+    text = f"{model} has NaN or infinite scores for {counts.not_finite} of {counts.used} points, which get no label; "
+    advice = "where float16 is too narrow for its values, PRECISION_BFLOAT16 is not"
+    warnings.warn(printable(text + advice), NotFiniteWarning, stacklevel=2)
+
+
 @contextmanager
 def told_on_stderr(program: str, option: str) -> Iterator[None]:
     """Makes a command print the warnings of this package as its own lines, in the block. option: the one with
@@ -164,14 +183,14 @@ def told_on_stderr(program: str, option: str) -> Iterator[None]:
     def show(message: Warning | str, category: type[Warning], *rest: Any) -> None:
         if isinstance(message, UnitWarning):
             print(f"{program}: warning: {message.text(option)}", file=sys.stderr)
-        elif issubclass(category, (CompactWarning, OutOfRangeWarning)):
+        elif issubclass(category, (CompactWarning, OutOfRangeWarning, NotFiniteWarning)):
             print(f"{program}: warning: {message}", file=sys.stderr)
         else:
             before(message, category, *rest)
 
     before: Any = warnings.showwarning
     with warnings.catch_warnings():
-        for each in (UnitWarning, OutOfRangeWarning):
+        for each in (UnitWarning, OutOfRangeWarning, NotFiniteWarning):
             warnings.simplefilter("always", each)
         warnings.simplefilter("default", CompactWarning)
         warnings.showwarning = show  # type: ignore[assignment]
