@@ -1,8 +1,9 @@
 #pragma once
 
 // Computes a dense matrix product on the CPU, row-major float32: C [m, n] = A [m, k] B [k, n] (+ C). oneDNN's sgemm
-// computes it (on aarch64: NEON of our own), on the calling thread alone. Callers split the rows over the thread pool
-// themselves, so that each thread's rows stay in its cache.
+// computes it (on aarch64: NEON of our own), on the calling thread alone. With AVX2, oneDNN's bits of a row depend
+// on where the row lies in A and on m. Callers split the rows over the thread pool themselves, so that each
+// thread's rows stay in its cache.
 
 #include <type_traits>
 

@@ -128,6 +128,32 @@ TEST_P(FeatureKernelTest, LinearEqualsTheNaiveLoop) {
   }
 }
 
+// The bits of a row do not depend on the rows around it, which may be another client's.
+TEST(LinearCpuTest, ARowHasTheSameBitsWhereverItLies) {
+  ThreadPool pool(2);
+  Random random(7);
+  for (const int32_t channels : {1, 8, 24, 33, 64, 256}) {
+    for (const int32_t out_channels : {1, 7, 16, 48, 65}) {
+      SCOPED_TRACE(testing::Message() << channels << " to " << out_channels);
+      constexpr int64_t kRows = 1300;
+      Matrix in(kRows, channels, {}, &random), weights(channels, out_channels, {}, &random);
+      const auto rows_from = [&](int64_t begin, int64_t end) {
+        Matrix out(end - begin, out_channels, {}, nullptr);
+        cpu::Linear({.in = ConstRows(in.View()).RowRange(begin, end), .weights = weights.data(), .out = out.View()},
+                    pool);
+        return out;
+      };
+      const Matrix all = rows_from(0, kRows);
+      for (const auto& [begin, end] : {std::pair{0, 1}, {1, 100}, {3, 1027}, {1025, 1300}, {1299, 1300}}) {
+        const Matrix some = rows_from(begin, end);
+        for (int64_t row = 0; row < some.rows; ++row) {
+          for (int64_t c = 0; c < out_channels; ++c) ASSERT_EQ(some.at(row, c), all.at(begin + row, c)) << begin + row;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(FeatureKernelTest, LinearOfManyRows) {
   Random random(2);
   for (const int64_t rows : {1023, 1024, 2500}) {
