@@ -84,13 +84,19 @@ class FeatureWarning:
         )
 
 
+def _is_first(model: str, topic: str) -> bool:
+    """Returns True once in this process for a model and a topic."""
+    with _lock:
+        is_first = (model, topic) not in _told
+        _told.add((model, topic))
+    return is_first
+
+
 def tell(model: str, found: Iterable[FeatureWarning]) -> None:
     """Issues a UnitWarning, once in this process for a model's feature."""
     for each in found:
-        with _lock:
-            if (model, each.feature) in _told:
-                continue
-            _told.add((model, each.feature))
+        if not _is_first(model, each.feature):
+            continue
         problem = f"{each} ({model}); the answer is likely wrong"
         example = ", e.g. 0.00392 if 255 must be 1"
         warnings.warn(UnitWarning(problem, each.feature, "FACTOR", example), stacklevel=2)
@@ -117,10 +123,8 @@ def tell_of_bits(
     largest = float(raw.max(initial=0, where=np.isfinite(raw)))
     if largest == 0:
         return
-    with _lock:
-        if key in _told:
-            return
-        _told.add(key)
+    if not _is_first(*key):
+        return
     if largest <= low:
         problem = (
             f"{own.name} is {name}, whose {one} counts as 1, but no value is above {largest:g} ({model}); the answer "
@@ -153,10 +157,8 @@ def tell_of_range(model: str, counts: PointCounts) -> None:
     points = counts.used + counts.out_of_range + counts.dropped + counts.unsampled
     if counts.out_of_range < max(_FEWEST_POINTS, _SHARE_OUTSIDE * points):
         return
-    with _lock:
-        if (model, _RANGE) in _told:
-            return
-        _told.add((model, _RANGE))
+    if not _is_first(model, _RANGE):
+        return
     text = f"{counts.out_of_range} of {points} points lie outside of the range that {model} accepts, and are left out; "
     warnings.warn(printable(f"{text}coordinates are metres from the sensor"), OutOfRangeWarning, stacklevel=2)
 
@@ -165,10 +167,8 @@ def tell_of_scores(model: str, counts: PointCounts) -> None:
     """Issues a NotFiniteWarning, once in this process for a model, if the scores of points are NaN or infinite."""
     if counts.not_finite == 0:
         return
-    with _lock:
-        if (model, _SCORES) in _told:
-            return
-        _told.add((model, _SCORES))
+    if not _is_first(model, _SCORES):
+        return
     text = f"{model} has NaN or infinite scores for {counts.not_finite} of {counts.used} points, which get no label; "
     advice = "where float16 is too narrow for its values, PRECISION_BFLOAT16 is not"
     warnings.warn(printable(text + advice), NotFiniteWarning, stacklevel=2)
