@@ -1,7 +1,8 @@
 #pragma once
 
 // Fetch-on-demand with a vector instruction set that the caller chooses. The functions of fetch_on_demand.h choose the
-// widest set; tests use this header to check that all sets give the same results.
+// widest set. Tests use this header to check that all sets give the same results, and linear layers
+// (kernels/rows/linear_cpu.cc) use the tiles of the widest one.
 
 #include <vector>
 

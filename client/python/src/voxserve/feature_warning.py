@@ -165,9 +165,7 @@ def tell_of_range(model: str, counts: PointCounts) -> None:
 
 def tell_of_scores(model: str, counts: PointCounts) -> None:
     """Issues a NotFiniteWarning, once in this process for a model, if the scores of points are NaN or infinite."""
-    if counts.not_finite == 0:
-        return
-    if not _is_first(model, _SCORES):
+    if counts.not_finite == 0 or not _is_first(model, _SCORES):
         return
     text = f"{model} has NaN or infinite scores for {counts.not_finite} of {counts.used} points, which get no label; "
     advice = "where float16 is too narrow for its values, PRECISION_BFLOAT16 is not"
