@@ -19,10 +19,12 @@
 namespace voxserve::kernels {
 
 struct LinearParams {
-  ConstRows in;                   // the CPU only supports float32
-  const void* weights = nullptr;  // [in.channels, out.channels] in in's type
-  Rows out;                       // in's rows; in's type or float32; must not overlap `in`, may be the residual itself
-  Epilogue epilogue;              // its bias has out's type, as cuBLASLt requires
+  ConstRows in;  // the CPU only supports float32
+  // [in.channels, out.channels] in in's type. On a CPU packed by PackWeights of kernels/conv/fetch_on_demand.h, as one
+  // offset, in this process.
+  const void* weights = nullptr;
+  Rows out;           // in's rows; in's type or float32; must not overlap `in`, may be the residual itself
+  Epilogue epilogue;  // its bias has out's type, as cuBLASLt requires
 };
 static_assert(std::is_trivially_copyable_v<LinearParams>);
 

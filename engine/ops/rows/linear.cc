@@ -2,6 +2,7 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/runtime/cuda_status.h"
+#include "kernels/conv/fetch_on_demand.h"
 #include "kernels/conv/implicit_gemm/implicit_gemm.h"
 #include "kernels/rows/linear.h"
 
@@ -22,7 +23,11 @@ bool LinearStep::CanRotate(DType dtype) {
   return IsImplicitGemm({.out = {.channels = 2}, .dtype = dtype, .on_cuda = true});
 }
 
-LinearStep::LinearStep(Options options) : options_(std::move(options)), is_implicit_gemm_(IsImplicitGemm(options_)) {}
+LinearStep::LinearStep(Options options) : options_(std::move(options)), is_implicit_gemm_(IsImplicitGemm(options_)) {
+  if (options_.on_cuda) return;  // Upload packs the weights, where they must be
+  options_.weights = kernels::cpu::PackWeights(options_.weights.values().data(), /*num_offsets=*/1,
+                                               options_.in.channels, options_.out.channels);
+}
 
 bool LinearStep::CanLabel() const {
   return is_implicit_gemm_ && options_.out_dtype == DType::kFloat32 &&

@@ -2,7 +2,8 @@
 
 // LinearStep computes a linear layer, row by row: out = epilogue(in W). A 1x1 convolution is the same computation. In
 // 16 bits, a GPU with tensor cores runs it as a sparse convolution of one offset
-// (kernels/conv/implicit_gemm/implicit_gemm.h); otherwise a library's GEMM runs it (cuBLASLt on a GPU).
+// (kernels/conv/implicit_gemm/implicit_gemm.h); otherwise a GPU runs it by cuBLASLt. A CPU runs it by the tiles of its
+// convolutions (kernels/rows/linear.h).
 //
 // As the implicit GEMM, the step can also write the rows' labels without their values, or rotate its first columns.
 
@@ -17,7 +18,7 @@ class LinearStep final : public Step {
  public:
   struct Options {
     BufferSlice in, out;  // on one level; do not overlap
-    Weights weights;      // [in channels, out channels]
+    Weights weights;      // [in channels, out channels]; the step packs them for its device
     FusedEpilogue epilogue;
     // Pairs of the first columns are rotated (kernels/conv/pair_rotation.h), if the slice has a buffer. Only where
     // CanRotate.

@@ -6,13 +6,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <memory>
 #include <vector>
 
-#include "kernels/core/gemm_cuda.h"
-#include "kernels/rows/linear.h"
 #include "kernels/rows/scale_shift.h"
 #include "tests/kernels/core/feature_testing.h"
+#include "tests/kernels/rows/run_linear.h"
 #include "tests/support/activation_formulas.h"
 
 namespace voxserve::kernels::activation_test {
@@ -49,21 +47,6 @@ std::vector<Activation> Activations(bool are_gentle) {
   std::vector<Activation> activations = EveryActivation();
   std::erase_if(activations, [&](const Activation& activation) { return IsGentle(activation) != are_gentle; });
   return activations;
-}
-
-void RunLinear(Device device, const LinearParams& params) {
-  if (device == Device::kCpu) {
-    ThreadPool pool(2);
-    cpu::Linear(params, pool);
-    return;
-  }
-  if constexpr (kHasCuda) {
-    const DeviceArray<char> workspace(Device::kCuda, cuda::Gemm::kWorkspaceBytes);
-    std::unique_ptr<cuda::Gemm> gemm;
-    ExpectCudaSuccess(cuda::Gemm::Create(TestStream(), workspace.data(), &gemm));
-    ExpectCudaSuccess(cuda::Linear(params, *gemm, TestStream()));
-    support::Synchronize();
-  }
 }
 
 class ActivationTest : public testing::TestWithParam<Ground> {

@@ -5,15 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <memory>
 #include <utility>
 #include <vector>
 
-#include "kernels/core/gemm_cuda.h"
 #include "kernels/rows/argmax.h"
-#include "kernels/rows/linear.h"
 #include "kernels/rows/scale_shift.h"
 #include "tests/kernels/core/feature_testing.h"
+#include "tests/kernels/rows/run_linear.h"
 
 namespace voxserve::kernels::feature_kernels_test {
 namespace {
@@ -23,24 +21,6 @@ using support::TestStream;
 
 // The margins of a whole buffer, an aligned column slice, an unaligned one, and rows of 12 channels padded to 16.
 const std::vector<Margins> kMargins = {{}, {.before = 8, .after = 8}, {.before = 1, .after = 2}, {.after = 4}};
-
-void RunLinear(Device device, const LinearParams& params) {
-  if (device == Device::kCpu) {
-    ThreadPool pool(2);
-    cpu::Linear(params, pool);
-    return;
-  }
-  if constexpr (kHasCuda) {
-    // The Gemm is never destroyed, because CUDA shuts down before the program's static objects are destroyed.
-    static cuda::Gemm* const gemm = [] {
-      auto* const workspace = new DeviceArray<char>(Device::kCuda, cuda::Gemm::kWorkspaceBytes);
-      std::unique_ptr<cuda::Gemm> created;
-      ExpectCudaSuccess(cuda::Gemm::Create(TestStream(), workspace->data(), &created));
-      return created.release();
-    }();
-    ExpectCudaSuccess(cuda::Linear(params, *gemm, TestStream()));
-  }
-}
 
 void RunScaleShift(Device device, const ScaleShiftParams& params) {
   if (device == Device::kCpu) {
@@ -130,7 +110,6 @@ TEST_P(FeatureKernelTest, LinearEqualsTheNaiveLoop) {
 
 // The bits of a row do not depend on the rows around it, which may be another client's.
 TEST(LinearCpuTest, ARowHasTheSameBitsWhereverItLies) {
-  ThreadPool pool(2);
   Random random(7);
   for (const int32_t channels : {1, 8, 24, 33, 64, 256}) {
     for (const int32_t out_channels : {1, 7, 16, 48, 65}) {
@@ -139,8 +118,8 @@ TEST(LinearCpuTest, ARowHasTheSameBitsWhereverItLies) {
       Matrix in(kRows, channels, {}, &random), weights(channels, out_channels, {}, &random);
       const auto rows_from = [&](int64_t begin, int64_t end) {
         Matrix out(end - begin, out_channels, {}, nullptr);
-        cpu::Linear({.in = ConstRows(in.View()).RowRange(begin, end), .weights = weights.data(), .out = out.View()},
-                    pool);
+        RunLinear(Device::kCpu,
+                  {.in = ConstRows(in.View()).RowRange(begin, end), .weights = weights.data(), .out = out.View()});
         return out;
       };
       const Matrix all = rows_from(0, kRows);
