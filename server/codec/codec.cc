@@ -344,6 +344,7 @@ void EncodeResult(InferResult& result, v1::InferResponse* response) {
   counts.set_voxels(result.counts.voxels);
   counts.set_unsampled(result.counts.unsampled);
   counts.set_not_finite(result.counts.not_finite);
+  counts.set_boxes_not_finite(static_cast<uint64_t>(result.num_not_finite_boxes));
   response->mutable_sampled_points()->Add(result.sampled_points.begin(), result.sampled_points.end());
 
   for (const FeatureWarning& warning : result.warnings) {

@@ -380,11 +380,12 @@ void EncodeOpenInference(InferResult& result, const std::vector<std::string>& ou
   response->set_model_version(absl::StrCat(result.version));
   auto& parameters = *response->mutable_parameters();
   parameters["device"].set_string_param(result.device);
-  const std::array<std::pair<const char*, int64_t>, 6> counts = {{{"points_used", result.counts.used},
+  const std::array<std::pair<const char*, int64_t>, 7> counts = {{{"points_used", result.counts.used},
                                                                   {"points_invalid", result.counts.invalid},
                                                                   {"points_out_of_range", result.counts.out_of_range},
                                                                   {"points_dropped", result.counts.dropped},
                                                                   {"points_not_finite", result.counts.not_finite},
+                                                                  {"boxes_not_finite", result.num_not_finite_boxes},
                                                                   {"voxels", result.counts.voxels}}};
   for (const auto& [name, count] : counts) parameters[name].set_int64_param(count);
   std::vector<std::string> warnings;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/cpp/api/tensor.h"
@@ -55,13 +56,20 @@ inline std::string RangeWarning(const Answer& answer) {
                       " accepts, and are left out; coordinates are metres from the sensor");
 }
 
-// Returns a warning if points have no label since their scores are NaN or infinite, else "".
+// Returns a warning if points have no label, or boxes are left out, since the network's numbers for them are NaN or
+// infinite. Returns "" otherwise.
 inline std::string NotFiniteWarning(const Answer& answer) {
   const v1::PointCounts& counts = answer.counts;
-  if (counts.not_finite() == 0) return "";
-  return absl::StrCat(answer.model, " has NaN or infinite scores for ", counts.not_finite(), " of ", counts.used(),
-                      " points, which get no label; where float16 is too narrow for its values, PRECISION_BFLOAT16 is "
-                      "not");
+  std::vector<std::string> lost;
+  if (counts.not_finite() > 0) {
+    lost.push_back(absl::StrCat("for ", counts.not_finite(), " of ", counts.used(), " points, which get no label"));
+  }
+  if (counts.boxes_not_finite() > 0) {
+    lost.push_back(absl::StrCat("in ", counts.boxes_not_finite(), " candidates of boxes, which are left out"));
+  }
+  if (lost.empty()) return "";
+  return absl::StrCat(answer.model, " has NaN or infinite values ", absl::StrJoin(lost, ", and "),
+                      "; where float16 is too narrow for them, PRECISION_BFLOAT16 is not");
 }
 
 }  // namespace voxserve::client

@@ -54,7 +54,7 @@ class ScanRunner {
     if (report.ok()) {
       WarnOfValues(job.input, report->result);
       WarnOnce(job.input, RangeWarning(report->result), &has_warned_of_range_);
-      WarnOnce(job.input, NotFiniteWarning(report->result), &has_warned_of_scores_);
+      WarnOnce(job.input, NotFiniteWarning(report->result), &has_warned_of_not_finite_);
     }
     return report;
   }
@@ -237,7 +237,7 @@ class ScanRunner {
   const std::optional<v1::ModelVersion> boxes_model_;
   std::atomic<bool> has_warned_{false};
   std::atomic<bool> has_warned_of_range_{false};
-  std::atomic<bool> has_warned_of_scores_{false};
+  std::atomic<bool> has_warned_of_not_finite_{false};
 };
 
 int RunOne(const InferArguments& arguments, const Terminal& terminal, const ScanJob& job, ScanRunner* runner) {

@@ -206,6 +206,10 @@ std::string FormatReport(const ScanReport& report, const std::vector<v1::ClassIn
     lost.push_back(absl::StrCat(WithSeparators(counts.not_finite()), " without finite logits"));
   if (!lost.empty())
     absl::StrAppend(&text, report.has_labels ? "\nnot labelled: " : "\nnot used: ", absl::StrJoin(lost, ", "), "\n");
+  if (counts.boxes_not_finite() > 0) {
+    absl::StrAppend(&text, "\nboxes left out: ", WithSeparators(counts.boxes_not_finite()),
+                    " candidates with NaN or infinite numbers\n");
+  }
   if (!result.sampled_points.empty()) {
     absl::StrAppend(&text, "\nsampled: ", WithSeparators(result.sampled_points.size()), " farthest points\n");
   }
@@ -224,11 +228,17 @@ std::string FormatReport(const ScanReport& report, const std::vector<v1::ClassIn
 std::string FormatJson(const ScanReport& report) {
   const Answer& result = report.result;
   const v1::PointCounts& counts = result.counts;
-  Json json = {{"file", report.file},         {"model", result.model},
-               {"version", result.version},   {"device", result.device},
-               {"points", report.num_points}, {"used", counts.used()},
-               {"invalid", counts.invalid()}, {"out_of_range", counts.out_of_range()},
-               {"dropped", counts.dropped()}, {"not_finite", counts.not_finite()},
+  Json json = {{"file", report.file},
+               {"model", result.model},
+               {"version", result.version},
+               {"device", result.device},
+               {"points", report.num_points},
+               {"used", counts.used()},
+               {"invalid", counts.invalid()},
+               {"out_of_range", counts.out_of_range()},
+               {"dropped", counts.dropped()},
+               {"not_finite", counts.not_finite()},
+               {"boxes_not_finite", counts.boxes_not_finite()},
                {"voxels", counts.voxels()}};
   if (!result.sampled_points.empty()) {
     json["unsampled"] = counts.unsampled();

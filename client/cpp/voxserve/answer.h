@@ -66,7 +66,7 @@ class VOXSERVE_API Answer {
   uint64_t dropped_points() const noexcept;       // beyond the model's limit of voxels
   uint64_t num_voxels() const noexcept;
   // Returns warnings as text: of features whose values are likely in another unit than the model's (an intensity of 0
-  // to 255, say), of nearly all points outside of the model's range, and of scores that are NaN or infinite.
+  // to 255, say), of nearly all points outside of the model's range, and of scores and boxes that are NaN or infinite.
   std::vector<std::string> warnings() const;
   std::chrono::nanoseconds round_trip() const noexcept;  // from the call (or Send) to the answer
   std::vector<std::pair<std::string, std::chrono::nanoseconds>> stages() const;  // times on the server

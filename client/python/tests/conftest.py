@@ -146,7 +146,7 @@ class FakeServer:
         if request.model == "ranged":
             add_warning(response)
         if request.model == "overflowing":
-            response.counts.not_finite = 2
+            response.counts.not_finite, response.counts.boxes_not_finite = 2, 3
         if request.return_scores:
             answer.scores = np.tile(np.array([1.5, -2], "<f4"), num_points).tobytes()
         for i in range(request.sample.num_points):

@@ -84,8 +84,10 @@ def test_points_without_finite_logits(run: Run, scan: Path) -> None:
     status, out, _ = run("infer", "--model", "overflowing", scan)
     assert status == 0
     assert "not labelled: 2 without finite logits" in out
-    assert json.loads(run("infer", "--model", "overflowing", scan, "--json")[1])["not_finite"] == 2
-    assert json.loads(run("infer", "--model", "m", scan, "--json")[1])["not_finite"] == 0
+    assert "boxes left out: 3 candidates with NaN or infinite numbers" in out
+    for model, points, boxes in [("overflowing", 2, 3), ("m", 0, 0)]:
+        line = json.loads(run("infer", "--model", model, scan, "--json")[1])
+        assert (line["not_finite"], line["boxes_not_finite"]) == (points, boxes)
 
 
 def test_sample(run: Run, scan: Path) -> None:

@@ -79,8 +79,9 @@ def test_points_without_finite_logits_are_counted(
     call: Call, server: FakeServer, points: Points, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feature_warning, "_told", set())
-    with pytest.warns(voxserve.NotFiniteWarning, match="overflowing has NaN or infinite scores for 2 of 10 points"):
-        assert call(server.address, "infer", "overflowing", points).counts.not_finite == 2
+    with pytest.warns(voxserve.NotFiniteWarning, match="overflowing has NaN or infinite values for 2 of 10 points"):
+        counts = call(server.address, "infer", "overflowing", points).counts
+    assert (counts.not_finite, counts.boxes_not_finite) == (2, 3)
     assert call(server.address, "infer", "minkunet", points).counts.not_finite == 0
 
 

@@ -237,11 +237,20 @@ def test_nearly_all_points_out_of_range_are_warned_of_once(untold: None) -> None
 
 
 def test_scores_that_are_not_finite_are_warned_of_once(untold: None) -> None:
-    feature_warning.tell_of_scores("m", PointCounts(60, 0, 0, 0, 5))
-    expected = r"^m has NaN or infinite scores for 1 of 60 points, which get no label; .*PRECISION_BFLOAT16"
+    feature_warning.tell_of_not_finite("m", PointCounts(60, 0, 0, 0, 5))
+    expected = r"^m has NaN or infinite values for 1 of 60 points, which get no label; .*PRECISION_BFLOAT16"
+    counts = PointCounts(60, 0, 0, 0, 5, not_finite=1)
     with pytest.warns(voxserve.NotFiniteWarning, match=expected):
-        feature_warning.tell_of_scores("m", PointCounts(60, 0, 0, 0, 5, not_finite=1))
-    feature_warning.tell_of_scores("m", PointCounts(60, 0, 0, 0, 5, not_finite=1))  # a second warning would be an error
+        feature_warning.tell_of_not_finite("m", counts)
+    feature_warning.tell_of_not_finite("m", counts)  # a second warning would be an error
+
+
+def test_boxes_that_are_not_finite_are_warned_of(untold: None) -> None:
+    with pytest.warns(voxserve.NotFiniteWarning, match="^m has NaN or infinite values in 7 candidates of boxes"):
+        feature_warning.tell_of_not_finite("m", PointCounts(60, 0, 0, 0, 5, boxes_not_finite=7))
+    expected = r"^n has NaN or infinite values for 2 of 60 points, which get no label, and in 7 candidates of boxes"
+    with pytest.warns(voxserve.NotFiniteWarning, match=expected):
+        feature_warning.tell_of_not_finite("n", PointCounts(60, 0, 0, 0, 5, not_finite=2, boxes_not_finite=7))
 
 
 def whole(name: str, kind: Any, largest: int, number: int = 200) -> dict[str, Any]:

@@ -110,6 +110,15 @@ TEST(ReportTest, TellsOfPointsWithoutFiniteLogits) {
   EXPECT_EQ(nlohmann::json::parse(FormatJson(report))["not_finite"], 3);
 }
 
+TEST(ReportTest, TellsOfBoxesThatAreNotFinite) {
+  ScanReport report = Report();
+  EXPECT_EQ(nlohmann::json::parse(FormatJson(report))["boxes_not_finite"], 0);
+  report.result.counts.set_boxes_not_finite(1234);
+  EXPECT_THAT(FormatReport(report, Classes(), Terminal()),
+              HasSubstr("boxes left out: 1,234 candidates with NaN or infinite numbers"));
+  EXPECT_EQ(nlohmann::json::parse(FormatJson(report))["boxes_not_finite"], 1234);
+}
+
 TEST(ReportTest, JsonIsOneLineForPrograms) {
   ScanReport report = Report();
   report.file = "bad \xff name";

@@ -309,7 +309,7 @@ TEST_F(ToolTest, WarnsOnceOfScoresThatAreNotFinite) {
   const std::string scans = absl::StrCat(Scan("a.bin", {0, 1}), " ", Scan("b.bin", {0, 1}));
   const Outcome ran = RunAtServer(absl::StrCat("infer --model narrow ", scans));
   EXPECT_EQ(ran.exit_code, 0);
-  EXPECT_THAT(ran.err, ContainsRegex("warning: .*bin: narrow has NaN or infinite scores for 1 of 2 points, which get"));
+  EXPECT_THAT(ran.err, ContainsRegex("warning: .*bin: narrow has NaN or infinite values for 1 of 2 points, which get"));
   EXPECT_EQ(ran.err.find("warning"), ran.err.rfind("warning")) << ran.err;
 }
 

@@ -94,7 +94,7 @@ TEST_F(PublicClientTest, WarnsOfScoresThatAreNotFinite) {
   const auto result = client.Infer(InferOptions("narrow"), Cloud({1, 2}));
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_EQ(result->warnings().size(), 1u);
-  EXPECT_THAT(result->warnings()[0], HasSubstr("narrow has NaN or infinite scores for 1 of 2 points"));
+  EXPECT_THAT(result->warnings()[0], HasSubstr("narrow has NaN or infinite values for 1 of 2 points"));
 }
 
 TEST_F(PublicClientTest, FindsBoxes) {

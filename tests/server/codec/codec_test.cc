@@ -223,6 +223,7 @@ TEST(EncodeResultTest, RepeatsTheResult) {
   result.num_classes = 300;
   result.counts = {
       .used = 1, .invalid = 2, .out_of_range = 3, .dropped = 4, .unsampled = 6, .not_finite = 7, .voxels = 5};
+  result.num_not_finite_boxes = 8;
   result.sampled_points = {2, 0, 0};
   result.warnings = {{.feature = "i",
                       .range = {.low = 0, .high = 1},
@@ -253,6 +254,7 @@ TEST(EncodeResultTest, RepeatsTheResult) {
   EXPECT_EQ(response.counts().voxels(), 5u);
   EXPECT_EQ(response.counts().unsampled(), 6u);
   EXPECT_EQ(response.counts().not_finite(), 7u);
+  EXPECT_EQ(response.counts().boxes_not_finite(), 8u);
   EXPECT_THAT(response.sampled_points(), ElementsAre(2, 0, 0));
   ASSERT_EQ(response.warnings_size(), 1);
   const v1::FeatureWarning& warning = response.warnings(0);

@@ -401,6 +401,7 @@ TEST(OpenInferenceResponseTest, WarningsAreAParameter) {
 
 TEST(OpenInferenceResponseTest, CountsOfPointsAreParameters) {
   InferResult result = ResultOf({LabelsOf({})});
+  result.num_not_finite_boxes = 7;
   ModelInferResponse response;
   EncodeOpenInference(result, {}, &response);
   const auto& parameters = response.parameters();
@@ -410,6 +411,7 @@ TEST(OpenInferenceResponseTest, CountsOfPointsAreParameters) {
   EXPECT_EQ(parameters.at("points_out_of_range").int64_param(), 2);
   EXPECT_EQ(parameters.at("points_dropped").int64_param(), 3);
   EXPECT_EQ(parameters.at("points_not_finite").int64_param(), 4);
+  EXPECT_EQ(parameters.at("boxes_not_finite").int64_param(), 7);
   EXPECT_EQ(parameters.at("voxels").int64_param(), 6);
   EXPECT_EQ(parameters.count("warnings"), 0u);
   EXPECT_EQ(response.outputs_size(), 1) << "an output without rows is there";

@@ -160,9 +160,10 @@ def _read_common(response: wire.InferResponse, asked: Asked) -> dict[str, Any]:
         counts.voxels,
         counts.unsampled,
         counts.not_finite,
+        counts.boxes_not_finite,
     )
     feature_warning.tell_of_range(response.model, point_counts)
-    feature_warning.tell_of_scores(response.model, point_counts)
+    feature_warning.tell_of_not_finite(response.model, point_counts)
     return {
         "warnings": warnings,
         "counts": point_counts,

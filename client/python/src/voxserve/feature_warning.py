@@ -28,7 +28,7 @@ _FEWEST_POINTS = 100  # fewer are no scan
 _SHARE_OUTSIDE = 0.9
 # By a field's type: the raw intensity that counts as 1, the largest one of a smaller unit, and the type's name.
 _ONES = {"u16": (65535, 255, "uint16"), "f32": (255, 1, "float32")}
-_RANGE, _BITS, _SCORES = "its range", "bits of intensity", "its scores"
+_RANGE, _BITS, _NOT_FINITE = "its range", "bits of intensity", "its scores"
 # How a user scales a field: in Python, with the option of commands that read scans, and with that of bag and view.
 _BY_ARGUMENT = "scales={{'{name}': {factor}}}"
 BY_FIELDS = "--fields {name}={name}*{factor}"
@@ -59,7 +59,7 @@ class OutOfRangeWarning(UserWarning):
 
 
 class NotFiniteWarning(UserWarning):
-    """The network has no label for some points, since their scores are NaN or infinite."""
+    """Some points have no label, or boxes are left out, since the network's numbers for them are NaN or infinite."""
 
 
 @dataclass(frozen=True)
@@ -163,12 +163,19 @@ def tell_of_range(model: str, counts: PointCounts) -> None:
     warnings.warn(printable(f"{text}coordinates are metres from the sensor"), OutOfRangeWarning, stacklevel=2)
 
 
-def tell_of_scores(model: str, counts: PointCounts) -> None:
-    """Issues a NotFiniteWarning, once in this process for a model, if the scores of points are NaN or infinite."""
-    if counts.not_finite == 0 or not _is_first(model, _SCORES):
+def tell_of_not_finite(model: str, counts: PointCounts) -> None:
+    """Issues a NotFiniteWarning, once in this process for a model, if scores of points or numbers of boxes are NaN or
+    infinite.
+    """
+    lost = []
+    if counts.not_finite:
+        lost.append(f"for {counts.not_finite} of {counts.used} points, which get no label")
+    if counts.boxes_not_finite:
+        lost.append(f"in {counts.boxes_not_finite} candidates of boxes, which are left out")
+    if not lost or not _is_first(model, _NOT_FINITE):
         return
-    text = f"{model} has NaN or infinite scores for {counts.not_finite} of {counts.used} points, which get no label; "
-    advice = "where float16 is too narrow for its values, PRECISION_BFLOAT16 is not"
+    text = f"{model} has NaN or infinite values {', and '.join(lost)}; "
+    advice = "where float16 is too narrow for them, PRECISION_BFLOAT16 is not"
     warnings.warn(printable(text + advice), NotFiniteWarning, stacklevel=2)
 
 

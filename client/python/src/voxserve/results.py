@@ -38,6 +38,7 @@ class PointCounts:
     voxels: int  # occupied voxels at the network's input; not a count of points
     unsampled: int = 0  # points outside the sample that the network was limited to; they get the ignore label
     not_finite: int = 0  # those of `used` whose logits are NaN or infinite; they get the ignore label
+    boxes_not_finite: int = 0  # candidates of boxes with a NaN or infinite number, which are left out; not of points
 
 
 @dataclass(frozen=True)

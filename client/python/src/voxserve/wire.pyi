@@ -168,7 +168,8 @@ class PointCounts(Message):
     voxels: int
     unsampled: int
     not_finite: int
-    def __init__(self, *, used: int | None = ..., invalid: int | None = ..., out_of_range: int | None = ..., dropped: int | None = ..., voxels: int | None = ..., unsampled: int | None = ..., not_finite: int | None = ...) -> None: ...
+    boxes_not_finite: int
+    def __init__(self, *, used: int | None = ..., invalid: int | None = ..., out_of_range: int | None = ..., dropped: int | None = ..., voxels: int | None = ..., unsampled: int | None = ..., not_finite: int | None = ..., boxes_not_finite: int | None = ...) -> None: ...
 
 class StageDuration(Message):
     name: str

@@ -60,6 +60,8 @@ def format_report(report: ScanReport, classes: Sequence[ClassInfo]) -> str:
     ]
     if lost:
         text += f"\nnot {'labelled' if is_labelled else 'used'}: {', '.join(lost)}\n"
+    if counts.boxes_not_finite:
+        text += f"\nboxes left out: {counts.boxes_not_finite:,} candidates with NaN or infinite numbers\n"
     if result.sampled_points is not None:
         text += f"\nsampled: {len(result.sampled_points):,} farthest points\n"
     text += _format_stages(result)
@@ -149,6 +151,7 @@ def format_json(report: ScanReport, classes: Sequence[ClassInfo]) -> str:
         "out_of_range": counts.out_of_range,
         "dropped": counts.dropped,
         "not_finite": counts.not_finite,
+        "boxes_not_finite": counts.boxes_not_finite,
         "voxels": counts.voxels,
     }
     if isinstance(result, Tensors):

@@ -1,4 +1,4 @@
-// Tests when RangeWarning warns that a scan lies outside of a model's range.
+// Tests when answers warn that a scan lies outside of a model's range, and that numbers are NaN or infinite.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 
 #include "client/cpp/api/answer.h"
 
-namespace voxserve::client::range_warning_test {
+namespace voxserve::client::answer_warning_test {
 namespace {
 
 std::string WarningOf(uint64_t used, uint64_t out_of_range, uint64_t dropped = 0, uint64_t unsampled = 0) {
@@ -39,5 +39,21 @@ TEST(RangeWarningTest, NeedsAHundredPoints) {
   EXPECT_NE(WarningOf(0, 100), "");
 }
 
+TEST(NotFiniteWarningTest, TellsOfPointsAndOfBoxes) {
+  Answer answer;
+  answer.model = "net";
+  answer.counts.set_used(10);
+  EXPECT_EQ(NotFiniteWarning(answer), "");
+  answer.counts.set_boxes_not_finite(7);
+  EXPECT_EQ(NotFiniteWarning(answer),
+            "net has NaN or infinite values in 7 candidates of boxes, which are left out; where float16 is too narrow "
+            "for them, PRECISION_BFLOAT16 is not");
+  answer.counts.set_not_finite(2);
+  EXPECT_EQ(
+      NotFiniteWarning(answer),
+      "net has NaN or infinite values for 2 of 10 points, which get no label, and in 7 candidates of boxes, which "
+      "are left out; where float16 is too narrow for them, PRECISION_BFLOAT16 is not");
+}
+
 }  // namespace
-}  // namespace voxserve::client::range_warning_test
+}  // namespace voxserve::client::answer_warning_test
