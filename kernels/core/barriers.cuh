@@ -24,6 +24,18 @@ __device__ inline void ArriveAtBarrier(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
 
+// One thread of a warp arrives for all of them, once they have met: at __syncwarp or a shuffle. compute-sanitizer's
+// racecheck does not know such meetings. It takes what the other threads read before for races with what is written
+// after the barrier. So in a build with VOXSERVE_RACECHECK all threads of a warp arrive.
+#ifdef VOXSERVE_RACECHECK
+inline constexpr int kArrivalsAWarp = 32;
+#else
+inline constexpr int kArrivalsAWarp = 1;
+#endif
+
+// Returns true in the threads of a warp that arrive for it. lane: the thread's number in its warp.
+__device__ inline bool ArrivesForWarp(int32_t lane) { return kArrivalsAWarp > 1 || lane == 0; }
+
 // Makes the thread arrive at the barrier as soon as its earlier asynchronous copies (CopyAsync16) have landed. This
 // counts as one ordinary arrival.
 __device__ inline void ArriveWithCopies(uint32_t barrier) {

@@ -14,7 +14,8 @@ Runs a build's GPU programs on a machine with an NVIDIA GPU, and prints one repo
 
   tests      the GoogleTest programs that need a GPU (BUILD/tests/programs.txt), and the tests of the other programs
              whose names contain CUDA
-  sanitizer  compute-sanitizer's memcheck, racecheck and synccheck over the tests of the kernels
+  sanitizer  compute-sanitizer's memcheck, racecheck and synccheck over the tests of the kernels. racecheck needs a
+             build with -DVOXSERVE_RACECHECK=ON; without it, it takes arrivals at barriers for races
   bench      the benchmarks whose names contain "cuda", bench/accuracy_bench, and digests of networks' answers on a
              GPU, which must be equal in two processes (bench/digest_bench)
 

@@ -37,7 +37,7 @@ class ProductGroup {
         group_(OfWarp(static_cast<int32_t>(threadIdx.x) / kGroupThreads)),
         own_slices_(OfWarp(kSlicesOfGroup << Shape::kSlices * (threadIdx.x / kGroupThreads))),
         flags_(OfWarp(SharedAddress(&ring.notes->flags))),
-        is_first_lane_(IsFirstLane()),
+        arrives_(Arrives()),
         inputs_(SwizzledMatrix<Shape::kPanelBytes>(ring.stages + group_ * 64 * Shape::kPanelBytes)),
         weights_(SwizzledMatrix<Shape::kSliceBytes>(ring.stages + Shape::kPanels * Shape::kInputBytes)),
         kept_(ring.kept) {}
@@ -160,8 +160,7 @@ class ProductGroup {
     note_place_.Advance();
   }
 
-  // The barriers of a stage that is being multiplied. The first thread of each warp arrives at them when the products
-  // are done.
+  // The barriers of a stage that is being multiplied. A warp arrives at them when the products are done.
   struct Held {
     bool arrives = false;  // true in this thread; false in all threads if no stage is held
     uint32_t empty = 0;
@@ -170,8 +169,7 @@ class ProductGroup {
 
   // Returns the current stage's barriers.
   __device__ Held Hold() const {
-    return {
-        .arrives = is_first_lane_, .empty = ring_.empty + place_.slot * 8, .freed = ring_.freed + note_place_.slot * 8};
+    return {.arrives = arrives_, .empty = ring_.empty + place_.slot * 8, .freed = ring_.freed + note_place_.slot * 8};
   }
 
   __device__ static void Release(const Held& held) {
@@ -181,9 +179,9 @@ class ProductGroup {
   }
 
   // The value passes through a shuffle, since the compiler would otherwise compute it again for every stage.
-  __device__ static bool IsFirstLane() {
-    const auto lane = static_cast<int>(threadIdx.x) % 32;
-    return __shfl_sync(~0u, lane, lane) == 0;
+  __device__ static bool Arrives() {
+    const auto lane = static_cast<int32_t>(threadIdx.x) % 32;
+    return ArrivesForWarp(__shfl_sync(~0u, lane, lane));
   }
 
   // Starts the products of the current stage. Each branch has a series (BeginProducts to CommitProducts) of its own,
@@ -271,7 +269,7 @@ class ProductGroup {
   const int32_t group_;        // this warp group's number among the multiplying ones
   const uint32_t own_slices_;  // the flags of this warp group's slices
   const uint32_t flags_;       // the address of the first note's flags
-  const bool is_first_lane_;
+  const bool arrives_;         // ArrivesForWarp
   // Matrix descriptors of the first stage's input rows for this warp group, and of its weights, both of the first
   // slice.
   const uint64_t inputs_, weights_;

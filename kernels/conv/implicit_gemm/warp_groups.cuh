@@ -63,9 +63,9 @@ __device__ void MakeBarriers(const Ring<Shape>& ring) {
   const int barrier = thread % 32 * kWarps + thread / 32;
   if (barrier >= Shape::kBarriers) return;
   constexpr int kReady = Shape::kStages, kEmpty = 2 * Shape::kStages, kNoted = 3 * Shape::kStages;
-  constexpr int kFreed = kNoted + Shape::kNotes, kProductWarps = Shape::kWarpGroups * 4;
+  constexpr int kFreed = kNoted + Shape::kNotes, kProductArrivals = Shape::kWarpGroups * 4 * kArrivalsAWarp;
   const bool is_multiplied = (barrier >= kEmpty && barrier < kNoted) || barrier >= kFreed;
-  InitBarrier(ring.full + barrier * 8, is_multiplied ? kProductWarps : barrier < kReady ? kGroupThreads + 1 : 1);
+  InitBarrier(ring.full + barrier * 8, is_multiplied ? kProductArrivals : barrier < kReady ? kGroupThreads + 1 : 1);
   PublishBarriers();
 }
 

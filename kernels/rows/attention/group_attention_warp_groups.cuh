@@ -202,7 +202,7 @@ class WarpGroupRun {
     if (threadIdx.x == 0) {
       for (uint32_t buffer = 0; buffer < 2; ++buffer) {
         InitBarrier(full_ + buffer * sizeof(uint64_t), kWarpGroupThreads);
-        InitBarrier(empty_ + buffer * sizeof(uint64_t), kAttendingGroups * kWarpGroupThreads / 32);
+        InitBarrier(empty_ + buffer * sizeof(uint64_t), kAttendingGroups * kWarpGroupThreads / 32 * kArrivalsAWarp);
       }
       PublishBarriers();
     }
@@ -332,7 +332,7 @@ class WarpGroupRun {
       }
       const bool is_last = group.end_tile == end_;
       __syncwarp();
-      if (lane == 0) ArriveAtBarrier(empty_ + g % 2 * sizeof(uint64_t));
+      if (ArrivesForWarp(lane)) ArriveAtBarrier(empty_ + g % 2 * sizeof(uint64_t));
       if (is_last) break;
     }
   }
