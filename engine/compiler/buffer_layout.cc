@@ -112,4 +112,10 @@ BufferSlice BufferLayout::Add(Buffer buffer) {
   return {.buffer = static_cast<int>(program_.buffers.size()) - 1, .channels = buffer.channels};
 }
 
+void BufferLayout::Resize(int buffer, int32_t channels) {
+  Buffer& resized = program_.buffers[static_cast<size_t>(buffer)];
+  resized.channels = channels;
+  resized.pitch = PaddedPitch(channels, resized.dtype);
+}
+
 }  // namespace voxserve

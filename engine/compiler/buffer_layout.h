@@ -35,6 +35,8 @@ class BufferLayout {
   // Adds a buffer that belongs to no layer, and returns a slice with all its columns. Sets the buffer's pitch, and
   // marks it as not touched yet.
   BufferSlice Add(Buffer buffer);
+  // Gives a buffer that Add has added another number of columns.
+  void Resize(int buffer, int32_t channels);
 
   DType DTypeOf(int layer) const;  // of the buffer in which the layer's value lies
 

@@ -44,6 +44,9 @@ struct CompileTarget {
   // On a GPU in 16 bits: linear layers rotate the queries and keys of attention (layer_fusion.h). It needs
   // LinearStep::CanRotate.
   bool rotates_products = false;
+  // On a GPU in 16 bits: convolutions of images leave out boxes that do not depend on sites
+  // (kernels/image/sites/active_boxes.h). It needs Conv2dStep::CanLeaveOutBoxes.
+  bool leaves_out_boxes = false;
   // Convolutions and linear layers multiply in 8 bits where their inputs have scales (int8_types.h). On a GPU dtype is
   // kFloat16 then, and the GPU must have products in 8 bits. On the CPU products are not merged. float_nodes: the first
   // nodes of layers that do not multiply in 8 bits.

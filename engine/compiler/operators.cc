@@ -348,15 +348,12 @@ struct Emission {
 
   void operator()(const ToDenseOp& op) const {
     const int level = emitter.Node(node().inputs[0]).level;
-    const kernels::Axes& shape = emitter.ShapeOf(level);
     emitter.AddKeyLevel(level);
-    Push(std::make_unique<ToDenseStep>(
-        ToDenseStep::Options{.level = level,
-                             .in = emitter.UseInputBuffer(index),
-                             .out = emitter.UseBuffer(index),
-                             .grid = op.is_from_above ? kernels::SiteGrid::FromAbove(shape, emitter.graph().dimension)
-                                                      : kernels::SiteGrid::RowMajor(emitter.graph().dimension, shape),
-                             .depth = op.is_from_above ? shape[2] : 1}));
+    Push(std::make_unique<ToDenseStep>(ToDenseStep::Options{.level = level,
+                                                            .in = emitter.UseInputBuffer(index),
+                                                            .out = emitter.UseBuffer(index),
+                                                            .grid = emitter.SiteGridOf(op, level),
+                                                            .depth = emitter.DepthOf(op, level)}));
   }
   void operator()(const FromDenseOp&) const {
     const int level = node().level;

@@ -232,8 +232,10 @@ void EmitConv2d(const Conv2dOp& op, int index, StepEmitter& emitter) {
     return EmitRowProduct(Transposed(conv.weights, emitter.buffers().ColumnsOf(layer)), index, emitter);
   }
   const kernels::Axes& in_size = emitter.Node(emitter.FirstNode(layer).inputs[0]).grid->size;
+  const int32_t in_channels = op.in_channels * layer.num_groups;
+  const Conv2dStep::Options::ActiveBoxes active = emitter.ActiveBoxesOf(index, conv.geometry, in_channels);
   BufferSlice in = emitter.UseInputBuffer(index);
-  in.channels = op.in_channels * layer.num_groups;
+  in.channels = in_channels;
   emitter.CountWeights(index, conv.weights);
   emitter.Push(index, std::make_unique<Conv2dStep>(Conv2dStep::Options{.in = in,
                                                                        .out = emitter.UseBuffer(index),
@@ -243,7 +245,8 @@ void EmitConv2d(const Conv2dOp& op, int index, StepEmitter& emitter) {
                                                                        .epilogue = emitter.TakeEpilogue(index),
                                                                        .dtype = emitter.target().dtype,
                                                                        .allow_tf32 = emitter.target().allow_tf32,
-                                                                       .on_cuda = emitter.target().on_cuda},
+                                                                       .on_cuda = emitter.target().on_cuda,
+                                                                       .active = active},
                                                    std::move(conv.weights)));
 }
 

@@ -158,6 +158,57 @@ BufferSlice StepEmitter::AnglesOf(int rotary, int pairs, const Layer& reader) {
   return buffers_.UseBuffer(made.slice);
 }
 
+kernels::SiteGrid StepEmitter::SiteGridOf(const ToDenseOp& op, int level) const {
+  const kernels::Axes& shape = ShapeOf(level);
+  return op.is_from_above ? kernels::SiteGrid::FromAbove(shape, graph_.dimension)
+                          : kernels::SiteGrid::RowMajor(graph_.dimension, shape);
+}
+
+Conv2dStep::Options::ActiveBoxes StepEmitter::ActiveBoxesOf(int layer, const kernels::Conv2dGeometry& geometry,
+                                                            int32_t in_channels) {
+  const Layer& conv = At(layer);
+  const int input = FirstNode(conv).inputs[0];
+  const std::optional<ImageWindows>& in = image_windows_[static_cast<size_t>(input)];
+  const bool is_in_16_bits = target_.on_cuda && target_.dtype != DType::kFloat32;
+  if (!target_.leaves_out_boxes || !is_in_16_bits || !in ||
+      !kernels::CanLeaveOutBoxes(geometry, in_channels, buffers_.ColumnsOf(conv))) {
+    return {};
+  }
+  std::optional<ImageWindows> out = in->After(geometry);
+  if (out && conv.residual >= 0) {
+    const auto& residual = image_windows_[static_cast<size_t>(At(conv.residual).result_node)];
+    out = residual ? out->With(*residual) : std::nullopt;
+  }
+  if (!out || !out->AreSmallIn(*Node(out->source).grid)) return {};
+  const auto [found, is_new] = active_boxes_.try_emplace(out->source);
+  SharedValue& made = found->second;
+  if (is_new) {
+    const GraphNode& source = Node(out->source);
+    const auto& op = std::get<ToDenseOp>(source.op);
+    const int level = Node(source.inputs[0]).level;
+    made.slice = buffers_.Add({.level = kSampleLevel, .dtype = DType::kFloat32, .channels = 1});
+    PushFor(conv,
+            std::make_unique<ListActiveBoxesStep>(ListActiveBoxesStep::Options{.level = level,
+                                                                               .grid = SiteGridOf(op, level),
+                                                                               .depth = DepthOf(op, level),
+                                                                               .out = buffers_.UseBuffer(made.slice)},
+                                                  source.grid->size[0], source.grid->size[1]));
+    made.step = program_.steps.back().get();
+  }
+  auto* const lists = static_cast<ListActiveBoxesStep*>(made.step);
+  const kernels::Axes out_size = Node(conv.result_node).grid->size;
+  const int number = lists->Add({.out_rows = out_size[0],
+                                 .out_columns = out_size[1],
+                                 .out_channels = buffers_.ColumnsOf(conv),
+                                 .windows = {out->axes[0].source, out->axes[1].source},
+                                 .reads_source = in->is_source && conv.residual < 0});
+  if (number < 0) return {};
+  buffers_.Resize(made.slice.buffer, static_cast<int32_t>(lists->layout().IntsAnImage()));
+  made.AddReader(conv);
+  buffers_.UseBuffer(made.slice);
+  return {.lists = lists, .number = number};
+}
+
 void StepEmitter::SharedValue::AddReader(const Layer& reader) const {
   step->is_for_all |= reader.is_for_all;
   step->is_for_scores |= reader.is_for_scores;

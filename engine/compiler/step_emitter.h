@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -16,6 +17,8 @@
 #include "engine/compiler/compiler.h"
 #include "engine/compiler/layers.h"
 #include "engine/compiler/program.h"
+#include "engine/model/image_windows.h"
+#include "engine/ops/image/conv2d.h"
 #include "engine/ops/step.h"
 
 namespace voxserve {
@@ -30,7 +33,8 @@ class StepEmitter {
         int8_types_(int8_types),
         layers_(layers),
         buffers_(buffers),
-        program_(program) {}
+        program_(program),
+        image_windows_(FindImageWindows(graph_)) {}
 
   const Graph& graph() const { return graph_; }
   const CompileTarget& target() const { return target_; }
@@ -46,6 +50,11 @@ class StepEmitter {
   const kernels::Axes& ShapeOf(int level) const {
     return *graph_.levels.levels()[static_cast<size_t>(level)].spatial_shape;
   }
+
+  // Return the grid to which a to_dense of the level copies its sites, and how many of the grid's cells are neighbours
+  // in a row of the result.
+  kernels::SiteGrid SiteGridOf(const ToDenseOp& op, int level) const;
+  int32_t DepthOf(const ToDenseOp& op, int level) const { return op.is_from_above ? ShapeOf(level)[2] : 1; }
 
   DType DTypeOf(const BufferSlice& slice) const { return program_.buffers[static_cast<size_t>(slice.buffer)].dtype; }
 
@@ -114,6 +123,12 @@ class StepEmitter {
   // pairs: in the chunk of an axis. Call it before the step of `reader` is pushed.
   BufferSlice AnglesOf(int rotary, int pairs, const Layer& reader);
 
+  // Lists the boxes of a convolution of images that depend on sites, if that is possible, and extends the life of the
+  // list to the step that is pushed next. The first call for the sites of a to_dense appends the step that makes the
+  // lists. Call it before the step of the layer is pushed.
+  Conv2dStep::Options::ActiveBoxes ActiveBoxesOf(int layer, const kernels::Conv2dGeometry& geometry,
+                                                 int32_t in_channels);
+
   // Emits the output steps. Call it after all layers were emitted.
   void EmitOutputs();
 
@@ -156,6 +171,8 @@ class StepEmitter {
   std::map<std::pair<int, DType>, SharedValue> converted_;  // by layer and type
   // By level, layer of the positions (-1: they are coordinates), pairs and base.
   std::map<std::tuple<int, int, int, float>, SharedValue> angles_of_;
+  const std::vector<std::optional<ImageWindows>> image_windows_;  // by node
+  std::map<int, SharedValue> active_boxes_;                       // by node of the to_dense
   std::vector<int> sample_levels_;
 };
 

@@ -40,7 +40,7 @@
 #include "kernels/coordinates/conv_geometry.h"
 #include "kernels/core/epilogue.h"
 #include "kernels/image/conv2d.h"
-#include "kernels/image/site_coordinates.h"
+#include "kernels/image/sites/site_coordinates.h"
 #include "kernels/points/voxel_features.h"
 #include "kernels/points/voxelize.h"
 #include "kernels/rows/attention/group_attention.h"
@@ -302,8 +302,8 @@ struct RotaryOp {
   float base = 0;     // > 0
 };
 
-// Gives each voxel a position, one channel per axis (kernels/image/voxel_positions.h). Input: the voxelize node. The
-// result, and a pool of it, are float32 whatever type the features have (Layers::IsPosition).
+// Gives each voxel a position, one channel per axis (kernels/image/sites/voxel_positions.h). Input: the voxelize node.
+// The result, and a pool of it, are float32 whatever type the features have (Layers::IsPosition).
 struct SitePositionOp {
   bool is_mean = false;          // true: the mean of the voxel's points; false: its first point
   bool is_from_minimum = false;  // true: the sample's minimum is subtracted first

@@ -8,6 +8,7 @@
 #include "kernels/core/device_code.h"
 #include "kernels/image/conv2d.cuh"
 #include "kernels/image/conv2d.h"
+#include "kernels/image/conv2d_boxes.cuh"
 #include "kernels/image/conv2d_few_outputs.cuh"
 #include "kernels/image/conv2d_im2col.cuh"
 #include "kernels/image/conv2d_launch.cuh"
@@ -103,6 +104,10 @@ cudaError_t Launch(const Conv2dArguments<T>& arguments, const Conv2dParams& para
     } else if (has_groups && arguments.group_out_channels > 32) {
       if constexpr (!std::is_same_v<T, float>) {
         if (IsForIm2col(arguments)) {
+          if (params.active.box.rows > 0) {
+            const cudaError_t status = LaunchBoxes(arguments, params.active, traits, stream);
+            if (status != cudaErrorNotSupported) return status;
+          }
           const cudaError_t status = LaunchIm2col(arguments, ChooseIm2col(arguments, traits), traits, stream);
           if (status != cudaErrorNotSupported) return status;
         }

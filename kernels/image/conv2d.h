@@ -33,6 +33,7 @@
 #include "kernels/core/epilogue.h"
 #include "kernels/core/rows.h"
 #include "kernels/core/thread_pool.h"
+#include "kernels/image/sites/active_boxes.h"
 
 namespace voxserve::kernels {
 
@@ -93,8 +94,20 @@ struct Conv2dParams {
   Epilogue epilogue;  // its residual has one row per output position, its bias is float32
   bool allow_tf32 = false;                      // true: a GPU may round float32 inputs and weights to TensorFloat-32
   Conv2dTiling tiling = Conv2dTiling::kChosen;  // only on a GPU
+  // On a GPU: the output's active boxes, where only these shall be computed; without `box`: all is computed. It does
+  // not change the results.
+  ActiveBoxList active;
 };
 static_assert(std::is_trivially_copyable_v<Conv2dParams>);
+
+// Returns true if Hopper's kernel of boxes serves such a convolution in 16 bits. Conv2d computes others whole, whatever
+// their list says.
+constexpr bool CanLeaveOutBoxes(const Conv2dGeometry& geometry, int32_t in_channels, int32_t out_channels) {
+  constexpr int32_t kMaxStride = 8;  // of tensor copies
+  return !geometry.is_transposed && geometry.groups == 1 && geometry.stride[0] <= kMaxStride &&
+         geometry.stride[1] <= kMaxStride && in_channels % 64 == 0 && out_channels > 32 &&
+         (out_channels + 63) / 64 <= ActiveBoxList::kMaxColumnTiles;
+}
 
 namespace cpu {
 

@@ -103,20 +103,6 @@ FewOutputsTiling TilingOf(const Conv2dArguments<T>& arguments) {
   return tiling;
 }
 
-#if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
-
-// Starts a tensor copy of a square of inputs, whose first position is at (column, row) of the image, possibly outside.
-__device__ inline void CopySquare(uint32_t to, const CUtensorMap& map, int32_t channel, int32_t column, int32_t row,
-                                  int32_t image, uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], "
-      "[%6];\n" ::"r"(to),
-      "l"(&map), "r"(channel), "r"(column), "r"(row), "r"(image), "r"(barrier)
-      : "memory");
-}
-
-#endif
-
 // Returns threadIdx.x. The compiler keeps nothing that follows from it for later calls, since the sums need the
 // registers.
 __device__ inline int32_t ThreadAnew() {
@@ -223,8 +209,8 @@ class SquareTile {
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
       if (threadIdx.x != 0) return;
       ArriveExpecting(Full(chunk), kInputBytes);
-      CopySquare(SharedAddress(Stage(chunk)), map_, group_ * arguments_.group_in_channels + chunk * kChunkValues<T>,
-                 static_cast<int32_t>(in_column_), static_cast<int32_t>(in_row_), image_, Full(chunk));
+      CopyImageBox(SharedAddress(Stage(chunk)), map_, group_ * arguments_.group_in_channels + chunk * kChunkValues<T>,
+                   static_cast<int32_t>(in_column_), static_cast<int32_t>(in_row_), image_, Full(chunk));
 #endif
     }
   }

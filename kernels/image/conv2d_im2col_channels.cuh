@@ -25,6 +25,8 @@ template <int kTileChannels, int kTilePositions, int kRingStages>
 struct ChannelRowsShape
     : Im2colBlock<2, kTilePositions, kTileChannels, kRingStages, 2 * 4 * kTurnedPositions * kTurnedPitch> {
   template <typename T>
+  using Copier = Im2colCopier<T, ChannelRowsShape>;
+  template <typename T>
   using Products = ChannelRows<T, ChannelRowsShape>;
   static_assert(kTileChannels == 64 || kTileChannels == 128);
   static constexpr int kGroupPositions = kTileChannels == 128 ? kTilePositions : kTilePositions / 2;

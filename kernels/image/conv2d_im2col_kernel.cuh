@@ -44,7 +44,18 @@ __device__ inline void CopyIm2col(uint32_t to, const CUtensorMap& map, int32_t c
       : "memory");
 }
 
-// The role of the thread that starts the copies.
+// Expects the bytes of a stage and starts to copy its weights. Rows after the last output channel are not copied; what
+// the slot holds there only reaches sums that are not stored.
+template <typename T, typename Shape, typename Tile>
+__device__ void CopyStageWeights(const Conv2dArguments<T>& conv, const Tile& tile, int32_t chunk, uint32_t stage,
+                                 uint32_t full) {
+  const int32_t bytes = min(Shape::kChannels, conv.padded_out_channels - tile.first_channel) * Shape::kRowBytes;
+  const int64_t packed_slot = int64_t{tile.phase} * conv.geometry.groups + tile.group;
+  const int64_t row = (packed_slot * conv.num_chunks + chunk) * conv.padded_out_channels + tile.first_channel;
+  ArriveExpecting(full, static_cast<uint32_t>(Shape::kInputBytes + bytes));
+  CopyBulk(stage + Shape::kInputBytes, conv.weights + row * Shape::kRowBytes, static_cast<uint32_t>(bytes), full);
+}
+
 template <typename T, typename Shape>
 class Im2colCopier {
  public:
@@ -87,6 +98,10 @@ class Im2colCopier {
   }
 
  private:
+  __device__ void CopyWeights(const Im2colTile<T, Shape>& tile, int32_t chunk, int32_t slot) const {
+    CopyStageWeights<T, Shape>(arguments_.conv, tile, chunk, stages_ + slot * Shape::kStageBytes, full_ + slot * 8);
+  }
+
   // Copies the weights of the first stages of the block's first tile and returns the number of these stages. The ring
   // is empty then, so there is nothing to wait for.
   __device__ int32_t CopyFirstWeights() const {
@@ -97,25 +112,13 @@ class Im2colCopier {
     return early;
   }
 
-  // Expects the bytes of a stage and starts to copy its weights. Rows after the last output channel are not copied;
-  // what the slot holds there only reaches sums that are not stored.
-  __device__ void CopyWeights(const Im2colTile<T, Shape>& tile, int32_t chunk, int32_t slot) const {
-    const Conv2dArguments<T>& conv = arguments_.conv;
-    const int32_t bytes = min(Shape::kChannels, conv.padded_out_channels - tile.first_channel) * Shape::kRowBytes;
-    const int64_t packed_slot = int64_t{tile.phase} * conv.geometry.groups + tile.group;
-    const int64_t row = (packed_slot * conv.num_chunks + chunk) * conv.padded_out_channels + tile.first_channel;
-    ArriveExpecting(full_ + slot * 8, static_cast<uint32_t>(Shape::kInputBytes + bytes));
-    CopyBulk(stages_ + slot * Shape::kStageBytes + Shape::kInputBytes, conv.weights + row * Shape::kRowBytes,
-             static_cast<uint32_t>(bytes), full_ + slot * 8);
-  }
-
   const Im2colArguments<T>& arguments_;
   const uint32_t stages_, full_, empty_;
 };
 
 #endif
 
-// Shape: an Im2colBlock with the class Products<T>, the role of its multiplying threads.
+// Shape: an Im2colBlock with the classes Copier<T> and Products<T>, the roles of its threads.
 template <typename T, typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
     Im2colKernel([[maybe_unused]] const __grid_constant__ Im2colArguments<T> arguments) {
@@ -138,7 +141,9 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     typename Shape::template Products<T>(arguments, stages, full, empty, SharedAddress(floats)).Run();
   } else {
     SetRegisters<Shape::kCopyRegisters, false>();
-    if (threadIdx.x == Shape::kCopyThread) Im2colCopier<T, Shape>(arguments, stages, full, empty).Run();
+    if (threadIdx.x == Shape::kCopyThread) {
+      typename Shape::template Copier<T>(arguments, stages, full, empty).Run();
+    }
   }
 #else
   __trap();  // unreachable: CodeVersion tells callers that this code is missing

@@ -19,7 +19,11 @@ class PositionRows;
 template <int kWarpGroups, int kTileChannels, int kRingStages>
 struct PositionRowsShape : Im2colBlock<kWarpGroups, kWarpGroups * 64, kTileChannels, kRingStages, kKeptBias> {
   template <typename T>
+  using Copier = Im2colCopier<T, PositionRowsShape>;
+  template <typename T>
   using Products = PositionRows<T, PositionRowsShape>;
+  template <typename T>
+  using Tiles = Im2colTiles<T, PositionRowsShape>;
   // The parts of 32 channels whose residuals a thread loads ahead. Threads of large blocks have few registers.
   static constexpr int kPartsAhead = kWarpGroups > 3 ? 1 : 2;
 };
@@ -59,9 +63,10 @@ class PositionRows {
     const uint64_t inputs = SwizzledMatrix(stages_ + group * 64 * kStageRowBytes);
     const uint64_t weights = SwizzledMatrix(stages_ + Shape::kInputBytes);
     Im2colPlace<Shape::kStages> place;
-    for (auto number = static_cast<int32_t>(blockIdx.x); number < arguments_.num_tiles;
+    Tiles tiles(arguments_);
+    for (auto number = static_cast<int32_t>(blockIdx.x); number < tiles.end();
          number += static_cast<int32_t>(gridDim.x)) {
-      const Im2colTile<T, Shape> tile(arguments_, number);
+      const auto tile = tiles.At(number);
       if (tile.IsEmpty()) continue;
       float sums[Shape::kChannels / 2] = {};
       const int32_t held =
@@ -78,10 +83,19 @@ class PositionRows {
       } else {
         Store(outputs, sums, residuals, static_cast<T*>(arguments_.conv.out));
       }
+      if constexpr (Tiles::kCopies) tiles.Stored(tile);
+    }
+    if constexpr (Tiles::kCopies) {
+      if (arguments_.conv.is_out_float) {
+        CopyTiles(tiles, static_cast<float*>(arguments_.conv.out));
+      } else {
+        CopyTiles(tiles, static_cast<T*>(arguments_.conv.out));
+      }
     }
   }
 
  private:
+  using Tiles = typename Shape::template Tiles<T>;
   static constexpr int kParts = Shape::kChannels / 32;
   static constexpr int kCount = 8;  // neighbouring channels of a row that a thread stores in each part
 
@@ -130,7 +144,8 @@ class PositionRows {
     return bias;
   }
 
-  __device__ Outputs OutputsOf(const Im2colTile<T, Shape>& tile) const {
+  template <typename Tile>
+  __device__ Outputs OutputsOf(const Tile& tile) const {
     const auto lane = static_cast<int32_t>(threadIdx.x % 32);
     const int32_t position = tile.first_position + static_cast<int32_t>(threadIdx.x / 32) * 16 + lane / 4;
     const int32_t first_channel = tile.group * arguments_.conv.group_out_channels;
@@ -181,6 +196,29 @@ class PositionRows {
                              out + outputs.rows[half] * conv.out_pitch + channel);
       }
       if (part + Shape::kPartsAhead < kParts) LoadResiduals(outputs, part + Shape::kPartsAhead, residuals);
+    }
+  }
+
+  // Stores the tiles that are copies of the first one.
+  template <typename Out>
+  __device__ void CopyTiles(Tiles& tiles, Out* out) const {
+    for (auto number = static_cast<int32_t>(blockIdx.x); number < tiles.end_of_copies();
+         number += static_cast<int32_t>(gridDim.x)) {
+      const auto tile = tiles.CopyAt(number);
+      const Outputs outputs = OutputsOf(tile), first = OutputsOf(tiles.AwaitFirst(tile));
+      for (int part = 0; part < kParts; ++part) {
+        const int32_t channel = outputs.channel + part * 32;
+        if (channel >= outputs.end) break;
+        constexpr int kVectors = kCount * static_cast<int>(sizeof(Out)) / static_cast<int>(sizeof(uint4));
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const auto* const from =
+              reinterpret_cast<const uint4*>(out + first.rows[half] * arguments_.conv.out_pitch + channel);
+          auto* const to = reinterpret_cast<uint4*>(out + outputs.rows[half] * arguments_.conv.out_pitch + channel);
+#pragma unroll
+          for (int v = 0; v < kVectors; ++v) to[v] = __ldcg(from + v);
+        }
+      }
     }
   }
 

@@ -12,6 +12,7 @@
 #include "kernels/image/conv2d_arguments.cuh"
 #include "kernels/image/conv2d_im2col_limits.h"
 #include "kernels/image/conv2d_phase.h"
+#include "kernels/image/sites/active_boxes.h"
 
 namespace voxserve::kernels::cuda {
 
@@ -27,7 +28,16 @@ struct Im2colArguments {
   int32_t num_tiles;           // of all phases, groups, positions and columns
   int32_t num_position_tiles;  // of the phase with the most positions
   Im2colOutputs<T> outputs;
+  ActiveBoxList active;  // of the kernels that compute boxes (conv2d_boxes_kernel.cuh)
 };
+
+// The role of the thread that starts the copies of an Im2colBlock (conv2d_im2col_kernel.cuh).
+template <typename T, typename Shape>
+class Im2colCopier;
+
+// The tiles that the blocks of the kernel compute. An object belongs to one role, which asks for them in order.
+template <typename T, typename Shape>
+class Im2colTiles;
 
 // The sizes of a block, which has an SM to itself. A tile is kTilePositions output positions times kTileChannels output
 // channels. A chunk has kBytesOfRow, 128 or 64, of each position and of each output channel. kFloats: the float32
@@ -122,6 +132,20 @@ struct Im2colTile {
     const int64_t out_row = int64_t{image} * conv.out_rows + rows.out_begin + row * rows.out_step;
     return out_row * conv.out_columns + columns.out_begin + column * columns.out_step;
   }
+};
+
+template <typename T, typename Shape>
+class Im2colTiles {
+ public:
+  static constexpr bool kCopies = false;
+
+  __device__ explicit Im2colTiles(const Im2colArguments<T>& arguments) : arguments_(arguments) {}
+
+  __device__ int32_t end() const { return arguments_.num_tiles; }
+  __device__ Im2colTile<T, Shape> At(int32_t number) const { return Im2colTile<T, Shape>(arguments_, number); }
+
+ private:
+  const Im2colArguments<T>& arguments_;
 };
 
 // Adds a tile's chunks to the sums of a warp group. `rows` and `columns` describe the factors in the first slot of the

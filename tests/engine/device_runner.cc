@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/base/status_macros.h"
+#include "engine/ops/image/conv2d.h"
 #include "engine/ops/rows/linear.h"
 #include "kernels/conv/implicit_gemm/int8_implicit_gemm.h"
 #include "kernels/image/int8/int8_im2col.h"
@@ -48,19 +49,20 @@ absl::StatusOr<Program> DeviceRunner::Compile(const Graph& graph, const Variant&
     fuses_mlps = variant.fuses_mlps && kernels::cuda::SupportsMlp(config.gpu_dtype());
     has_int8_images = kernels::cuda::SupportsInt8Im2col();
   }
-  Program program =
-      voxserve::Compile(graph, plan,
-                        {.bytes_per_label = bytes_per_label,
-                         .on_cuda = true,
-                         .dtype = config.gpu_dtype(),
-                         .is_deterministic = variant.is_deterministic,
-                         .merges_products = variant.merges_products,
-                         .fuses_mlps = fuses_mlps,
-                         .rotates_products = variant.rotates_products && LinearStep::CanRotate(config.gpu_dtype()),
-                         .is_int8 = variant.precision == ModelConfig::Precision::kInt8,
-                         .float_nodes = variant.float_nodes,
-                         .has_int8_images = has_int8_images,
-                         .allow_tf32 = variant.precision == ModelConfig::Precision::kTfloat32});
+  Program program = voxserve::Compile(
+      graph, plan,
+      {.bytes_per_label = bytes_per_label,
+       .on_cuda = true,
+       .dtype = config.gpu_dtype(),
+       .is_deterministic = variant.is_deterministic,
+       .merges_products = variant.merges_products,
+       .fuses_mlps = fuses_mlps,
+       .rotates_products = variant.rotates_products && LinearStep::CanRotate(config.gpu_dtype()),
+       .leaves_out_boxes = variant.leaves_out_boxes && Conv2dStep::CanLeaveOutBoxes(config.gpu_dtype()),
+       .is_int8 = variant.precision == ModelConfig::Precision::kInt8,
+       .float_nodes = variant.float_nodes,
+       .has_int8_images = has_int8_images,
+       .allow_tf32 = variant.precision == ModelConfig::Precision::kTfloat32});
   WeightUploader uploader(device_.pool.get(), device_.loading->view());
   RETURN_IF_ERROR(program.Upload(uploader));
   return program;

@@ -29,6 +29,7 @@ struct Variant {
   bool merges_products = true;
   bool fuses_mlps = true;                     // if the GPU has the kernel
   bool rotates_products = true;               // where LinearStep::CanRotate
+  bool leaves_out_boxes = true;               // where Conv2dStep::CanLeaveOutBoxes
   std::vector<std::string> float_nodes = {};  // of kInt8
 };
 

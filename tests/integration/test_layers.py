@@ -30,7 +30,8 @@ ROOMS = {
     "kernels/conv/implicit_gemm/instances": ["kernels/conv/implicit_gemm"],
     "kernels/rows/attention": ["kernels/core", "kernels/coordinates", "kernels/conv"],
     "kernels/rows/mlp": ["kernels/core"],
-    "kernels/image": ["kernels/core", "kernels/coordinates"],
+    "kernels/image/sites": ["kernels/core", "kernels/coordinates"],
+    "kernels/image": ["kernels/core", "kernels/coordinates", "kernels/image/sites"],
     "kernels/image/int8": [
         "kernels/core",
         "kernels/coordinates",

@@ -10,7 +10,7 @@
 #include "engine/ops/step.h"
 #include "kernels/boxes/anchor_head.h"
 #include "kernels/boxes/center_head.h"
-#include "kernels/image/site_grid.h"
+#include "kernels/image/sites/site_grid.h"
 
 namespace voxserve {
 

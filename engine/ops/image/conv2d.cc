@@ -4,6 +4,7 @@
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/cuda_status.h"
+#include "kernels/core/device_code.h"
 
 namespace voxserve {
 namespace {
@@ -30,6 +31,13 @@ Conv2dStep::Conv2dStep(Options options, std::vector<float> weights) : options_(s
   weights_ = std::move(packed);
 }
 
+bool Conv2dStep::CanLeaveOutBoxes([[maybe_unused]] DType dtype) {
+  if constexpr (kernels::kHasCuda) {
+    return dtype != DType::kFloat32 && kernels::cuda::CodeVersion() == kernels::cuda::kWarpGroupCode;
+  }
+  return false;
+}
+
 kernels::Conv2dParams Conv2dStep::FixedParams() const {
   return {.geometry = options_.geometry,
           .in_rows = options_.in_rows,
@@ -48,6 +56,8 @@ absl::Status Conv2dStep::Run(const StepContext& context) const {
   params.epilogue = options_.epilogue.In(context);
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) {
+      const Options::ActiveBoxes& active = options_.active;
+      if (active.lists != nullptr) params.active = active.lists->ListOf(context, active.number);
       RETURN_IF_CUDA_ERROR(kernels::cuda::Conv2d(params, context.stream()));
       return absl::OkStatus();
     }

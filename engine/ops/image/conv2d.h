@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/ops/image/list_active_boxes.h"
 #include "engine/ops/step.h"
 #include "kernels/image/conv2d.h"
 
@@ -24,6 +25,11 @@ class Conv2dStep final : public Step {
     DType dtype = DType::kFloat32;  // the type of `in`, the weights and the residual
     bool allow_tf32 = false;        // a GPU may round float32 factors to TensorFloat-32
     bool on_cuda = false;
+    // On a GPU: which boxes of the output depend on sites. Without `lists` all are computed.
+    struct ActiveBoxes {
+      const ListActiveBoxesStep* lists = nullptr;  // an earlier step of the program
+      int number = 0;                              // of this convolution in it
+    } active;
   };
 
   // weights: as PyTorch stores them, with batch norms folded in.
@@ -33,6 +39,9 @@ class Conv2dStep final : public Step {
   absl::Status Run(const StepContext& context) const override;
   absl::Status Check() const override;
   absl::Status Upload(WeightUploader& uploader) override;
+
+  // Returns true if steps for the present GPU and this type of features can leave out boxes that a list calls quiet.
+  static bool CanLeaveOutBoxes(DType dtype);
 
   const Options& options() const { return options_; }
 

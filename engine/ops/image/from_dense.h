@@ -3,7 +3,7 @@
 // FromDenseStep copies to every site the row of its cell in a dense grid.
 
 #include "engine/ops/step.h"
-#include "kernels/image/site_grid.h"
+#include "kernels/image/sites/site_grid.h"
 
 namespace voxserve {
 

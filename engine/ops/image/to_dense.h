@@ -4,7 +4,7 @@
 // of the image has the channels of all cells of its column, joined.
 
 #include "engine/ops/step.h"
-#include "kernels/image/site_grid.h"
+#include "kernels/image/sites/site_grid.h"
 
 namespace voxserve {
 

@@ -4,7 +4,7 @@
 
 #include "engine/ops/launch.h"
 #include "kernels/core/scratch.h"
-#include "kernels/image/voxel_positions.h"
+#include "kernels/image/sites/voxel_positions.h"
 
 namespace voxserve {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // SitePositionStep gives each voxel a position, which it makes from the positions of the voxel's points
-// (kernels/image/voxel_positions.h).
+// (kernels/image/sites/voxel_positions.h).
 
 #include <array>
 #include <cstddef>

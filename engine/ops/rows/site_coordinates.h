@@ -3,7 +3,7 @@
 // SiteCoordinatesStep writes the coordinates of a level's sites to rows.
 
 #include "engine/ops/step.h"
-#include "kernels/image/site_coordinates.h"
+#include "kernels/image/sites/site_coordinates.h"
 
 namespace voxserve {
 

@@ -10,6 +10,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/compiler/compiler.h"
 #include "engine/compiler/int8_values.h"
+#include "engine/ops/image/conv2d.h"
 #include "engine/ops/rows/linear.h"
 #include "engine/runtime/cuda_devices.h"
 #include "engine/tuner/plan_file.h"
@@ -95,6 +96,7 @@ absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& confi
                              .merges_products = true,
                              .fuses_mlps = fuses_mlps,
                              .rotates_products = LinearStep::CanRotate(config.gpu_dtype()),
+                             .leaves_out_boxes = Conv2dStep::CanLeaveOutBoxes(config.gpu_dtype()),
                              .is_int8 = is_int8,
                              .float_nodes = config.float_nodes,
                              .has_int8_images = has_int8_images,

@@ -34,6 +34,8 @@ template <int kWarpGroups, int kTileChannels, int kWideStages, int kBytes>
 struct Int8PositionRowsShape : Im2colBlock<kWarpGroups, kWarpGroups * 64, kTileChannels, kWideStages*(128 / kBytes),
                                            kNumKeptInt8Arrays * kKeptChannels, kBytes> {
   template <typename T>
+  using Copier = Im2colCopier<T, Int8PositionRowsShape>;
+  template <typename T>
   using Products = Int8PositionRows<T, Int8PositionRowsShape>;
   // The parts of 32 channels whose residuals a thread loads ahead. Threads of large blocks have few registers.
   static constexpr int kPartsAhead = kWarpGroups > 3 ? 1 : 2;

@@ -31,11 +31,11 @@ inline constexpr kernels::Axes kFlatShape = {7, 5, 1, 1};  // spatial shape of t
 class GraphBuilder {
  public:
   // dimension: 3, or 2; in 2 dimensions all sites have z = 0. rule: the rule by which Down and PoolDown make the sites
-  // of level 1. shape_of_voxels: the voxels' spatial shape in 3 dimensions.
+  // of level 1. shape_of_voxels: the voxels' spatial shape; the default stands for kFlatShape in 2 dimensions.
   explicit GraphBuilder(uint32_t seed, kernels::CoordinateRule rule = kernels::CoordinateRule::kFloor,
                         int dimension = 3, const kernels::Axes& shape_of_voxels = kShape)
       : random_(seed), rule_(rule) {
-    const kernels::Axes shape = dimension == 3 ? shape_of_voxels : kFlatShape;
+    const kernels::Axes shape = dimension == 2 && shape_of_voxels == kShape ? kFlatShape : shape_of_voxels;
     graph_.dimension = dimension;
     graph_.levels = LevelTable(shape);
     VoxelizeOp op;

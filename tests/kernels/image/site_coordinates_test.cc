@@ -1,6 +1,6 @@
 // Compares the coordinates that sites get as rows with their definition, on every device.
 
-#include "kernels/image/site_coordinates.h"
+#include "kernels/image/sites/site_coordinates.h"
 
 #include <gtest/gtest.h>
 

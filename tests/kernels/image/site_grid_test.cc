@@ -1,7 +1,7 @@
 // Compares copies from sites to grid cells and back with their definition, on every device. Results are exact, since
 // values are only copied.
 
-#include "kernels/image/site_grid.h"
+#include "kernels/image/sites/site_grid.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/coordinates/coordinate_key.h"
-#include "kernels/image/site_grid.h"
+#include "kernels/image/sites/site_grid.h"
 #include "tests/kernels/coordinates/device_sites.h"
 #include "tests/support/array_tree.h"
 #include "tests/support/spconv_outputs.h"

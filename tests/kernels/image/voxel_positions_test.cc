@@ -1,6 +1,6 @@
 // Compares the positions of voxels with a loop over their points in double, on every device.
 
-#include "kernels/image/voxel_positions.h"
+#include "kernels/image/sites/voxel_positions.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 #include <cassert>
 #include <limits>
 
-#include "kernels/image/voxel_positions.h"
+#include "kernels/image/sites/voxel_positions.h"
 
 namespace voxserve::kernels::cpu {
 namespace {

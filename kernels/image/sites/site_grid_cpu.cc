@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "kernels/coordinates/coordinate_key.h"
-#include "kernels/image/site_grid.h"
+#include "kernels/image/sites/site_grid.h"
 
 namespace voxserve::kernels::cpu {
 namespace {

@@ -2,7 +2,7 @@
 #include "kernels/core/launch.cuh"
 #include "kernels/core/row_chunks.cuh"
 #include "kernels/core/visit_dimension.cuh"
-#include "kernels/image/site_coordinates.h"
+#include "kernels/image/sites/site_coordinates.h"
 
 namespace voxserve::kernels::cuda {
 namespace {

@@ -5,7 +5,7 @@
 #include "kernels/core/launch.cuh"
 #include "kernels/core/row_chunks.cuh"
 #include "kernels/core/row_tiles.cuh"
-#include "kernels/image/voxel_positions.h"
+#include "kernels/image/sites/voxel_positions.h"
 
 namespace voxserve::kernels::cuda {
 namespace {

@@ -1,7 +1,7 @@
 #include <cassert>
 
 #include "kernels/coordinates/coordinate_key.h"
-#include "kernels/image/site_coordinates.h"
+#include "kernels/image/sites/site_coordinates.h"
 
 namespace voxserve::kernels::cpu {
 namespace {

@@ -1,0 +1,265 @@
+// Tests the lists of boxes in which images depend on sites (kernels/image/sites/active_boxes.h) against their
+// definition, and that convolutions by these lists have the bytes of whole images.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "kernels/coordinates/coordinate_key.h"
+#include "kernels/coordinates/morton_key.h"
+#include "kernels/core/device_code.h"
+#include "kernels/image/conv2d.h"
+#include "kernels/image/sites/active_boxes.h"
+#include "tests/kernels/image/conv2d_testing.h"
+
+namespace voxserve::kernels::active_boxes_cuda_test {
+namespace {
+
+constexpr Conv2dGeometry kSame = {.kernel_size = {3, 3}, .padding = {1, 1}};
+constexpr Conv2dGeometry kHalving = {.kernel_size = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
+constexpr Conv2dGeometry kDoubling = {.kernel_size = {2, 2}, .stride = {2, 2}, .is_transposed = true};
+
+struct Site {
+  int32_t image, row, column;
+};
+
+class ActiveBoxesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    SKIP_WITHOUT(Device::kCuda);
+    if constexpr (kHasCuda) {
+      if (cuda::CodeVersion() != cuda::kWarpGroupCode) GTEST_SKIP() << "This GPU computes no boxes";
+      num_sms_ = cuda::NumSms();
+    }
+  }
+
+  // Puts sites into images of rows x columns, some beside each other and some alone. The first image has none.
+  void MakeSites(int32_t num_images, int32_t rows, int32_t columns, int num_clusters, Random& random) {
+    num_images_ = num_images;
+    rows_ = rows;
+    columns_ = columns;
+    sites_.clear();
+    std::set<int64_t> taken;
+    const auto any = [&](int32_t from, int32_t to) {
+      return std::uniform_int_distribution<int32_t>(from, to)(random.engine());
+    };
+    for (int32_t image = 1; image < num_images; ++image) {
+      for (int cluster = 0; cluster < num_clusters; ++cluster) {
+        const int32_t row = any(0, rows - 1);
+        const int32_t column = any(0, columns - 1);
+        const int32_t size = any(1, 20);
+        for (int32_t r = row; r < std::min(row + size, rows); ++r) {
+          for (int32_t c = column; c < std::min(column + size, columns); ++c) {
+            if (!random.Chance(0.5) || !taken.insert((int64_t{image} * rows + r) * columns + c).second) continue;
+            sites_.push_back({image, r, c});
+          }
+        }
+      }
+    }
+  }
+
+  // Returns an image of the sites: random values at sites, 0 elsewhere.
+  Matrix SourceImage(int32_t channels, DType dtype, Random& random) const {
+    Matrix image(int64_t{num_images_} * rows_ * columns_, channels, {}, nullptr);
+    std::fill(image.values.begin(), image.values.end(), 0.0f);
+    for (const Site& site : sites_) {
+      const int64_t row = (int64_t{site.image} * rows_ + site.row) * columns_ + site.column;
+      const std::vector<float> values = random.Floats(channels, dtype);
+      for (int32_t c = 0; c < channels; ++c) image.at(row, c) = values[static_cast<size_t>(c)];
+    }
+    return image;
+  }
+
+  // Writes the lists of the layout into memory_.
+  void List(const ActiveBoxLayout& layout) {
+    const SiteGrid grid = SiteGrid::RowMajor(2, {rows_, columns_, 1, 1});
+    const CoordinateKey key(2);
+    std::vector<uint64_t> keys;
+    for (const Site& site : sites_) {
+      keys.push_back(ToMortonKey(key, key.Pack(site.image, {site.row, site.column, 0, 0})));
+    }
+    const DeviceArray<uint64_t> device_keys(Device::kCuda, keys);
+    const DeviceArray<int64_t> num_sites(Device::kCuda, std::vector<int64_t>{static_cast<int64_t>(keys.size())});
+    memory_ = std::make_unique<DeviceArray<int32_t>>(
+        Device::kCuda, std::vector<int32_t>(static_cast<size_t>(layout.IntsAnImage() * num_images_), 77));
+    if constexpr (kHasCuda) {
+      ExpectCudaSuccess(cuda::ListActiveBoxes({.layout = layout,
+                                               .grid = grid,
+                                               .num_samples = num_images_,
+                                               .keys = device_keys.data(),
+                                               .num_sites = static_cast<int64_t>(keys.size()) + 100,
+                                               .device_num_sites = num_sites.data(),
+                                               .memory = memory_->data()},
+                                              TestStream()));
+      Synchronize();
+    }
+  }
+
+  ActiveBoxList ListOf(const ActiveBoxLayout& layout, int number) {
+    return layout.ListOf(number, num_images_, num_sms_, memory_->data());
+  }
+
+  // Expects that every box is listed once, and as what it is. Returns the number of quiet ones.
+  int64_t ExpectList(const ActiveBoxLayout& layout, int number) {
+    const std::vector<int32_t> memory = memory_->ToHost();
+    const ListedConv& conv = layout.conv(number);
+    const ImageBox box = ListOf(layout, number).box;
+    const auto header = memory.begin() + layout.HeaderBegin(number, num_images_);
+    const auto boxes = memory.begin() + layout.ListBegin(number, num_images_);
+    const int64_t num_boxes = num_images_ * box.NumIn(conv.out_rows, conv.out_columns);
+    const int64_t active = header[ActiveBoxList::kActive], quiet = header[ActiveBoxList::kQuiet];
+    EXPECT_EQ(active + quiet, num_boxes);
+    std::set<int32_t> listed;
+    for (int64_t i = 0; i < active; ++i) {
+      EXPECT_TRUE(IsActive(conv, box, boxes[1 + i])) << boxes[1 + i];
+      listed.insert(boxes[1 + i]);
+    }
+    for (int64_t i = 0; i < quiet; ++i) {
+      const int32_t each = i == 0 ? boxes[0] : boxes[num_boxes + 1 - i];
+      EXPECT_FALSE(IsActive(conv, box, each)) << each;
+      listed.insert(each);
+    }
+    EXPECT_EQ(static_cast<int64_t>(listed.size()), num_boxes);
+    return quiet;
+  }
+
+  // Runs a convolution for whole images, and by its list; expects equal bytes. Returns the output.
+  Matrix ExpectSameBytes(const Matrix& in, const Shape& shape, const ActiveBoxList& active, DType dtype,
+                         DType out_dtype, const Matrix* residual, Random& random) {
+    const DeviceMatrix device_in(Device::kCuda, dtype, in);
+    std::vector<float> weights;
+    if constexpr (kHasCuda) {
+      weights = cuda::PackConv2dWeights(shape.geometry, shape.in_channels, shape.out_channels, dtype,
+                                        random.Floats(shape.NumWeights(), dtype).data());
+    }
+    const DeviceValues device_weights(Device::kCuda, dtype, weights);
+    const DeviceArray<float> bias(Device::kCuda, random.Floats(shape.out_channels));
+    const DeviceMatrix device_residual(Device::kCuda, dtype,
+                                       residual == nullptr ? Matrix(1, 8, {}, nullptr) : *residual);
+    const auto run = [&](const ActiveBoxList& list) {
+      const DeviceMatrix out(Device::kCuda, out_dtype, Matrix(shape.NumOut(), shape.out_channels, {}, nullptr));
+      Epilogue epilogue{.bias = bias.data(), .activation = ActivationFunction::kRelu};
+      if (residual != nullptr) epilogue.residual = device_residual.View();
+      if constexpr (kHasCuda) {
+        ExpectCudaSuccess(cuda::Conv2d({.geometry = shape.geometry,
+                                        .num_images = shape.num_images,
+                                        .in_rows = shape.in_rows,
+                                        .in_columns = shape.in_columns,
+                                        .in = device_in.View(),
+                                        .weights = device_weights.data(),
+                                        .out = out.View(),
+                                        .epilogue = epilogue,
+                                        .active = list},
+                                       TestStream()));
+        Synchronize();
+      }
+      return out.ToHost();
+    };
+    const Matrix whole = run({}), by_list = run(active);
+    int64_t num_different = 0;
+    for (size_t i = 0; i < whole.values.size(); ++i) num_different += whole.values[i] != by_list.values[i] ? 1 : 0;
+    EXPECT_EQ(num_different, 0) << Described(shape);
+    return whole;
+  }
+
+  int32_t num_images_ = 0, rows_ = 0, columns_ = 0;
+  int num_sms_ = 0;
+  std::vector<Site> sites_;
+  std::unique_ptr<DeviceArray<int32_t>> memory_;
+
+ private:
+  bool IsActive(const ListedConv& conv, const ImageBox& box, int32_t number) const {
+    const int32_t boxes_a_row = (conv.out_columns - 1) / box.columns + 1;
+    const auto an_image = static_cast<int32_t>(box.NumIn(conv.out_rows, conv.out_columns));
+    const int32_t image = number / an_image, of_image = number % an_image;
+    const int32_t row = of_image / boxes_a_row * box.rows, column = of_image % boxes_a_row * box.columns;
+    if (row + box.rows > conv.out_rows || column + box.columns > conv.out_columns) return true;
+    const auto first = [](const SourceWindow& w, int32_t at) { return at * w.step - w.before; };
+    const auto last = [](const SourceWindow& w, int32_t at) { return at * w.step + w.after; };
+    const int32_t first_row = first(conv.windows[0], row), last_row = last(conv.windows[0], row + box.rows - 1);
+    const int32_t first_column = first(conv.windows[1], column),
+                  last_column = last(conv.windows[1], column + box.columns - 1);
+    if (!conv.reads_source && (first_row < 0 || last_row >= rows_ || first_column < 0 || last_column >= columns_)) {
+      return true;
+    }
+    return std::any_of(sites_.begin(), sites_.end(), [&](const Site& site) {
+      return site.image == image && site.row >= first_row && site.row <= last_row && site.column >= first_column &&
+             site.column <= last_column;
+    });
+  }
+};
+
+// Convolutions, one that halves the image, a transposed one, and what follows from all of them.
+TEST_F(ActiveBoxesTest, AChainOfConvolutionsHasTheBytesOfWholeImages) {
+  Random random(41);
+  for (const DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    MakeSites(/*num_images=*/4, 301, 259, /*num_clusters=*/4, random);
+    const auto both = [](SourceWindow window) { return std::array{window, window}; };
+    ActiveBoxLayout layout(rows_, columns_);
+    const int32_t half_rows = (rows_ + 1) / 2, half_columns = (columns_ + 1) / 2;
+    layout.Add({rows_, columns_, 128, both({1, 1, 1}), /*reads_source=*/true});
+    layout.Add({rows_, columns_, 128, both({1, 2, 2})});
+    layout.Add({half_rows, half_columns, 64, both({2, 3, 3})});
+    layout.Add({2 * half_rows, 2 * half_columns, 200, both({1, 5, 4})});
+    List(layout);
+    int64_t num_quiet = 0;
+    for (int i = 0; i < layout.num_convs(); ++i) num_quiet += ExpectList(layout, i);
+    EXPECT_GT(num_quiet, 1000);
+    Matrix first = ExpectSameBytes(SourceImage(64, dtype, random), {kSame, num_images_, rows_, columns_, 64, 128},
+                                   ListOf(layout, 0), dtype, dtype, nullptr, random);
+    const Matrix second = ExpectSameBytes(first, {kSame, num_images_, rows_, columns_, 128, 128}, ListOf(layout, 1),
+                                          dtype, dtype, &first, random);
+    const Matrix halved = ExpectSameBytes(second, {kHalving, num_images_, rows_, columns_, 128, 64}, ListOf(layout, 2),
+                                          dtype, dtype, nullptr, random);
+    const Matrix doubled = ExpectSameBytes(halved, {kDoubling, num_images_, half_rows, half_columns, 64, 64}, {}, dtype,
+                                           dtype, nullptr, random);
+    ExpectSameBytes(doubled, {kSame, num_images_, 2 * half_rows, 2 * half_columns, 64, 200}, ListOf(layout, 3), dtype,
+                    DType::kFloat32, nullptr, random);
+  }
+}
+
+TEST_F(ActiveBoxesTest, ImagesWithoutSitesAndImagesFullOfThem) {
+  Random random(42);
+  for (const bool is_full : {false, true}) {
+    MakeSites(/*num_images=*/2, 288, 400, /*num_clusters=*/0, random);
+    for (int32_t image = 0; is_full && image < 2; ++image) {
+      for (int32_t row = 0; row < rows_; row += 5) {
+        for (int32_t column = 0; column < columns_; column += 5) sites_.push_back({image, row, column});
+      }
+    }
+    const auto both = [](SourceWindow window) { return std::array{window, window}; };
+    ActiveBoxLayout layout(rows_, columns_);
+    layout.Add({rows_, columns_, 64, both({1, 1, 1}), /*reads_source=*/true});
+    layout.Add({rows_, columns_, 384, both({1, 2, 2})});
+    List(layout);
+    EXPECT_EQ(ExpectList(layout, 0), is_full ? 0 : 2 * (288 / 16) * (400 / 16));
+    ExpectList(layout, 1);
+    const Matrix first =
+        ExpectSameBytes(SourceImage(64, DType::kFloat16, random), {kSame, num_images_, rows_, columns_, 64, 64},
+                        ListOf(layout, 0), DType::kFloat16, DType::kFloat16, nullptr, random);
+    ExpectSameBytes(first, {kSame, num_images_, rows_, columns_, 64, 384}, ListOf(layout, 1), DType::kFloat16,
+                    DType::kFloat16, nullptr, random);
+  }
+}
+
+// What the kernel of boxes does not serve is computed whole.
+TEST_F(ActiveBoxesTest, OtherConvolutionsAreComputedWhole) {
+  Random random(43);
+  MakeSites(/*num_images=*/2, 300, 300, /*num_clusters=*/3, random);
+  ActiveBoxLayout layout(rows_, columns_);
+  layout.Add({rows_, columns_, 64, {SourceWindow{1, 1, 1}, SourceWindow{1, 1, 1}}, /*reads_source=*/true});
+  List(layout);
+  ExpectSameBytes(SourceImage(48, DType::kFloat16, random), {kSame, num_images_, rows_, columns_, 48, 64},
+                  ListOf(layout, 0), DType::kFloat16, DType::kFloat16, nullptr, random);
+  ExpectSameBytes(SourceImage(64, DType::kFloat16, random), {kSame, num_images_, rows_, columns_, 64, 20},
+                  ListOf(layout, 0), DType::kFloat16, DType::kFloat16, nullptr, random);
+}
+
+}  // namespace
+}  // namespace voxserve::kernels::active_boxes_cuda_test
