@@ -105,7 +105,7 @@ FewOutputsTiling TilingOf(const Conv2dArguments<T>& arguments) {
 
 // Returns threadIdx.x. The compiler keeps nothing that follows from it for later calls, since the sums need the
 // registers.
-__device__ inline int32_t ThreadAnew() {
+[[maybe_unused]] __device__ inline int32_t ThreadAnew() {
   int32_t thread;
   asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(thread));
   return thread;
