@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -31,11 +32,11 @@ inline constexpr kernels::Axes kFlatShape = {7, 5, 1, 1};  // spatial shape of t
 class GraphBuilder {
  public:
   // dimension: 3, or 2; in 2 dimensions all sites have z = 0. rule: the rule by which Down and PoolDown make the sites
-  // of level 1. shape_of_voxels: the voxels' spatial shape; the default stands for kFlatShape in 2 dimensions.
+  // of level 1. shape_of_voxels: the voxels' spatial shape; by default kShape, in 2 dimensions kFlatShape.
   explicit GraphBuilder(uint32_t seed, kernels::CoordinateRule rule = kernels::CoordinateRule::kFloor,
-                        int dimension = 3, const kernels::Axes& shape_of_voxels = kShape)
+                        int dimension = 3, const std::optional<kernels::Axes>& shape_of_voxels = std::nullopt)
       : random_(seed), rule_(rule) {
-    const kernels::Axes shape = dimension == 2 && shape_of_voxels == kShape ? kFlatShape : shape_of_voxels;
+    const kernels::Axes shape = shape_of_voxels.value_or(dimension == 2 ? kFlatShape : kShape);
     graph_.dimension = dimension;
     graph_.levels = LevelTable(shape);
     VoxelizeOp op;

@@ -17,8 +17,10 @@ namespace {
 
 using kernels::Conv2dGeometry;
 
-// What a position on an axis depends on: positions of the source, and whether a position outside of an image. weights:
-// a hash of the cells of transposed convolutions that lead to them, which make the value where there are no sites.
+// Dependence lists the positions of the source that one position of an axis depends on.
+// reads_outside: the position depends on what lies outside of the image.
+// weights: a hash of the transposed convolutions' kernel cells that are read on the way. Where no sites are, the value
+// of a position depends on these cells alone.
 struct Dependence {
   std::set<int32_t> source;
   bool reads_outside = false;

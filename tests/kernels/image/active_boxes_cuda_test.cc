@@ -248,7 +248,7 @@ TEST_F(ActiveBoxesTest, ImagesWithoutSitesAndImagesFullOfThem) {
   }
 }
 
-// What the kernel of boxes does not serve is computed whole.
+// Convolutions that the kernel of boxes does not serve are computed whole.
 TEST_F(ActiveBoxesTest, OtherConvolutionsAreComputedWhole) {
   Random random(43);
   MakeSites(/*num_images=*/2, 300, 300, /*num_clusters=*/3, random);

@@ -28,7 +28,7 @@ _FEWEST_POINTS = 100  # fewer are no scan
 _SHARE_OUTSIDE = 0.9
 # By a field's type: the raw intensity that counts as 1, the largest one of a smaller unit, and the type's name.
 _ONES = {"u16": (65535, 255, "uint16"), "f32": (255, 1, "float32")}
-_RANGE, _BITS, _NOT_FINITE = "its range", "bits of intensity", "its scores"
+_RANGE, _BITS, _NOT_FINITE = "its range", "bits of intensity", "not finite"
 # How a user scales a field: in Python, with the option of commands that read scans, and with that of bag and view.
 _BY_ARGUMENT = "scales={{'{name}': {factor}}}"
 BY_FIELDS = "--fields {name}={name}*{factor}"
