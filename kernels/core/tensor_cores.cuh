@@ -31,6 +31,11 @@ __device__ inline void CopyAsync16(uint32_t to, const void* from, int32_t bytes)
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
+// Starts to copy 4 bytes, or to store 4 bytes of zeros if `bytes` is 0. Both addresses are 4-byte aligned.
+__device__ inline void CopyAsync4(uint32_t to, const void* from, int32_t bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
 // Makes one group of the copies that the thread has started since its last call.
 __device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 

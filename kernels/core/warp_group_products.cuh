@@ -54,6 +54,15 @@ __device__ inline uint64_t TransposedMatrix(uint32_t address, uint32_t next) {
   return kSwizzle | kEightRows | uint64_t{next - address} >> 4 << 16 | ((address & 0x3ffff) >> 4);
 }
 
+// Returns the descriptor of a factor of 16 bits without a swizzle. It is stored as matrices of 8 rows of 16 bytes, each
+// of which is 128 bytes, one row after the other. The rows of a matrix are 8 rows of 8 values of A or B^T: the matrix of
+// the next 8 values is k_bytes behind, that of the next 8 rows n_bytes. Where a product takes a TransposedMatrix, the
+// rows are 8 rows of 8 values of B [16, n]: the matrix of the next 8 rows is k_bytes behind, that of the next 8 values
+// n_bytes. So k_bytes is always a step along k. The address is 16-byte aligned.
+__device__ inline uint64_t PlainMatrix(uint32_t address, uint32_t k_bytes, uint32_t n_bytes) {
+  return uint64_t{n_bytes} >> 4 << 32 | uint64_t{k_bytes} >> 4 << 16 | ((address & 0x3ffff) >> 4);
+}
+
 // Rounds two values to 16 bits. The first is in the lower half.
 template <typename T>
 __device__ uint32_t RoundPair(float first, float second) {
@@ -126,6 +135,7 @@ __device__ void SetRegisters() {
 #define VOXSERVE_SUMS_16(c, i) VOXSERVE_SUMS_8(c, i), VOXSERVE_SUMS_8(c, i + 8)
 #define VOXSERVE_SUMS_32(c, i) VOXSERVE_SUMS_16(c, i), VOXSERVE_SUMS_16(c, i + 16)
 #define VOXSERVE_SUMS_64(c, i) VOXSERVE_SUMS_32(c, i), VOXSERVE_SUMS_32(c, i + 32)
+#define VOXSERVE_SUMS_OF_8(c) VOXSERVE_SUMS_4(c, 0)
 #define VOXSERVE_SUMS_OF_24(c) VOXSERVE_SUMS_8(c, 0), VOXSERVE_SUMS_4(c, 8)
 #define VOXSERVE_SUMS_OF_32(c) VOXSERVE_SUMS_16(c, 0)
 #define VOXSERVE_SUMS_OF_64(c) VOXSERVE_SUMS_32(c, 0)
@@ -214,7 +224,7 @@ VOXSERVE_DEFINE_PRODUCT(256,
                         "%128", "%129", "%130", VOXSERVE_SUMS_OF_256)
 
 // VOXSERVE_DEFINE_REGISTER_PRODUCT defines the function `name` for n = `columns` with A in registers, whose operand
-// names are a_names. is_transposed: 0: b is a SwizzledMatrix, 1: a TransposedMatrix.
+// names are a_names. is_transposed: 0: b is a SwizzledMatrix, 1: a TransposedMatrix. Both may be a PlainMatrix.
 #define VOXSERVE_DEFINE_REGISTER_PRODUCT(name, columns, names, a_names, b_name, adds_name, is_transposed, sums)        \
   template <typename T>                                                                                                \
   __device__ void name(float(&d)[(columns) / 2], const uint32_t(&a)[4], uint64_t b, int32_t adds = 1) {                \
@@ -232,6 +242,8 @@ VOXSERVE_DEFINE_PRODUCT(256,
     }                                                                                                                  \
   }
 
+VOXSERVE_DEFINE_REGISTER_PRODUCT(MultiplyAddTransposedGroup, 8, "%0, %1, %2, %3", "%4, %5, %6, %7", "%8", "%9", 1,
+                                 VOXSERVE_SUMS_OF_8)
 VOXSERVE_DEFINE_REGISTER_PRODUCT(MultiplyAddTransposedGroup, 24, "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11",
                                  "%12, %13, %14, %15", "%16", "%17", 1, VOXSERVE_SUMS_OF_24)
 VOXSERVE_DEFINE_REGISTER_PRODUCT(MultiplyAddGroup, 32, VOXSERVE_NAMES_0, "%16, %17, %18, %19", "%20", "%21", 0,
@@ -261,6 +273,7 @@ VOXSERVE_DEFINE_REGISTER_PRODUCT(MultiplyAddGroup, 256,
 #undef VOXSERVE_SUMS_16
 #undef VOXSERVE_SUMS_32
 #undef VOXSERVE_SUMS_64
+#undef VOXSERVE_SUMS_OF_8
 #undef VOXSERVE_SUMS_OF_24
 #undef VOXSERVE_SUMS_OF_32
 #undef VOXSERVE_SUMS_OF_64

@@ -23,13 +23,13 @@ __global__ void __launch_bounds__(kMostWarps * 32, 1)
 #endif
 }
 
-template <typename T>
+template <typename T, int kChannels, GroupOnes kOnes>
 __global__ void __launch_bounds__(kGroupRunThreads, 1)
     GroupAttentionByWarpGroupsKernel([[maybe_unused]] const __grid_constant__ GroupAttentionArguments arguments) {
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
   extern __shared__ __align__(1024) unsigned char group_shared[];
   WaitForEarlierKernels();
-  WarpGroupRun<T>(arguments, group_shared).Run();
+  WarpGroupRun<T, kChannels, kOnes>(arguments, group_shared).Run();
 #endif
 }
 
@@ -130,18 +130,18 @@ cudaError_t LaunchByWarps(const GroupAttentionArguments& arguments, const Shared
 }
 
 // Launches as many blocks as there are multiprocessors, or fewer if there are few tiles.
-template <typename T>
+template <typename T, int kChannels, GroupOnes kOnes>
 cudaError_t LaunchByWarpGroups(GroupAttentionArguments arguments, const SharedMemory& memory, int32_t largest_group,
                                cudaStream_t stream) {
   const GroupAttentionParams& params = arguments.params;
-  const auto kernel = GroupAttentionByWarpGroupsKernel<T>;
+  const auto kernel = GroupAttentionByWarpGroupsKernel<T, kChannels, kOnes>;
   static std::atomic<uint64_t> allowed = 0;
   VOXSERVE_RETURN_IF_CUDA(AllowSharedMemory(kernel, memory.device, memory.Room(), allowed));
   arguments.buffer_keys = PaddedKeys(largest_group, kGroupStepKeys);
   const int64_t max_tiles = MaxGroupParts(params.groups, params.out.capacity, kGroupTileRows) * params.num_heads;
   const int64_t num_blocks = std::min<int64_t>(NumSms(), (max_tiles + kAttendingGroups - 1) / kAttendingGroups);
   return LaunchEarly(kernel, static_cast<unsigned>(num_blocks), kGroupRunThreads,
-                     static_cast<size_t>(GroupRunBytes(arguments.buffer_keys)), stream, arguments);
+                     static_cast<size_t>(GroupRunBytes<kChannels>(arguments.buffer_keys)), stream, arguments);
 }
 
 template <typename T, int kChannels>
@@ -159,9 +159,17 @@ cudaError_t LaunchOnTensorCores(const GroupAttentionParams& params, cudaStream_t
   if (params.groups.size <= kMostSmallKeys && kSmallGroupWarps * group_bytes <= memory.Room()) {
     return LaunchByWarps<T, kChannels>(arguments, memory, kSmallGroupWarps * buffer_bytes, stream);
   }
-  if (kChannels <= kGroupChannels && CodeVersion() == kWarpGroupCode &&
-      GroupRunBytes(PaddedKeys(params.groups.size, kGroupStepKeys)) <= memory.Room()) {
-    return LaunchByWarpGroups<T>(arguments, memory, largest_group, stream);
+  if constexpr (kChannels <= kMostGroupChannels) {
+    if (CodeVersion() == kWarpGroupCode &&
+        GroupRunBytes<kChannels>(PaddedKeys(params.groups.size, kGroupStepKeys)) <= memory.Room()) {
+      if constexpr (kChannels <= 16) {
+        return LaunchByWarpGroups<T, kChannels, GroupOnes::kBesideValues>(arguments, memory, largest_group, stream);
+      } else if (arguments.head_channels < kChannels) {
+        return LaunchByWarpGroups<T, kChannels, GroupOnes::kAmongValues>(arguments, memory, largest_group, stream);
+      } else {
+        return LaunchByWarpGroups<T, kChannels, GroupOnes::kApart>(arguments, memory, largest_group, stream);
+      }
+    }
   }
   if (group_bytes > memory.Room()) {
     return LaunchEarly(GroupAttentionByChunksKernel<T, kChannels>, GridOfParts(params, kLargeGroupRows),

@@ -4,7 +4,7 @@
 // Only .cu files include this header.
 //
 // TileRun is for groups whose keys and values of one head fit into shared memory. On Hopper, WarpGroupRun
-// (group_attention_warp_groups.cuh) serves heads of up to 16 channels in its place if two groups fit. The units of work
+// (group_attention_warp_groups.cuh) serves heads of up to 24 channels in its place if two groups fit. The units of work
 // are tiles of kBlockRows queries of one head. All tiles are numbered: first the groups of a head, then the heads. A
 // block gets a run of tiles, as long as those of the other blocks, and its warps take them in turns. The run may begin
 // and end within a group. Shared memory has a ring of buffers with one group each, so that warps that have finished a

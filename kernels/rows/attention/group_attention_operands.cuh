@@ -75,10 +75,13 @@ __host__ __device__ inline int32_t PaddedKeys(int32_t keys, int32_t multiple) {
 // HeadReader copies the keys and values of a head from global to shared memory. A thread loads kBatch vectors of keys,
 // and as many of values, before it stores them. kMultiple: the number of stored keys is a multiple of it. kCopyBatch:
 // if it is not 0, aligned vectors are copied asynchronously (cp.async), so that all of a thread's vectors are on their
-// way at the same time. The thread then looks up the rows of kCopyBatch vectors at a time.
-template <typename T, int kChannels, int kBatch, bool kMeasures, int kMultiple = kStepKeys, int kCopyBatch = 0>
+// way at the same time. The thread then looks up the rows of kCopyBatch vectors at a time. kWordBatch: the same for
+// words of 4 bytes, where vectors are not aligned. Layout: that in shared memory. kHasOnes: the last of the kChannels
+// channels of each value is 1; the head does not have that channel.
+template <typename T, int kChannels, int kBatch, bool kMeasures, int kMultiple = kStepKeys, int kCopyBatch = 0,
+          int kWordBatch = 0, typename Layout = HeadRows<kChannels>, bool kHasOnes = false>
 struct HeadReader {
-  using Head = HeadRows<kChannels>;
+  using Head = Layout;
   using Pair = typename PairOf<T>::Type;
 
   const GroupAttentionArguments& arguments;
@@ -92,12 +95,18 @@ struct HeadReader {
   // rows: if not null, it gets the numbers of the rows.
   __device__ float Read(int32_t head, int64_t begin, int32_t num_keys, unsigned char* keys, unsigned char* values,
                         int32_t* rows = nullptr) const {
-    if constexpr (kCopyBatch > 0) {
+    if constexpr (kHasOnes) {
+      // Such a head has no whole vectors.
+    } else if constexpr (kCopyBatch > 0) {
       if (arguments.vector_bytes == 16) return Copy(head, begin, num_keys, keys, values, rows);
     } else {
       if (arguments.vector_bytes == 16) return ReadBy<16>(head, begin, num_keys, keys, values, rows);
     }
-    if (arguments.vector_bytes == 4) return ReadBy<4>(head, begin, num_keys, keys, values, rows);
+    if constexpr (kWordBatch > 0) {
+      if (arguments.vector_bytes == 4) return CopyWords(head, begin, num_keys, keys, values, rows);
+    } else {
+      if (arguments.vector_bytes == 4) return ReadBy<4>(head, begin, num_keys, keys, values, rows);
+    }
     return ReadBy<2>(head, begin, num_keys, keys, values, rows);
   }
 
@@ -132,15 +141,19 @@ struct HeadReader {
     return sqrtf(largest * 1.25f + 1e-6f);
   }
 
-  // Calls read(first, rows) for each kCount of the thread's vectors: vector first + b * num_threads is in row rows[b].
-  // The last ones may be beyond num_vectors; `read` must not store these.
-  template <int kCount, typename ReadBatch>
-  __device__ void ForEachBatch(int64_t begin, int32_t num_keys, int32_t num_vectors, const ReadBatch& read) const {
-    for (int32_t first = thread; first < num_vectors; first += kCount * num_threads) {
+  // The last word of a value's last vector.
+  static constexpr uint32_t kLastWord = kHasOnes ? PairOf<T>::kOnes & 0xffff0000 : 0;
+
+  // Calls read(first, rows) for each kCount of the thread's parts: part first + b * num_threads is in row rows[b].
+  // The last ones may be beyond num_parts; `read` must not store these. kRowParts: the parts of a row, its vectors or
+  // words.
+  template <int kCount, int kRowParts = Head::kVectors, typename ReadBatch>
+  __device__ void ForEachBatch(int64_t begin, int32_t num_keys, int32_t num_parts, const ReadBatch& read) const {
+    for (int32_t first = thread; first < num_parts; first += kCount * num_threads) {
       int32_t rows[kCount];
 #pragma unroll
       for (int b = 0; b < kCount; ++b) {
-        const int32_t i = min((first + b * num_threads) / Head::kVectors, num_keys - 1);
+        const int32_t i = min((first + b * num_threads) / kRowParts, num_keys - 1);
         rows[b] = static_cast<int32_t>(RowAt(arguments.params.groups, begin + i));
       }
       read(first, rows);
@@ -163,6 +176,7 @@ struct HeadReader {
         const int32_t width = i < num_keys ? head_bytes : 0;
         key[b] = ReadVector<kBytes>(all_keys.At(row[b]), v, width);
         value[b] = ReadVector<kBytes>(all_values.At(row[b]), v, width);
+        if (kHasOnes && v == Head::kVectors - 1) value[b].w |= kLastWord;
       }
 #pragma unroll
       for (int b = 0; b < kBatch; ++b) {
@@ -206,6 +220,48 @@ struct HeadReader {
     float largest_square = 0;
 #pragma unroll 4
     for (int32_t vector = thread; vector < num_vectors; vector += num_threads) {
+      const int32_t offset = Head::Offset(vector / Head::kVectors, vector % Head::kVectors);
+      largest_square = LargerNotNegative(largest_square, SquareOf(*reinterpret_cast<const uint4*>(keys + offset)));
+    }
+    return LengthOf(largest_square);
+  }
+
+  // Does the same by asynchronous copies of words that are aligned to 4 bytes.
+  __device__ float CopyWords(int32_t head, int64_t begin, int32_t num_keys, unsigned char* keys, unsigned char* values,
+                             int32_t* rows) const {
+    constexpr int32_t kWords = Head::kVectors * 4;
+    const int64_t column = int64_t{head} * head_bytes;
+    const GlobalRows all_keys(arguments.params.keys, column), all_values(arguments.params.values, column);
+    const int32_t num_vectors = PaddedKeys(num_keys, kMultiple) * Head::kVectors;
+    const uint32_t to_keys = SharedAddress(keys), to_values = SharedAddress(values);
+    const auto copy = [&](int32_t first, const int32_t(&row)[kWordBatch]) {
+#pragma unroll
+      for (int b = 0; b < kWordBatch; ++b) {
+        const int32_t word = first + b * num_threads, i = word / kWords, w = word % kWords;
+        if (word >= num_vectors * 4) break;
+        const int32_t offset = Head::Offset(i, w / 4) + w % 4 * 4;
+        if (w * 4 < head_bytes) {
+          const int32_t bytes = i < num_keys ? 4 : 0;
+          CopyAsync4(to_keys + offset, all_keys.At(row[b]) + w * 4, bytes);
+          CopyAsync4(to_values + offset, all_values.At(row[b]) + w * 4, bytes);
+        } else {
+          *reinterpret_cast<uint32_t*>(keys + offset) = 0;
+          *reinterpret_cast<uint32_t*>(values + offset) = w == kWords - 1 ? kLastWord : 0;
+        }
+        if (rows != nullptr && w == 0) rows[i] = row[b];
+      }
+    };
+    ForEachBatch<kWordBatch, kWords>(begin, num_keys, num_vectors * 4, copy);
+    CommitCopies();
+    WaitForCopies<0>();
+    if constexpr (!kMeasures) return 0;
+    // Four neighbouring lanes have copied a vector, and the warp 8 vectors at a time. A lane measures one of these.
+    __syncwarp();
+    float largest_square = 0;
+    const int32_t lane = thread % 32;
+#pragma unroll 4
+    for (int32_t vector = thread / 32 * 8 + lane / 8 * (num_threads / 4) + lane % 8; vector < num_vectors;
+         vector += num_threads) {
       const int32_t offset = Head::Offset(vector / Head::kVectors, vector % Head::kVectors);
       largest_square = LargerNotNegative(largest_square, SquareOf(*reinterpret_cast<const uint4*>(keys + offset)));
     }

@@ -10,8 +10,14 @@
 // A step is scores = queries keys^T, weights = exp2(scores - reference), sums += weights values, as in WarpAttention,
 // which also chooses the references. What a warp group waits for, the exponentials of the others cover. The queries of
 // its next tile are loaded while it computes a tile.
+//
+// Keys and values of heads of up to 16 channels are rows of 32 bytes with a swizzle. Those of up to 24 channels are
+// matrices of 8 rows and one vector, since no swizzle has rows of 48 bytes, and two groups of 1,024 places would not
+// fit with rows of 64 bytes. The products of their queries and keys go on to 32 channels with zeros, which all keys
+// share.
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/core/barriers.cuh"
 #include "kernels/core/launch.cuh"
@@ -30,13 +36,29 @@ inline constexpr int32_t kGroupRunThreads = (kAttendingGroups + 1) * kWarpGroupT
 inline constexpr int32_t kGroupTileRows = 64;
 inline constexpr int32_t kGroupStepKeys = 64;
 inline constexpr int32_t kKeysAhead = 16;
-inline constexpr int32_t kGroupChannels = 16;  // of a head, the most
+inline constexpr int32_t kMostGroupChannels = 24;  // of a head
 inline constexpr int32_t kOnesBytes = 512;
 
+// The ones by which products add up the weights.
+enum class GroupOnes {
+  kBesideValues,  // in shared memory, as further columns of the products with values
+  kAmongValues,   // the last channel of the values, which the head does not have
+  kApart,         // in shared memory, for products of their own
+};
+
+template <int kChannels>
+using GroupHead = std::conditional_t<kChannels <= 16, HeadRows<kChannels>, HeadMatrices<kChannels>>;
+
+// The bytes of zeros that all keys of a step share: a matrix every 8 keys.
+template <int kChannels>
+inline constexpr int32_t kZeroBytes = kChannels <= 16 ? 0
+                                                      : (kGroupStepKeys - 8) * GroupHead<kChannels>::kPitch + 8 * 16;
+
 // Returns the bytes of shared memory of a block whose buffers have buffer_keys keys, a multiple of kGroupStepKeys.
-inline int32_t GroupRunBytes(int32_t buffer_keys) {
-  constexpr int32_t kKeyBytes = 2 * HeadRows<kGroupChannels>::kPitch + int32_t{sizeof(int32_t)};
-  return kOnesBytes + 2 * buffer_keys * kKeyBytes;
+template <int kChannels>
+int32_t GroupRunBytes(int32_t buffer_keys) {
+  constexpr int32_t kKeyBytes = 2 * GroupHead<kChannels>::kPitch + int32_t{sizeof(int32_t)};
+  return kOnesBytes + kZeroBytes<kChannels> + 2 * buffer_keys * kKeyBytes;
 }
 
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
@@ -59,34 +81,54 @@ __device__ inline bool IsTrueForAll(bool own, int32_t barrier) {
 }
 
 // Attention of kGroupTileRows queries of one head, of which each warp has 16.
-template <typename T>
-class WarpGroupAttention : public WarpAttention<T, kGroupChannels, /*kTiles=*/1, /*kHasPolynomial=*/true> {
+template <typename T, int kChannels, GroupOnes kOnes>
+class WarpGroupAttention
+    : public WarpAttention<T, kChannels, /*kTiles=*/1, /*kHasPolynomial=*/true, GroupHead<kChannels>> {
  public:
-  using Base = WarpAttention<T, kGroupChannels, 1, true>;
+  using Base = WarpAttention<T, kChannels, 1, true, GroupHead<kChannels>>;
+  using Head = typename Base::Head;
 
   // Sets the sums to those of num_keys keys. keys, values: as in AddKeys, with zeros up to a multiple of
-  // kGroupStepKeys. ones: kOnesBytes of ones. sets_references: the first kSampleKeys keys set the references.
-  // barrier: one for the warp group's threads. All warps of the warp group call it with the same arguments.
+  // kGroupStepKeys. ones: kOnesBytes of ones, then kZeroBytes of zeros. sets_references: the first kSampleKeys keys set
+  // the references. barrier: one for the warp group's threads. All warps of the warp group call it with the same
+  // arguments.
   __device__ void AddKeysTogether(uint32_t keys, uint32_t values, uint32_t ones, int32_t num_keys, float longest_key,
                                   bool sets_references, int32_t barrier) {
     const uint32_t queries[4] = {this->queries_[0][0][0], this->queries_[0][0][1], this->queries_[0][1][0],
                                  this->queries_[0][1][1]};
-    uint64_t key = SwizzledMatrix<2 * kGroupChannels>(keys), value = TransposedMatrix(values, ones);
+    uint32_t last_queries[4] = {};  // of channels 16 to 31
+    uint64_t key = KeyMatrix(keys), last_key = 0, value = ValueMatrix(values, ones);
+    if constexpr (kIsWide) {
+      last_queries[0] = this->queries_[0][2][0];
+      last_queries[1] = this->queries_[0][2][1];
+      const uint32_t last_keys = keys + 2 * Head::kMatrixBytes;
+      last_key = PlainMatrix(last_keys, ones + kOnesBytes - last_keys, 8 * Head::kPitch);
+    }
     float scores[kGroupStepKeys / 2], sums[12] = {};
+    [[maybe_unused]] float sums_of_ones[4] = {};
     uint32_t weights[3][kGroupStepKeys / 16][4];  // the last for a step that is not whole
     const auto start_scores = [&] {
+      constexpr uint64_t kNext = kGroupStepKeys * Head::kPitch >> 4;
       BeginProducts();
       MultiplyAddGroup<T>(scores, queries, key, /*adds=*/0);
+      if constexpr (kIsWide) {
+        MultiplyAddGroup<T>(scores, last_queries, last_key);
+        // The keys go on by a step, while the zeros stay where they are.
+        last_key += kNext - (kNext << 16);
+      }
       CommitProducts();
-      key += kGroupStepKeys * 2 * kGroupChannels >> 4;
+      key += kNext;
     };
     const auto start_sums = [&](const uint32_t(&factors)[kGroupStepKeys / 16][4]) {
 #pragma unroll
       for (int s = 0; s < kGroupStepKeys / 16; ++s) {
         MultiplyAddTransposedGroup<T>(sums, factors[s], value);
-        // The values go on by 16 keys, while the ones stay where they are.
-        constexpr uint64_t kNext = 16 * 2 * kGroupChannels >> 4;
-        value += kNext - (kNext << 16);
+        if constexpr (kOnes == GroupOnes::kApart) {
+          MultiplyAddTransposedGroup<T>(sums_of_ones, factors[s], PlainMatrix(ones, kOnesBytes / 2, 0));
+        }
+        // The values go on by 16 keys, while ones beside them stay where they are.
+        constexpr uint64_t kNext = 16 * Head::kPitch >> 4;
+        value += kOnes == GroupOnes::kBesideValues ? kNext - (kNext << 16) : kNext;
       }
       CommitProducts();
     };
@@ -114,7 +156,7 @@ class WarpGroupAttention : public WarpAttention<T, kGroupChannels, /*kTiles=*/1,
         HoldBackReads(scores);
       }
     }
-    if (num_keys >= kGroupStepKeys) {
+    if (!kSavesRegisters && num_keys >= kGroupStepKeys) {
       weigh(weights[0], is_bounded);
       start_scores();
       start_sums(weights[0]);
@@ -122,22 +164,64 @@ class WarpGroupAttention : public WarpAttention<T, kGroupChannels, /*kTiles=*/1,
       HoldBackReads(scores);
       num_keys -= kGroupStepKeys;
     }
-    if (num_keys > 0) {
+    if constexpr (kSavesRegisters) {
+#pragma unroll 1
+      for (; num_keys > 0; num_keys -= kGroupStepKeys) {
+        if (num_keys >= kGroupStepKeys) {
+          weigh(weights[2], is_bounded);
+        } else {
+          Weigh<false, false>(scores, num_keys, weights[2]);
+        }
+        start_scores();
+        start_sums(weights[2]);
+        WaitForProducts<0>();
+        HoldBackReads(scores);
+      }
+    } else if (num_keys > 0) {
       Weigh<false, false>(scores, num_keys, weights[2]);
       BeginProducts();
       start_sums(weights[2]);
     }
     WaitForProducts<0>();
     HoldBackReads(sums);
+    HoldBackReads(sums_of_ones);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      this->sums_[0][0][k] = sums[k];
-      this->sums_[0][1][k] = sums[4 + k];
-      this->weights_[0][k] = sums[8 + k];
+#pragma unroll
+      for (int v = 0; v < Head::kVectors; ++v) this->sums_[0][v][k] = sums[4 * v + k];
+      if constexpr (kOnes == GroupOnes::kBesideValues) this->weights_[0][k] = sums[8 + k];
+      if constexpr (kOnes == GroupOnes::kApart) this->weights_[0][k] = sums_of_ones[k];
+      // The last of a row's four lanes has the last channel.
+      if constexpr (kOnes == GroupOnes::kAmongValues) {
+        this->weights_[0][k] = __shfl_sync(~0u, sums[4 * (Head::kVectors - 1) + k / 2 * 2 + 1], Base::Lane() | 3);
+      }
     }
   }
 
  private:
+  static constexpr bool kIsWide = kChannels > 16;  // queries and keys have more channels than one product takes
+  // The steps after the last pair of whole ones share registers and wait for their products, or else the compiler makes
+  // every product wait.
+  static constexpr bool kSavesRegisters = kOnes == GroupOnes::kApart;
+  static_assert(kChannels == 16 || kChannels == 24);
+  static_assert((kOnes == GroupOnes::kBesideValues) == !kIsWide);
+
+  // Return the descriptors of the first keys' channels 0 to 15, and of the first values.
+  __device__ static uint64_t KeyMatrix(uint32_t keys) {
+    if constexpr (kIsWide) {
+      return PlainMatrix(keys, Head::kMatrixBytes, 8 * Head::kPitch);
+    } else {
+      return SwizzledMatrix<2 * kChannels>(keys);
+    }
+  }
+  __device__ static uint64_t ValueMatrix(uint32_t values, uint32_t ones) {
+    if constexpr (kIsWide) {
+      return PlainMatrix(values, 8 * Head::kPitch, Head::kMatrixBytes);
+    } else {
+      return TransposedMatrix(values, ones);
+    }
+  }
+
   __device__ void SetReferences(const float (&scores)[kGroupStepKeys / 2], int32_t num_keys) {
     float largest[1][2] = {{Base::kNoScore, Base::kNoScore}}, factors[1][2];
 #pragma unroll
@@ -183,7 +267,7 @@ class WarpGroupAttention : public WarpAttention<T, kGroupChannels, /*kTiles=*/1,
   }
 };
 
-template <typename T>
+template <typename T, int kChannels, GroupOnes kOnes>
 class WarpGroupRun {
  public:
   __device__ WarpGroupRun(const GroupAttentionArguments& arguments, unsigned char* shared)
@@ -210,6 +294,12 @@ class WarpGroupRun {
       reinterpret_cast<uint32_t*>(Ones())[threadIdx.x] = PairOf<T>::kOnes;
       PublishToProducts();
     }
+    if constexpr (kZeroBytes<kChannels> > 0) {
+      for (uint32_t i = threadIdx.x; i < kZeroBytes<kChannels> / sizeof(uint32_t); i += kGroupRunThreads) {
+        reinterpret_cast<uint32_t*>(Ones() + kOnesBytes)[i] = 0;
+      }
+      PublishToProducts();
+    }
     // All threads read the first group.
     const int64_t end_of_first = ReadGroup<kGroupRunThreads, 4, 4>(begin_, 0);
     __syncthreads();
@@ -230,8 +320,10 @@ class WarpGroupRun {
   }
 
  private:
-  using Head = HeadRows<kGroupChannels>;
-  using Queries = WarpQueries<WarpGroupAttention<T>>;
+  using Attention = WarpGroupAttention<T, kChannels, kOnes>;
+  using Head = typename Attention::Head;
+  using Queries = WarpQueries<Attention>;
+  static constexpr int kWordBatch = kChannels <= 16 ? 0 : 12;
   // The block's registers are shared out anew: it starts with kRegisters a thread.
   static constexpr int kRegisters = 65536 / kGroupRunThreads / 8 * 8;
   static constexpr int kReadingRegisters = 80;
@@ -258,7 +350,7 @@ class WarpGroupRun {
   }
   __device__ unsigned char* Ones() const { return shared_ + 4 * arguments_.buffer_keys * Head::kPitch; }
   __device__ int32_t* Rows(int32_t g) const {
-    return reinterpret_cast<int32_t*>(Ones() + kOnesBytes) + g % 2 * arguments_.buffer_keys;
+    return reinterpret_cast<int32_t*>(Ones() + kOnesBytes + kZeroBytes<kChannels>) + g % 2 * arguments_.buffer_keys;
   }
 
   // Reads the group of a tile as group g of the run, with the first kThreads threads of the block. Returns the end of
@@ -269,8 +361,9 @@ class WarpGroupRun {
     const GroupPart part = GroupPartAt(arguments_.params.groups, kGroupTileRows, tile - head * tiles_a_head_);
     const int64_t end_tile = min(tile + part.parts_left, end_);
     const auto thread = static_cast<int32_t>(threadIdx.x);
-    const HeadReader<T, kGroupChannels, kBatch, /*kMeasures=*/true, kGroupStepKeys, kCopyBatch> reader{
-        arguments_, thread, kThreads};
+    const HeadReader<T, kChannels, kBatch, /*kMeasures=*/true, kGroupStepKeys, kCopyBatch, kWordBatch, Head,
+                     kOnes == GroupOnes::kAmongValues>
+        reader{arguments_, thread, kThreads};
     unsigned char* const keys = Keys(g);
     const float longest = reader.Read(static_cast<int32_t>(head), part.keys_begin, part.num_keys, keys,
                                       keys + arguments_.buffer_keys * Head::kPitch, Rows(g));
@@ -312,12 +405,12 @@ class WarpGroupRun {
                        .num_rows = rows_left > 0 ? min(rows_left, 16) : 1,
                        .rows = Rows(g) + min(place, group.num_keys - 1)};
       };
-      typename WarpGroupAttention<T>::Queries next;
+      typename Attention::Queries next;
       if (tile < group.end_tile) queries_of(tile).Load(next);
 #pragma unroll 1
       for (; tile < group.end_tile; tile += kAttendingGroups) {
         if (place_of(tile) >= group.num_keys) continue;  // behind the last place of a window's group
-        WarpGroupAttention<T> attention;
+        Attention attention;
         attention.SetQueries(next, arguments_.params.scale);
         if (tile + kAttendingGroups < group.end_tile) queries_of(tile + kAttendingGroups).Load(next);
         const uint32_t keys = SharedAddress(Keys(g)), values = keys + arguments_.buffer_keys * Head::kPitch;
@@ -328,7 +421,7 @@ class WarpGroupRun {
           float factors[1][2];
           attention.RaiseReferences(keys, group.num_keys, factors);
         }
-        if (place_of(tile) + own_row < group.num_keys) StoreMeans<WarpGroupAttention<T>>(queries_of(tile), attention);
+        if (place_of(tile) + own_row < group.num_keys) StoreMeans<Attention>(queries_of(tile), attention);
       }
       const bool is_last = group.end_tile == end_;
       __syncwarp();
@@ -338,7 +431,8 @@ class WarpGroupRun {
   }
 
   const GroupAttentionArguments& arguments_;
-  // Two buffers of [buffer_keys] keys and as many values, kOnesBytes of ones, then the rows of each buffer.
+  // Two buffers of [buffer_keys] keys and as many values, kOnesBytes of ones, kZeroBytes of zeros, then the rows of each
+  // buffer.
   unsigned char* const shared_;
   int64_t tiles_a_head_;
   int64_t begin_, end_;

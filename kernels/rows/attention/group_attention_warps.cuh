@@ -45,6 +45,19 @@ struct HeadRows {
   }
 };
 
+// The same as matrices of 8 rows and one vector (PlainMatrix in warp_group_products.cuh), whose vectors are in different
+// banks: first the matrices of rows 0 to 7, then those of the next 8 rows.
+template <int kChannels>
+struct HeadMatrices {
+  static constexpr int32_t kVectors = kChannels / 8;
+  static constexpr int32_t kPitch = kVectors * 16;  // of each row of 8
+  static constexpr int32_t kMatrixBytes = 8 * 16;
+
+  __device__ static int32_t Offset(int32_t row, int32_t vector) {
+    return row / 8 * 8 * kPitch + vector * kMatrixBytes + row % 8 * 16;
+  }
+};
+
 __device__ inline float Exp2(float value) {
   float power;
   asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(power) : "f"(value));
@@ -86,14 +99,14 @@ __device__ inline float LargerNotNegative(float a, float b) {
 }
 
 // kTiles: tiles of 16 queries of a warp. kHasPolynomial: the polynomial serves some exponentials. For groups of few
-// keys it does not pay: its bound costs more than it saves.
-template <typename T, int kChannels, int kTiles, bool kHasPolynomial>
+// keys it does not pay: its bound costs more than it saves. Layout: that of keys and values in shared memory.
+template <typename T, int kChannels, int kTiles, bool kHasPolynomial, typename Layout = HeadRows<kChannels>>
 class WarpAttention {
  public:
   using Value = T;
   static constexpr int32_t kRows = 16 * kTiles;
   static constexpr int kNumTiles = kTiles;
-  using Head = HeadRows<kChannels>;
+  using Head = Layout;
   static constexpr int32_t kVectors = Head::kVectors;
 
   // Queries as factor A: channels 8 v + Column() and the next of rows Row(i, 0) and Row(i, 1).
