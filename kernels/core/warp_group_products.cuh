@@ -55,10 +55,10 @@ __device__ inline uint64_t TransposedMatrix(uint32_t address, uint32_t next) {
 }
 
 // Returns the descriptor of a factor of 16 bits without a swizzle. It is stored as matrices of 8 rows of 16 bytes, each
-// of which is 128 bytes, one row after the other. The rows of a matrix are 8 rows of 8 values of A or B^T: the matrix of
-// the next 8 values is k_bytes behind, that of the next 8 rows n_bytes. Where a product takes a TransposedMatrix, the
-// rows are 8 rows of 8 values of B [16, n]: the matrix of the next 8 rows is k_bytes behind, that of the next 8 values
-// n_bytes. So k_bytes is always a step along k. The address is 16-byte aligned.
+// of which is 128 bytes, one row after the other. The rows of a matrix are 8 rows of 8 values of A or B^T: the matrix
+// of the next 8 values is k_bytes behind, that of the next 8 rows n_bytes. Where a product takes a TransposedMatrix,
+// the rows are 8 rows of 8 values of B [16, n]: the matrix of the next 8 rows is k_bytes behind, that of the next 8
+// values n_bytes. So k_bytes is always a step along k. The address is 16-byte aligned.
 __device__ inline uint64_t PlainMatrix(uint32_t address, uint32_t k_bytes, uint32_t n_bytes) {
   return uint64_t{n_bytes} >> 4 << 32 | uint64_t{k_bytes} >> 4 << 16 | ((address & 0x3ffff) >> 4);
 }

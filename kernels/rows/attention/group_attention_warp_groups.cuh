@@ -294,7 +294,7 @@ class WarpGroupRun {
       reinterpret_cast<uint32_t*>(Ones())[threadIdx.x] = PairOf<T>::kOnes;
       PublishToProducts();
     }
-    if constexpr (kZeroBytes<kChannels> > 0) {
+    if constexpr (kChannels > 16) {
       for (uint32_t i = threadIdx.x; i < kZeroBytes<kChannels> / sizeof(uint32_t); i += kGroupRunThreads) {
         reinterpret_cast<uint32_t*>(Ones() + kOnesBytes)[i] = 0;
       }
@@ -431,8 +431,8 @@ class WarpGroupRun {
   }
 
   const GroupAttentionArguments& arguments_;
-  // Two buffers of [buffer_keys] keys and as many values, kOnesBytes of ones, kZeroBytes of zeros, then the rows of each
-  // buffer.
+  // Two buffers of [buffer_keys] keys and as many values, kOnesBytes of ones, kZeroBytes of zeros, then the rows of
+  // each buffer.
   unsigned char* const shared_;
   int64_t tiles_a_head_;
   int64_t begin_, end_;

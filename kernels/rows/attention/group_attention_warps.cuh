@@ -45,8 +45,8 @@ struct HeadRows {
   }
 };
 
-// The same as matrices of 8 rows and one vector (PlainMatrix in warp_group_products.cuh), whose vectors are in different
-// banks: first the matrices of rows 0 to 7, then those of the next 8 rows.
+// The same as matrices of 8 rows and one vector (PlainMatrix in warp_group_products.cuh), whose vectors are in
+// different banks: first the matrices of rows 0 to 7, then those of the next 8 rows.
 template <int kChannels>
 struct HeadMatrices {
   static constexpr int32_t kVectors = kChannels / 8;

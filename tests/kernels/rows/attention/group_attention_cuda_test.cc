@@ -141,6 +141,21 @@ TEST_P(GroupAttentionCudaTest, EqualsTheNaiveLoopForEveryNumberOfChannels) {
   ExpectNaive(GroupsCase::Of({70}, 33, GroupTail::kBorrows, &random_), 3, 24, 5);
 }
 
+// Heads of 16 channels have a kernel of warp groups, and those of 17 to 24 channels another one. Groups of up to 128
+// places have others, and so have groups that do not fit shared memory twice.
+TEST_P(GroupAttentionCudaTest, EqualsTheNaiveLoopForHeadsOf17To24Channels) {
+  for (const int32_t channels : {17, 18, 20, 22, 23, 24}) {
+    for (const int32_t size : {128, 129, 192, 255, 320, 600, 1024, 1088, 1100}) {
+      for (const int64_t n : {size - 1, size, size + 65, 2 * size + 3}) {
+        for (const GroupTail tail : kTails) {
+          ExpectNaive(GroupsCase::Of({n, 5}, size, tail, &random_), 2, channels, channels, 61);
+        }
+      }
+    }
+  }
+  ExpectNaive(GroupsCase::Of({14400}, 1024, GroupTail::kBorrows, &random_), 14, 18, 18, 509);
+}
+
 // Returns the operands with other margins around their rows.
 GroupOperands WithMargins(const GroupOperands& in, Margins margins) {
   const auto copy = [&](const Matrix& from) {
@@ -157,18 +172,20 @@ GroupOperands WithMargins(const GroupOperands& in, Margins margins) {
           .scale = in.scale};
 }
 
-// Rows that are aligned to vectors of 16 bytes are read differently from others.
+// Rows that are aligned to vectors of 16 bytes or to 4 bytes are read differently from others.
 TEST_P(GroupAttentionCudaTest, AlignmentChangesNoByte) {
   for (const int32_t size : {100, 129, 300, 1024}) {
     const GroupsCase groups = GroupsCase::Of({1100, 70}, size, GroupTail::kShort, &random_);
-    for (const int32_t channels : {8, 12, 16}) {
+    for (const int32_t channels : {8, 12, 16, 18, 20, 24}) {
       SCOPED_TRACE(testing::Message() << "groups of " << size << ", " << channels << " channels");
       const GroupOperands in = RandomOperands(groups.num_rows(), 3, channels, channels);
       const Matrix aligned = Attend(WithMargins(in, {}), groups, DType::kFloat32);
       ExpectGroupAttention(aligned, in, groups, GetParam(), /*stride=*/61);
-      const Matrix unaligned = Attend(WithMargins(in, {.before = 1, .after = 2}), groups, DType::kFloat32);
-      for (int64_t row = 0; row < aligned.rows; ++row) {
-        for (int64_t c = 0; c < aligned.channels; ++c) ASSERT_EQ(aligned.at(row, c), unaligned.at(row, c)) << row;
+      for (const Margins margins : {Margins{.before = 1, .after = 2}, {.before = 2, .after = 4}}) {
+        const Matrix unaligned = Attend(WithMargins(in, margins), groups, DType::kFloat32);
+        for (int64_t row = 0; row < aligned.rows; ++row) {
+          for (int64_t c = 0; c < aligned.channels; ++c) ASSERT_EQ(aligned.at(row, c), unaligned.at(row, c)) << row;
+        }
       }
     }
   }
@@ -205,7 +222,7 @@ TEST_P(GroupAttentionCudaTest, SpreadsGroupsOverWindows) {
 TEST_P(GroupAttentionCudaTest, SpreadGroupsGiveTheSameBytesInAnyOrder) {
   std::vector<int64_t> windows;
   for (int64_t n = 1; n < 150; ++n) windows.push_back(n);
-  for (const auto& [channels, size] : {std::pair{24, 36}, {40, 36}, {16, 150}}) {
+  for (const auto& [channels, size] : {std::pair{24, 36}, {40, 36}, {16, 150}, {18, 150}, {24, 150}}) {
     GroupsCase groups = GroupsCase::OfWindows({windows, {576, 1}}, size, random_);
     const GroupOperands in = RandomOperands(groups.num_rows(), 8, channels, channels);
     const Matrix first = Attend(in, groups, DType::kFloat32);
@@ -241,26 +258,30 @@ TEST_P(GroupAttentionCudaTest, StaysFiniteWithScoresOfThousands) {
 TEST_P(GroupAttentionCudaTest, EqualsTheNaiveLoopIfLaterKeysHaveMuchHigherScores) {
   for (const int32_t size : {512, 1024}) {
     const GroupsCase groups = GroupsCase::Of({2500}, size, GroupTail::kBorrows, &random_);
-    GroupOperands in = RandomOperands(groups.num_rows(), 2, 16, 16);
-    in.scale = 25;
-    ExpectGroupAttention(Attend(in, groups, DType::kFloat32), in, groups, GetParam(), /*stride=*/61);
+    for (const int32_t channels : {16, 18, 24}) {
+      GroupOperands in = RandomOperands(groups.num_rows(), 2, channels, channels);
+      in.scale = 25;
+      ExpectGroupAttention(Attend(in, groups, DType::kFloat32), in, groups, GetParam(), /*stride=*/61);
+    }
   }
 }
 
 TEST_P(GroupAttentionCudaTest, EqualsTheNaiveLoopForEveryScale) {
   const GroupsCase groups = GroupsCase::Of({450}, 300, GroupTail::kShort, &random_);
   for (const float scale : {0.0f, -0.25f}) {
-    GroupOperands in = RandomOperands(groups.num_rows(), 2, 16, 16);
-    in.scale = scale;
-    ExpectGroupAttention(Attend(in, groups, DType::kFloat32), in, groups, GetParam(), /*stride=*/17);
+    for (const int32_t channels : {16, 18, 24}) {
+      GroupOperands in = RandomOperands(groups.num_rows(), 2, channels, channels);
+      in.scale = scale;
+      ExpectGroupAttention(Attend(in, groups, DType::kFloat32), in, groups, GetParam(), /*stride=*/17);
+    }
   }
 }
 
 // The keys that pad a group have scores of 0, far above all others.
 TEST_P(GroupAttentionCudaTest, PaddingDoesNotCountBesideVeryLowScores) {
-  for (const int32_t size : {100, 300, 1024}) {
+  for (const auto& [channels, size] : {std::pair{16, 100}, {16, 300}, {16, 1024}, {18, 300}, {18, 1024}, {24, 1024}}) {
     const GroupsCase groups = GroupsCase::Of({1024 + 77}, size, GroupTail::kShort, nullptr);
-    GroupOperands in = RandomOperands(groups.num_rows(), 2, 16, 16);
+    GroupOperands in = RandomOperands(groups.num_rows(), 2, channels, channels);
     for (int64_t row = 0; row < groups.num_rows(); ++row) {
       for (int64_t c = 0; c < in.keys.channels; ++c) {
         in.queries.at(row, c) = std::abs(in.queries.at(row, c));
@@ -273,7 +294,8 @@ TEST_P(GroupAttentionCudaTest, PaddingDoesNotCountBesideVeryLowScores) {
 }
 
 TEST_P(GroupAttentionCudaTest, ValuesThatAreNotFiniteStayInTheirGroup) {
-  for (const auto& [channels, size] : {std::pair{16, 100}, {16, 140}, {40, 100}, {16, 1024}}) {
+  for (const auto& [channels, size] :
+       {std::pair{16, 100}, {16, 140}, {40, 100}, {16, 1024}, {18, 140}, {18, 1024}, {24, 140}, {24, 1024}}) {
     const GroupsCase groups = GroupsCase::Of({250}, size, GroupTail::kShort, nullptr);
     const GroupOperands clean = RandomOperands(groups.num_rows(), 1, channels, channels);
     const Matrix expected = Attend(clean, groups, DType::kFloat32);
@@ -306,6 +328,30 @@ TEST_P(GroupAttentionCudaTest, ValuesThatAreNotFiniteStayInTheirGroup) {
   }
 }
 
+TEST_P(GroupAttentionCudaTest, AValueThatIsNotANumberStaysInItsChannel) {
+  for (const int32_t channels : {16, 18, 23, 24}) {
+    for (const int32_t size : {100, 140, 1024}) {
+      const GroupsCase groups = GroupsCase::Of({250}, size, GroupTail::kShort, nullptr);
+      const GroupOperands clean = RandomOperands(groups.num_rows(), 1, channels, channels);
+      const Matrix expected = Attend(clean, groups, DType::kFloat32);
+      for (const int64_t bad_channel : {0, 15, channels - 1}) {
+        GroupOperands in = clean;
+        in.values.at(50, bad_channel) = kNan;
+        const Matrix out = Attend(in, groups, DType::kFloat32);
+        for (int64_t row = 0; row < out.rows; ++row) {
+          for (int64_t c = 0; c < out.channels; ++c) {
+            if (row < size && c == bad_channel) {
+              ASSERT_TRUE(std::isnan(out.at(row, c))) << row << " " << c;
+            } else {
+              ASSERT_EQ(out.at(row, c), expected.at(row, c)) << row << " " << c;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(GroupAttentionCudaTest, GivesASampleTheSameBytesAloneAndInABatch) {
   // Groups of 4,096 places fit shared memory if the rows of a batch are few, and do not otherwise.
   for (const auto& [channels, size] : {std::pair{16, 512},
@@ -318,6 +364,12 @@ TEST_P(GroupAttentionCudaTest, GivesASampleTheSameBytesAloneAndInABatch) {
                                        {16, 1600},
                                        {16, 1700},
                                        {16, 2000},
+                                       {17, 300},
+                                       {18, 200},
+                                       {18, 1024},
+                                       {20, 1024},
+                                       {24, 200},
+                                       {24, 1024},
                                        {32, 4096}}) {
     for (const GroupTail tail : kTails) {
       const GroupsCase batch = GroupsCase::Of({200, 2500, 0, 37}, size, tail, &random_);
