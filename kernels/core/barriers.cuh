@@ -95,8 +95,20 @@ __device__ void SyncFirstThreads() {
   asm volatile("bar.sync 1, %0;\n" ::"n"(kThreads) : "memory");  // barrier 0 is that of __syncthreads
 }
 
+// Waits until all threads of a warp group have called it. group: its number in the block, below 14.
+__device__ inline void SyncWarpGroup(int32_t group) {
+  asm volatile("bar.sync %0, 128;\n" ::"r"(2 + group) : "memory");  // barrier 1 is that of SyncFirstThreads
+}
+
 __device__ inline void StoreSharedFloat(uint32_t to, float value) {
   asm volatile("st.shared.f32 [%0], %1;\n" ::"r"(to), "f"(value) : "memory");
+}
+
+// Loads two neighbouring values. The address is 8-byte aligned. The load is not moved before an earlier barrier.
+__device__ inline float2 LoadTwoSharedFloats(uint32_t from) {
+  float2 values;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];\n" : "=f"(values.x), "=f"(values.y) : "r"(from) : "memory");
+  return values;
 }
 
 // Loads four neighbouring values. The address is 16-byte aligned. The load is not moved before an earlier barrier.

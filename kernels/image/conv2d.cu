@@ -13,6 +13,7 @@
 #include "kernels/image/conv2d_im2col.cuh"
 #include "kernels/image/conv2d_launch.cuh"
 #include "kernels/image/conv2d_phase.h"
+#include "kernels/image/conv2d_summed_axis.h"
 #include "kernels/image/conv2d_warp_groups.cuh"
 
 namespace voxserve::kernels::cuda {
@@ -43,8 +44,7 @@ bool IsServed(const Conv2dGeometry& geometry, int32_t in_channels, int32_t out_c
 }
 
 // The layout of packed weights: for each phase and group, chunks of padded_out_channels rows. A row belongs to one
-// output channel and has kStageRowBytes: the (cell, channel) pairs of the phase's cells in order, swizzled like a
-// stage.
+// output channel and has kStageRowBytes: (cell, channel) pairs in the order of Conv2dSummedAxis, swizzled like a stage.
 struct PackedWeights {
   int32_t vector_values;
   int32_t padded_in_channels;  // per cell
@@ -105,7 +105,7 @@ cudaError_t Launch(const Conv2dArguments<T>& arguments, const Conv2dParams& para
       if constexpr (!std::is_same_v<T, float>) {
         if (IsForIm2col(arguments)) {
           if (params.active.box.rows > 0) {
-            const cudaError_t status = LaunchBoxes(arguments, params.active, traits, stream);
+            const cudaError_t status = LaunchListedBoxes(arguments, params.active, traits, stream);
             if (status != cudaErrorNotSupported) return status;
           }
           const cudaError_t status = LaunchIm2col(arguments, ChooseIm2col(arguments, traits), traits, stream);
@@ -136,6 +136,10 @@ cudaError_t Launch(const Conv2dArguments<T>& arguments, const Conv2dParams& para
     case Conv2dTiling::kFourIm2col:
     case Conv2dTiling::kIm2col128By136:
     case Conv2dTiling::kIm2col64By272:
+    case Conv2dTiling::kThreeBoxes:
+    case Conv2dTiling::kFourBoxes:
+    case Conv2dTiling::kBoxes128By144:
+    case Conv2dTiling::kBoxes64By288:
       if constexpr (!std::is_same_v<T, float>) {
         if (has_groups && IsForIm2col(arguments)) return LaunchIm2col(arguments, tiling, traits, stream);
       }
@@ -196,6 +200,10 @@ std::vector<float> PackConv2dWeights(const Conv2dGeometry& geometry, int32_t in_
     const Conv2dPhase rows = PhaseOf(geometry, 0, 1, phase / num_column_phases);
     const Conv2dPhase columns = PhaseOf(geometry, 1, 1, phase % num_column_phases);
     for (int32_t group = 0; group < geometry.groups; ++group, slot += packed.SlotValues()) {
+      const Conv2dSummedAxis axis = {.row_cells = rows.num_cells,
+                                     .column_cells = columns.num_cells,
+                                     .cell_channels = packed.padded_in_channels,
+                                     .chunk_channels = chunk_values};
       for (int32_t o = 0; o < group_out; ++o) {
         for (int32_t i = 0; i < group_in; ++i) {
           // The first value of the matrix of kernel cells for these channels.
@@ -203,9 +211,10 @@ std::vector<float> PackConv2dWeights(const Conv2dGeometry& geometry, int32_t in_
               geometry.is_transposed ? int64_t{i} * out_channels + o : (int64_t{group} * group_out + o) * group_in + i;
           const float* const from = weights + matrix * row_cells * column_cells;
           for (int32_t cell = 0; cell < rows.num_cells * columns.num_cells; ++cell) {
-            const int32_t row = rows.first_cell + cell / columns.num_cells * rows.cell_step;
-            const int32_t column = columns.first_cell + cell % columns.num_cells * columns.cell_step;
-            const int32_t k = cell * packed.padded_in_channels + i;
+            const int32_t cell_row = cell / columns.num_cells, cell_column = cell % columns.num_cells;
+            const int32_t row = rows.first_cell + cell_row * rows.cell_step;
+            const int32_t column = columns.first_cell + cell_column * columns.cell_step;
+            const int32_t k = axis.PlaceOf(cell_row, cell_column, i);
             const int32_t chunk = k / chunk_values, in_chunk = k % chunk_values;
             const int32_t vector = in_chunk / packed.vector_values;
             const int64_t at = (int64_t{chunk} * packed.padded_out_channels + o) * chunk_values +

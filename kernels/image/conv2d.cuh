@@ -3,9 +3,9 @@
 // Conv2dKernel is the main kernel of kernels/image/conv2d.h: an implicit GEMM. Only .cu files include this header.
 //
 // A block computes a tile of output positions (of one phase, across rows and images) and output channels (of one
-// group). It sums over the (cell, channel) axis, on which the channels of a cell are padded to whole vectors of 16
-// bytes. The axis is cut into chunks of kStageRowBytes. For each chunk, the threads gather the inputs and copy the
-// weights to a stage, one of a ring of buffers in shared memory, before the chunk is multiplied.
+// group). It sums over the (cell, channel) axis (conv2d_summed_axis.h), on which the channels of a cell are padded to
+// whole vectors of 16 bytes. The axis is cut into chunks of kStageRowBytes. For each chunk, the threads gather the
+// inputs and copy the weights to a stage, one of a ring of buffers in shared memory, before the chunk is multiplied.
 //
 // A thread copies the same 16-byte vector of the same few positions in every stage. So it computes only once where a
 // position's first cell is and which of its cells are inside the image.
@@ -17,6 +17,7 @@
 #include "kernels/image/conv2d_arguments.cuh"
 #include "kernels/image/conv2d_phase.h"
 #include "kernels/image/conv2d_products.cuh"
+#include "kernels/image/conv2d_summed_axis.h"
 
 namespace voxserve::kernels::cuda {
 
@@ -107,6 +108,10 @@ class Conv2dTile {
   static_assert(kRowsAtOnce % 8 == 0, "all rows of a thread have the same swizzle");
 
   __device__ int32_t NumCells() const { return rows_.num_cells * columns_.num_cells; }
+  __device__ bool IsByChannels() const {
+    return Conv2dSummedAxis{.cell_channels = arguments_.padded_in_channels, .chunk_channels = kChunkValues<T>}
+        .IsByChannels();
+  }
 
   __device__ void FindPositions() const {
     const auto thread = static_cast<int32_t>(threadIdx.x);
@@ -115,8 +120,8 @@ class Conv2dTile {
         cells_[cell] = {.in = 0, .inside = kNoCell};
         continue;
       }
-      const int32_t row = cell / columns_.num_cells;
-      const int32_t column = cell - row * columns_.num_cells;
+      const int32_t row = IsByChannels() ? cell % rows_.num_cells : cell / columns_.num_cells;
+      const int32_t column = IsByChannels() ? cell / rows_.num_cells : cell % columns_.num_cells;
       const int64_t in_row = int64_t{row} * rows_.cell_reach;
       const int64_t in_column = int64_t{column} * columns_.cell_reach;
       cells_[cell] = {.in = (in_row * arguments_.in_columns + in_column) * arguments_.in_pitch,
@@ -231,6 +236,12 @@ class Conv2dTile {
       unsigned char* const vector = to + i * kRowsAtOnce * kStageRowBytes;
       CopyInputs(vector, in + in_begins_[i], is_inside ? count : 0, arguments_);
     }
+    if (IsByChannels()) {
+      if (++cell_ < NumCells()) return;
+      cell_ = 0;
+      channel_ += kChunkValues<T>;
+      return;
+    }
     channel_ += kChunkValues<T>;
     while (channel_ >= arguments_.padded_in_channels) {
       channel_ -= arguments_.padded_in_channels;
@@ -282,7 +293,8 @@ class Conv2dTile {
   const Conv2dArguments<T>& arguments_;
   unsigned char* const stages_;
   TilePosition* const positions_;  // [Product::kRows]
-  TileCell* const cells_;          // [kCellTableSize] in order; after the phase's cells: cells that are never inside
+  TileCell* const
+      cells_;  // [kCellTableSize] in the order of the axis; after the phase's cells: cells that are never inside
   const int64_t first_position_;
   const int32_t first_column_;
   const int32_t group_;

@@ -81,6 +81,13 @@ enum class Conv2dTiling : int32_t {
   // Tensor copies too, with channels as the rows of the products: so many channels by so many positions.
   kIm2col128By136,
   kIm2col64By272,
+  // Boxes of 16 columns, whose inputs serve three cells (conv2d_boxes_kernel.cuh): for kernels of 3 rows without
+  // strides, dilated rows, or groups. So many warp groups with 64 positions each; then with channels as the rows of the
+  // products.
+  kThreeBoxes,
+  kFourBoxes,
+  kBoxes128By144,
+  kBoxes64By288,
 };
 
 struct Conv2dParams {

@@ -1,73 +1,43 @@
-#include <algorithm>
-#include <atomic>
-#include <cstdint>
-#include <limits>
-
 #include "kernels/image/conv2d_boxes.cuh"
-#include "kernels/image/conv2d_boxes_kernel.cuh"
-#include "kernels/image/conv2d_im2col_launch.cuh"
+#include "kernels/image/conv2d_boxes_launch.cuh"
 
 namespace voxserve::kernels::cuda {
 namespace {
 
-// Describes the inputs of a box. Returns false if the driver refuses the description.
-template <typename Shape, typename T>
-bool FillBoxMap(const Conv2dArguments<T>& arguments, CUtensorMap& map) {
-  static const auto encode = FindMapFunction<PFN_cuTensorMapEncodeTiled_v12000>("cuTensorMapEncodeTiled");
-  if (encode == nullptr) return false;
-  const Conv2dGeometry& geometry = arguments.geometry;
-  // Sizes go from the innermost axis outwards: channels, columns, rows, images.
-  const cuuint64_t row_bytes = static_cast<cuuint64_t>(arguments.in_pitch) * sizeof(T);
-  const auto width = static_cast<cuuint64_t>(arguments.in_columns), height = static_cast<cuuint64_t>(arguments.in_rows);
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(arguments.group_in_channels), width, height,
-                              static_cast<cuuint64_t>(arguments.num_images)};
-  const cuuint64_t strides[] = {row_bytes, row_bytes * width, row_bytes * width * height};
-  const cuuint32_t steps[] = {1, static_cast<cuuint32_t>(geometry.stride[1]),
-                              static_cast<cuuint32_t>(geometry.stride[0]), 1};
-  const cuuint32_t box[] = {kIm2colChannels<T, Shape>, Shape::kBoxColumns * steps[1], Shape::kBoxRows * steps[2], 1};
-  return encode(&map, kTensorMapType<T>, 4, const_cast<T*>(arguments.in), sizes, strides, box, steps,
-                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
+// A block with three cells a slot of inputs that computes all boxes.
+template <int kWarpGroups, int kTileChannels, int kNumInputSlots, int kNumWeightSlots>
+using Shape = BoxShape<kWarpGroups, kTileChannels, 3, kNumInputSlots, kNumWeightSlots, /*kIsListed=*/false>;
 
 template <typename Shape, typename T>
-cudaError_t LaunchShape(const Conv2dArguments<T>& conv, const ActiveBoxList& active, const DeviceTraits& traits,
-                        cudaStream_t stream) {
-  static std::atomic<uint64_t> allowed = 0;
-  const auto kernel = Im2colKernel<T, Shape>;
-  VOXSERVE_RETURN_IF_CUDA(AllowSharedMemory(kernel, Shape::kSharedBytes, traits.device, allowed));
-  Im2colArguments<T> arguments{
-      .inputs = {}, .conv = conv, .num_tiles = 0, .num_position_tiles = 0, .outputs = {}, .active = active};
-  if (!FillBoxMap<Shape>(conv, arguments.inputs[0])) return cudaErrorNotSupported;
-  arguments.conv.num_column_tiles = (conv.group_out_channels - 1) / Shape::kChannels + 1;
-  const int64_t num_boxes = conv.num_images * active.box.NumIn(conv.out_rows, conv.out_columns);
-  const int64_t num_tiles = (num_boxes + 1) * arguments.conv.num_column_tiles;
-  if (num_tiles + traits.num_sms > std::numeric_limits<int32_t>::max()) return cudaErrorNotSupported;
-  arguments.num_position_tiles = static_cast<int32_t>(num_boxes);
-  arguments.num_tiles = static_cast<int32_t>(num_tiles);
-  const auto num_blocks = static_cast<unsigned>(std::min<int64_t>(num_tiles, traits.num_sms));
-  return LaunchEarly(kernel, dim3(num_blocks), Shape::kThreads, Shape::kSharedBytes, stream, arguments);
+cudaError_t LaunchAll(const Conv2dArguments<T>& arguments, const DeviceTraits& traits, cudaStream_t stream) {
+  return LaunchBoxShape<Shape>(arguments, ActiveBoxList(), traits, stream);
 }
 
 }  // namespace
 
 template <typename T>
-cudaError_t LaunchBoxes(const Conv2dArguments<T>& arguments, const ActiveBoxList& active, const DeviceTraits& traits,
+cudaError_t LaunchBoxes(const Conv2dArguments<T>& arguments, Conv2dTiling tiling, const DeviceTraits& traits,
                         cudaStream_t stream) {
-  if (!CanLeaveOutBoxes(arguments.geometry, arguments.group_in_channels, arguments.group_out_channels)) {
-    return cudaErrorNotSupported;
+  if (!SharesRows(arguments.geometry)) return cudaErrorInvalidValue;
+  const bool is_narrow = !Fill(arguments.group_out_channels, 128);
+  switch (tiling) {
+    case Conv2dTiling::kThreeBoxes:
+      return is_narrow ? LaunchAll<Shape<3, 64, 4, 12>>(arguments, traits, stream)
+                       : LaunchAll<Shape<3, 128, 3, 8>>(arguments, traits, stream);
+    case Conv2dTiling::kFourBoxes:
+      return is_narrow ? LaunchAll<Shape<4, 64, 4, 7>>(arguments, traits, stream)
+                       : LaunchAll<Shape<4, 128, 3, 6>>(arguments, traits, stream);
+    case Conv2dTiling::kBoxes128By144:
+      return LaunchAll<BoxChannelRowsShape<2, 9, 128, 4, 8>>(arguments, traits, stream);
+    case Conv2dTiling::kBoxes64By288:
+      return LaunchAll<BoxChannelRowsShape<2, 18, 64, 4, 7>>(arguments, traits, stream);
+    default:
+      return cudaErrorInvalidValue;
   }
-  using Wide = BoxShape<3, 128, 5>;
-  using Narrow = BoxShape<4, 64, 5>;
-  static_assert(Wide::kBox == kWideImageBox && Narrow::kBox == kNarrowImageBox);
-  if (active.box == kWideImageBox) return LaunchShape<Wide>(arguments, active, traits, stream);
-  if (active.box == kNarrowImageBox) return LaunchShape<Narrow>(arguments, active, traits, stream);
-  return cudaErrorNotSupported;
 }
 
-template cudaError_t LaunchBoxes(const Conv2dArguments<__half>&, const ActiveBoxList&, const DeviceTraits&,
-                                 cudaStream_t);
-template cudaError_t LaunchBoxes(const Conv2dArguments<__nv_bfloat16>&, const ActiveBoxList&, const DeviceTraits&,
+template cudaError_t LaunchBoxes(const Conv2dArguments<__half>&, Conv2dTiling, const DeviceTraits&, cudaStream_t);
+template cudaError_t LaunchBoxes(const Conv2dArguments<__nv_bfloat16>&, Conv2dTiling, const DeviceTraits&,
                                  cudaStream_t);
 
 }  // namespace voxserve::kernels::cuda

@@ -1,17 +1,25 @@
 #pragma once
 
-// A variant of the kernel of conv2d_im2col_kernel.cuh that computes the active boxes of images (active_boxes.h), and
-// copies one quiet box to the others. Only .cu files include this header.
+// A variant of the kernel of conv2d_im2col_kernel.cuh whose tiles are boxes of output positions times kChannels output
+// channels. Only .cu files include this header.
 //
-// A tile is a box of output positions times kChannels output channels. Its inputs of one cell are a box too, which an
-// ordinary tensor copy brings. The list of boxes has one quiet box first, then the active ones: the blocks compute
-// these in turns. Then each block copies its share of the other quiet boxes from the first one, once a flag says that
-// it is stored. A block that waits keeps its multiprocessor. That is safe, since the GPU starts blocks in the order of
-// their numbers, and the first ones store that box before they wait for anything.
+// The inputs that one cell of the convolution's kernel reads for a box are a box too, which an ordinary tensor copy
+// brings. In a convolution of 3 rows without strides, the boxes of the three cells of a column overlap: a copy brings
+// two rows more, and serves all three. That is a third of the copies' bytes, which bind such convolutions
+// (tests/bench/results). So inputs and weights have rings of their own: a slot of inputs serves kCellRows slots of
+// weights.
+//
+// All boxes of the images are computed (BoxTiles), or those of a list (ListedBoxTiles, active_boxes.h). A list has one
+// quiet box first, then the active ones: the blocks compute these in turns. Then each block copies its share of the
+// other quiet boxes from the first one, once a flag says that it is stored. A block that waits keeps its
+// multiprocessor. That is safe, since the GPU starts blocks in the order of their numbers, and the first ones store
+// that box before they wait for anything.
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/core/tensor_map.cuh"
+#include "kernels/image/conv2d_im2col_channels.cuh"
 #include "kernels/image/conv2d_im2col_kernel.cuh"
 #include "kernels/image/conv2d_im2col_positions.cuh"
 
@@ -21,19 +29,68 @@ template <typename T, typename Shape>
 class BoxCopier;
 template <typename T, typename Shape>
 class BoxTiles;
+template <typename T, typename Shape>
+class ListedBoxTiles;
+template <typename T, typename Shape>
+class BoxRing;
 
-// A block whose tiles are boxes of 16 columns.
-template <int kWarpGroups, int kTileChannels, int kRingStages>
-struct BoxShape : PositionRowsShape<kWarpGroups, kTileChannels, kRingStages> {
-  static constexpr int kBoxColumns = 16;
-  static constexpr int kBoxRows = kWarpGroups * 64 / kBoxColumns;
+// The sizes of a block whose tiles are boxes of kBoxRows x 16 output positions. A slot of inputs serves kCellRowsOfSlot
+// cells, one below the other.
+template <int kWarpGroups, int kRowsOfBox, int kTileChannels, int kCellRowsOfSlot, int kNumInputSlots,
+          int kNumWeightSlots, int kFloats>
+struct BoxBlock : Im2colThreads<kWarpGroups> {
+  static constexpr int kBoxColumns = kImageBoxColumns;
+  static constexpr int kBoxRows = kRowsOfBox;
   static constexpr ImageBox kBox{kBoxRows, kBoxColumns};
+  static constexpr int kPositions = kBoxRows * kBoxColumns;
+  static constexpr int kChannels = kTileChannels;
+  static constexpr int kRowBytes = kStageRowBytes;
+  static constexpr int kCellRows = kCellRowsOfSlot;
+  static constexpr int kInputRows = kBoxRows + kCellRows - 1;
+  static constexpr int kInputSlots = kNumInputSlots;
+  static constexpr int kWeightSlots = kNumWeightSlots;
+  static constexpr int kSlots = kInputSlots + kWeightSlots;  // the barriers of the weights' slots come last
+  static constexpr int kInputBytes = kInputRows * kBoxColumns * kRowBytes;
+  static constexpr int kWeightBytes = kChannels * kRowBytes;
+  static constexpr int kWeightsBegin = kInputSlots * kInputBytes;
+  static constexpr int kSharedFloats = kFloats;
+  static constexpr int kSharedBytes = kWeightsBegin + kWeightSlots * kWeightBytes + kSlotAlignment;
+  static constexpr int kStaticBytes = StaticBytes(kSlots, kFloats);
+  static_assert(kBoxColumns * kRowBytes % kSlotAlignment == 0 && kWeightBytes % kSlotAlignment == 0);
+  static_assert(kSharedBytes + kStaticBytes <= kSharedBytesOfSm, "more shared memory than an SM has");
+};
+
+// A block whose positions are the rows of the products: 64 for each warp group. kIsListed: it computes listed boxes.
+template <int kWarpGroups, int kTileChannels, int kCellRowsOfSlot, int kNumInputSlots, int kNumWeightSlots,
+          bool kIsListed>
+struct BoxShape : BoxBlock<kWarpGroups, kWarpGroups * 64 / kImageBoxColumns, kTileChannels, kCellRowsOfSlot,
+                           kNumInputSlots, kNumWeightSlots, NumPositionRowsFloats(kWarpGroups, kTileChannels)> {
+  static constexpr bool kHasPositionRows = true;
+  static constexpr int kPartsAhead = kWarpGroups > 3 ? 1 : 2;  // as in PositionRowsShape
   template <typename T>
   using Copier = BoxCopier<T, BoxShape>;
   template <typename T>
   using Products = PositionRows<T, BoxShape>;
   template <typename T>
-  using Tiles = BoxTiles<T, BoxShape>;
+  using Tiles = std::conditional_t<kIsListed, ListedBoxTiles<T, BoxShape>, BoxTiles<T, BoxShape>>;
+  template <typename T>
+  using Ring = BoxRing<T, BoxShape>;
+};
+
+// A block whose channels are the rows of the products.
+template <int kWarpGroups, int kRowsOfBox, int kTileChannels, int kNumInputSlots, int kNumWeightSlots>
+struct BoxChannelRowsShape : BoxBlock<kWarpGroups, kRowsOfBox, kTileChannels, /*kCellRowsOfSlot=*/3, kNumInputSlots,
+                                      kNumWeightSlots, kWarpGroups * 4 * kTurnedFloats>,
+                             ChannelRowsParts<kWarpGroups, kTileChannels, kRowsOfBox * kImageBoxColumns> {
+  static constexpr bool kHasPositionRows = false;
+  template <typename T>
+  using Copier = BoxCopier<T, BoxChannelRowsShape>;
+  template <typename T>
+  using Products = ChannelRows<T, BoxChannelRowsShape>;
+  template <typename T>
+  using Tiles = BoxTiles<T, BoxChannelRowsShape>;
+  template <typename T>
+  using Ring = BoxRing<T, BoxChannelRowsShape>;
 };
 
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
@@ -76,15 +133,34 @@ struct BoxTile {
   }
 };
 
+// The tiles of all boxes.
+template <typename T, typename Shape>
+class BoxTiles {
+ public:
+  static constexpr bool kCopies = false;
+  using Tile = BoxTile<T, Shape>;
+
+  __device__ explicit BoxTiles(const Im2colArguments<T>& arguments) : arguments_(arguments) {}
+
+  __device__ int32_t end() const { return arguments_.num_tiles; }
+  __device__ Tile At(int32_t number) const {
+    const int32_t box = number / arguments_.conv.num_column_tiles;
+    return {arguments_.conv, box, false, number - box * arguments_.conv.num_column_tiles};
+  }
+
+ private:
+  const Im2colArguments<T>& arguments_;
+};
+
 // The tiles of the listed boxes: those to compute, and those to copy. An object is made after WaitForEarlierKernels,
 // and asked for tiles in the order of a block.
 template <typename T, typename Shape>
-class BoxTiles {
+class ListedBoxTiles {
  public:
   static constexpr bool kCopies = true;
   using Tile = BoxTile<T, Shape>;
 
-  __device__ explicit BoxTiles(const Im2colArguments<T>& arguments)
+  __device__ explicit ListedBoxTiles(const Im2colArguments<T>& arguments)
       : arguments_(arguments),
         num_active_(arguments.active.header[ActiveBoxList::kActive]),
         num_quiet_(arguments.active.header[ActiveBoxList::kQuiet]) {
@@ -146,36 +222,100 @@ class BoxTiles {
   int32_t next_;
 };
 
+// The rings of inputs and of weights, as a multiplying warp group sees them. It has the functions of StageRing.
+template <typename T, typename Shape>
+class BoxRing {
+ public:
+  __device__ BoxRing(uint32_t full, uint32_t empty)
+      : full_inputs_(full),
+        full_weights_(full + Shape::kInputSlots * 8),
+        empty_inputs_(empty),
+        empty_weights_(empty + Shape::kInputSlots * 8) {}
+
+  template <typename Sum, int kCount>
+  __device__ void Multiply(Sum (&sums)[kCount], uint64_t rows, uint64_t columns, int32_t num_chunks) {
+    for (int32_t chunk = 0; chunk < num_chunks; chunk += Shape::kCellRows) {
+      WaitForBarrier(full_inputs_ + inputs_.slot * 8, inputs_.parity);
+      uint64_t input = static_cast<uint64_t>(inputs_.slot) * (Shape::kInputBytes / kAddressUnit);
+#pragma unroll
+      for (int cell = 0; cell < Shape::kCellRows; ++cell) {
+        WaitForBarrier(full_weights_ + weights_.slot * 8, weights_.parity);
+        const uint64_t weight = static_cast<uint64_t>(weights_.slot) * (Shape::kWeightBytes / kAddressUnit);
+        MultiplyChunk<T, Shape>(sums, rows + (Shape::kHasPositionRows ? input : weight),
+                                columns + (Shape::kHasPositionRows ? weight : input), chunk + cell == 0);
+        WaitForProducts<1>();
+        ReleaseWeights();
+        if (cell == 0) ReleaseInputs();
+        held_weights_ = weights_.slot;
+        weights_.Advance();
+        input += Shape::kBoxColumns * Shape::kRowBytes / kAddressUnit;
+      }
+      held_inputs_ = inputs_.slot;
+      inputs_.Advance();
+    }
+  }
+
+  __device__ void Release() {
+    ReleaseWeights();
+    ReleaseInputs();
+  }
+
+ private:
+  __device__ void ReleaseWeights() {
+    if (threadIdx.x % 32 == 0 && held_weights_ >= 0) ArriveAtBarrier(empty_weights_ + held_weights_ * 8);
+    held_weights_ = -1;
+  }
+  __device__ void ReleaseInputs() {
+    if (threadIdx.x % 32 == 0 && held_inputs_ >= 0) ArriveAtBarrier(empty_inputs_ + held_inputs_ * 8);
+    held_inputs_ = -1;
+  }
+
+  const uint32_t full_inputs_, full_weights_, empty_inputs_, empty_weights_;
+  SlotPlace<Shape::kInputSlots> inputs_;
+  SlotPlace<Shape::kWeightSlots> weights_;
+  int32_t held_inputs_ = -1, held_weights_ = -1;  // the slots that products may still read
+};
+
 // The role of the thread that starts the copies.
 template <typename T, typename Shape>
 class BoxCopier {
  public:
   __device__ BoxCopier(const Im2colArguments<T>& arguments, uint32_t stages, uint32_t full, uint32_t empty)
-      : arguments_(arguments), stages_(stages), full_(full), empty_(empty) {}
+      : arguments_(arguments), slots_(stages), full_(full), empty_(empty) {}
 
   __device__ void Run() {
+    int32_t early = CopyFirstWeights();
     WaitForEarlierKernels();  // which write the inputs and the list of boxes
     const Conv2dArguments<T>& conv = arguments_.conv;
     const Conv2dGeometry& geometry = conv.geometry;
-    Im2colPlace<Shape::kStages> place;
-    BoxTiles<T, Shape> tiles(arguments_);
+    SlotPlace<Shape::kInputSlots> inputs;
+    SlotPlace<Shape::kWeightSlots> weights;
+    Tiles tiles(arguments_);
     for (auto number = static_cast<int32_t>(blockIdx.x); number < tiles.end();
          number += static_cast<int32_t>(gridDim.x)) {
-      const auto tile = tiles.At(number);
+      const Tile tile = tiles.At(number);
       if (tile.IsEmpty()) continue;
       const int32_t row = tile.first_row * geometry.stride[0] - geometry.padding[0];
       const int32_t column = tile.first_column * geometry.stride[1] - geometry.padding[1];
-      int32_t chunk = 0;
-      for (int32_t row_cell = 0; row_cell < geometry.kernel_size[0]; ++row_cell) {
+      int32_t chunk = 0;  // in the order of Conv2dSummedAxis
+      for (int32_t channel = 0; channel < conv.group_in_channels; channel += kIm2colChannels<T, Shape>) {
         for (int32_t column_cell = 0; column_cell < geometry.kernel_size[1]; ++column_cell) {
-          for (int32_t channel = 0; channel < conv.group_in_channels; channel += kIm2colChannels<T, Shape>) {
-            WaitForBarrier(empty_ + place.slot * 8, place.parity ^ 1);
-            const uint32_t stage = stages_ + place.slot * Shape::kStageBytes, full = full_ + place.slot * 8;
-            CopyStageWeights<T, Shape>(conv, tile, chunk, stage, full);
-            CopyImageBox(stage, arguments_.inputs[0], channel, column + column_cell * geometry.dilation[1],
-                         row + row_cell * geometry.dilation[0], tile.image, full);
-            place.Advance();
-            ++chunk;
+          for (int32_t row_cell = 0; row_cell < geometry.kernel_size[0]; row_cell += Shape::kCellRows) {
+            WaitForBarrier(empty_ + inputs.slot * 8, inputs.parity ^ 1);
+            ArriveExpecting(full_ + inputs.slot * 8, Shape::kInputBytes);
+            CopyImageBox(slots_ + inputs.slot * Shape::kInputBytes, arguments_.inputs[0], channel,
+                         column + column_cell * geometry.dilation[1], row + row_cell * geometry.dilation[0], tile.image,
+                         full_ + inputs.slot * 8);
+            inputs.Advance();
+            for (int cell = 0; cell < Shape::kCellRows; ++cell, ++chunk) {
+              if (early > 0) {
+                --early;
+              } else {
+                WaitForBarrier(empty_ + (Shape::kInputSlots + weights.slot) * 8, weights.parity ^ 1);
+                CopyWeights(tile, chunk, weights.slot);
+              }
+              weights.Advance();
+            }
           }
         }
       }
@@ -183,8 +323,25 @@ class BoxCopier {
   }
 
  private:
+  using Tiles = typename Shape::template Tiles<T>;
+  using Tile = typename Tiles::Tile;
+
+  __device__ void CopyWeights(const Tile& tile, int32_t chunk, int32_t slot) const {
+    CopyChunkWeights<T, Shape>(arguments_.conv, tile, chunk, slots_ + Shape::kWeightsBegin + slot * Shape::kWeightBytes,
+                               full_ + (Shape::kInputSlots + slot) * 8, /*other_bytes=*/0);
+  }
+
+  // As in Im2colCopier. A list of boxes is not known yet.
+  __device__ int32_t CopyFirstWeights() const {
+    if constexpr (Tiles::kCopies) return 0;
+    const Tile tile(arguments_.conv, 0, false, static_cast<int32_t>(blockIdx.x) % arguments_.conv.num_column_tiles);
+    const int32_t early = min(Shape::kWeightSlots, tile.NumChunks(arguments_.conv));
+    for (int32_t chunk = 0; chunk < early; ++chunk) CopyWeights(tile, chunk, chunk);
+    return early;
+  }
+
   const Im2colArguments<T>& arguments_;
-  const uint32_t stages_, full_, empty_;
+  const uint32_t slots_, full_, empty_;
 };
 
 #endif

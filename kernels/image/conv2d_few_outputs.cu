@@ -21,6 +21,7 @@
 #include "kernels/core/tensor_map.cuh"
 #include "kernels/core/warp_group_products.cuh"
 #include "kernels/image/conv2d_few_outputs.cuh"
+#include "kernels/image/conv2d_summed_axis.h"
 
 namespace voxserve::kernels::cuda {
 namespace {
@@ -241,11 +242,15 @@ class SquareTile {
   }
 
   // Starts to copy a chunk's weights to its stage. They are packed for the kernel of conv2d.cuh, which has the cells
-  // along its summed axis.
+  // along its summed axis (conv2d_summed_axis.h).
   __device__ void LoadWeights(int32_t chunk) const {
     const int32_t thread = ThreadAnew();
     const int32_t vector = thread % kVectorsARow;
     const int32_t num_vectors = arguments_.padded_in_channels / kVectorValues<T>;  // per cell
+    const Conv2dSummedAxis axis = {.row_cells = shape_.kernel_size[0],
+                                   .column_cells = shape_.kernel_size[1],
+                                   .cell_channels = num_vectors,
+                                   .chunk_channels = kVectorsARow};
     const int32_t of_cell = chunk * kVectorsARow + vector;
 #pragma unroll
     for (int32_t i = 0; i < kCellOutputs / kRowsAtOnce; ++i) {
@@ -254,7 +259,7 @@ class SquareTile {
       const int32_t output = first_output_ + column % shape_.outputs;
       const bool is_there = cell < shape_.kernel_size[0] * shape_.kernel_size[1] &&
                             output < arguments_.group_out_channels && of_cell < num_vectors;
-      const int32_t packed = cell * num_vectors + of_cell;
+      const int32_t packed = axis.PlaceOf(cell / shape_.kernel_size[1], cell % shape_.kernel_size[1], of_cell);
       const int64_t row =
           (int64_t{group_} * arguments_.num_chunks + packed / kVectorsARow) * arguments_.padded_out_channels + output;
       const unsigned char* const from =

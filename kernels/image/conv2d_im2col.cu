@@ -1,5 +1,7 @@
 #include <cstdint>
+#include <limits>
 
+#include "kernels/image/conv2d_boxes.cuh"
 #include "kernels/image/conv2d_im2col.cuh"
 #include "kernels/image/conv2d_im2col_channels.cuh"
 #include "kernels/image/conv2d_im2col_launch.cuh"
@@ -11,10 +13,23 @@ namespace {
 constexpr int32_t kChunkChannels = kStageRowBytes / 2;
 
 constexpr TileShape kTileShapes[] = {
-    {Conv2dTiling::kTwoIm2col, 128, 0, 1},      {Conv2dTiling::kThreeIm2col, 192, 0, 1},
-    {Conv2dTiling::kFourIm2col, 256, 0, 1},     {Conv2dTiling::kIm2col128By136, 136, 128, 1},
+    {Conv2dTiling::kTwoIm2col, 128, 0, 1},
+    {Conv2dTiling::kThreeIm2col, 192, 0, 1},
+    {Conv2dTiling::kFourIm2col, 256, 0, 1},
+    {Conv2dTiling::kIm2col128By136, 136, 128, 1},
     {Conv2dTiling::kIm2col64By272, 272, 64, 1},
+    {Conv2dTiling::kThreeBoxes, 192, 0, 1, {12, kImageBoxColumns}},
+    {Conv2dTiling::kFourBoxes, 256, 0, 1, {16, kImageBoxColumns}},
+    {Conv2dTiling::kBoxes128By144, 144, 128, 1, {9, kImageBoxColumns}},
+    {Conv2dTiling::kBoxes64By288, 288, 64, 1, {18, kImageBoxColumns}},
 };
+
+// Positions are the rows of the products where the columns, which are channels, are 64 or 128.
+constexpr TileCost CostOf(const TileShape& shape) {
+  const bool has_position_rows = shape.columns == 0;
+  if (shape.box.rows > 0) return has_position_rows ? TileCost{2100, 8} : TileCost{1800, 8};
+  return has_position_rows ? TileCost{1900, 8} : TileCost{1300, 8};
+}
 
 }  // namespace
 
@@ -29,11 +44,12 @@ template <typename T>
 Conv2dTiling ChooseIm2col(const Conv2dArguments<T>& arguments, const DeviceTraits& traits) {
   const int64_t cells = int64_t{MaxPhaseCells(arguments.geometry, 0)} * MaxPhaseCells(arguments.geometry, 1);
   const int64_t num_chunks = cells * arguments.group_in_channels / kChunkChannels;
+  const bool shares_rows = SharesRows(arguments.geometry);
   return CheapestTiling(kTileShapes, arguments, [&](const TileShape& shape, int64_t columns, int64_t num_tiles) {
-    const bool has_channel_rows =
-        shape.tiling == Conv2dTiling::kIm2col128By136 || shape.tiling == Conv2dTiling::kIm2col64By272;
-    return Im2colCycles(has_channel_rows ? kChannelRowsCost : kPositionRowsCost, shape.rows, columns, num_chunks,
-                        kStageRowBytes, num_tiles, traits);
+    if (shape.box.rows > 0 && !shares_rows) return std::numeric_limits<int64_t>::max();
+    // A box's inputs serve three cells.
+    const int32_t copied = shape.box.rows > 0 ? (shape.box.rows + 2) * shape.box.columns / 3 : shape.rows;
+    return TilesCycles(CostOf(shape), {shape.rows, copied, columns, kStageRowBytes}, num_chunks, num_tiles, traits);
   });
 }
 
@@ -45,6 +61,11 @@ cudaError_t LaunchIm2col(const Conv2dArguments<T>& arguments, Conv2dTiling tilin
       return LaunchIm2colShape<ChannelRowsShape<128, 136, 6>>(arguments, {}, traits, stream);
     case Conv2dTiling::kIm2col64By272:
       return LaunchIm2colShape<ChannelRowsShape<64, 272, 5>>(arguments, {}, traits, stream);
+    case Conv2dTiling::kThreeBoxes:
+    case Conv2dTiling::kFourBoxes:
+    case Conv2dTiling::kBoxes128By144:
+    case Conv2dTiling::kBoxes64By288:
+      return LaunchBoxes(arguments, tiling, traits, stream);
     default:
       return LaunchPositionRows<PositionRowsShape>(arguments, {}, tiling, traits, stream);
   }

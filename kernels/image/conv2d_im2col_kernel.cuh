@@ -44,16 +44,16 @@ __device__ inline void CopyIm2col(uint32_t to, const CUtensorMap& map, int32_t c
       : "memory");
 }
 
-// Expects the bytes of a stage and starts to copy its weights. Rows after the last output channel are not copied; what
-// the slot holds there only reaches sums that are not stored.
+// Expects the bytes of a chunk's weights and `other_bytes`, and starts to copy the weights. Rows after the last output
+// channel are not copied; what the slot holds there only reaches sums that are not stored.
 template <typename T, typename Shape, typename Tile>
-__device__ void CopyStageWeights(const Conv2dArguments<T>& conv, const Tile& tile, int32_t chunk, uint32_t stage,
-                                 uint32_t full) {
+__device__ void CopyChunkWeights(const Conv2dArguments<T>& conv, const Tile& tile, int32_t chunk, uint32_t to,
+                                 uint32_t full, int32_t other_bytes) {
   const int32_t bytes = min(Shape::kChannels, conv.padded_out_channels - tile.first_channel) * Shape::kRowBytes;
   const int64_t packed_slot = int64_t{tile.phase} * conv.geometry.groups + tile.group;
   const int64_t row = (packed_slot * conv.num_chunks + chunk) * conv.padded_out_channels + tile.first_channel;
-  ArriveExpecting(full, static_cast<uint32_t>(Shape::kInputBytes + bytes));
-  CopyBulk(stage + Shape::kInputBytes, conv.weights + row * Shape::kRowBytes, static_cast<uint32_t>(bytes), full);
+  ArriveExpecting(full, static_cast<uint32_t>(other_bytes + bytes));
+  CopyBulk(to, conv.weights + row * Shape::kRowBytes, static_cast<uint32_t>(bytes), full);
 }
 
 template <typename T, typename Shape>
@@ -65,7 +65,7 @@ class Im2colCopier {
   __device__ void Run() {
     int32_t early = CopyFirstWeights();
     WaitForEarlierKernels();  // which write the inputs
-    Im2colPlace<Shape::kStages> place;
+    SlotPlace<Shape::kSlots> place;
     for (auto number = static_cast<int32_t>(blockIdx.x); number < arguments_.num_tiles;
          number += static_cast<int32_t>(gridDim.x)) {
       const Im2colTile<T, Shape> tile(arguments_, number);
@@ -77,10 +77,10 @@ class Im2colCopier {
                              (tile.first_position - in_row_of_images * tile.columns.num_outputs) * tile.columns.in_step;
       const int32_t first_channel = tile.group * arguments_.conv.group_in_channels;
       const CUtensorMap& map = arguments_.inputs[tile.phase];
-      int32_t chunk = 0;
-      for (int32_t row_cell = 0; row_cell < tile.rows.num_cells; ++row_cell) {
+      int32_t chunk = 0;  // in the order of Conv2dSummedAxis
+      for (int32_t channel = 0; channel < arguments_.conv.group_in_channels; channel += kIm2colChannels<T, Shape>) {
         for (int32_t column_cell = 0; column_cell < tile.columns.num_cells; ++column_cell) {
-          for (int32_t channel = 0; channel < arguments_.conv.group_in_channels; channel += kIm2colChannels<T, Shape>) {
+          for (int32_t row_cell = 0; row_cell < tile.rows.num_cells; ++row_cell) {
             if (early > 0) {
               --early;
             } else {
@@ -99,7 +99,8 @@ class Im2colCopier {
 
  private:
   __device__ void CopyWeights(const Im2colTile<T, Shape>& tile, int32_t chunk, int32_t slot) const {
-    CopyStageWeights<T, Shape>(arguments_.conv, tile, chunk, stages_ + slot * Shape::kStageBytes, full_ + slot * 8);
+    CopyChunkWeights<T, Shape>(arguments_.conv, tile, chunk, stages_ + slot * Shape::kStageBytes + Shape::kWeightsBegin,
+                               full_ + slot * 8, Shape::kInputBytes);
   }
 
   // Copies the weights of the first stages of the block's first tile and returns the number of these stages. The ring
@@ -107,7 +108,7 @@ class Im2colCopier {
   __device__ int32_t CopyFirstWeights() const {
     const Im2colTile<T, Shape> tile(arguments_, static_cast<int32_t>(blockIdx.x));
     if (tile.IsEmpty()) return 0;
-    const int32_t early = min(Shape::kStages, tile.NumChunks(arguments_.conv));
+    const int32_t early = min(Shape::kSlots, tile.NumChunks(arguments_.conv));
     for (int32_t chunk = 0; chunk < early; ++chunk) CopyWeights(tile, chunk, chunk);
     return early;
   }
@@ -118,20 +119,21 @@ class Im2colCopier {
 
 #endif
 
-// Shape: an Im2colBlock with the classes Copier<T> and Products<T>, the roles of its threads.
+// Shape: an Im2colBlock or a BoxBlock (conv2d_boxes_kernel.cuh) with the classes Copier<T> and Products<T>, the roles
+// of its threads.
 template <typename T, typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
     Im2colKernel([[maybe_unused]] const __grid_constant__ Im2colArguments<T> arguments) {
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
   extern __shared__ unsigned char shared[];
-  __shared__ uint64_t barriers[2 * Shape::kStages];
-  __shared__ alignas(16) float floats[Shape::kSharedFloats];
+  __shared__ uint64_t barriers[2 * Shape::kSlots];
+  __shared__ alignas(128) float floats[Shape::kSharedFloats];
   static_assert(sizeof(barriers) + sizeof(floats) <= Shape::kStaticBytes);
-  const uint32_t stages = (SharedAddress(shared) + Shape::kAlignment - 1) / Shape::kAlignment * Shape::kAlignment;
+  const uint32_t stages = (SharedAddress(shared) + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   const uint32_t full = SharedAddress(barriers);
-  const uint32_t empty = full + Shape::kStages * 8;
-  if (threadIdx.x < 2 * Shape::kStages) {
-    const bool is_full = threadIdx.x < Shape::kStages;
+  const uint32_t empty = full + Shape::kSlots * 8;
+  if (threadIdx.x < 2 * Shape::kSlots) {
+    const bool is_full = threadIdx.x < Shape::kSlots;
     InitBarrier(full + threadIdx.x * 8, is_full ? 1 : Shape::kGroups * 4);
     PublishBarriers();
   }

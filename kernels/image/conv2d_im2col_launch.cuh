@@ -106,19 +106,25 @@ bool HasCountablePositions(const Conv2dArguments<T>& arguments) {
 struct TileCost {
   int64_t products_a_cycle;  // in 16 bits
   int64_t sums_a_cycle;
+  int64_t bytes_a_cycle = 56;
+  int64_t start_cycles = 1500;
 };
-inline constexpr TileCost kPositionRowsCost{.products_a_cycle = 1900, .sums_a_cycle = 8};
-inline constexpr TileCost kChannelRowsCost{.products_a_cycle = 1300, .sums_a_cycle = 6};
 
-// row_bytes: of a chunk. columns: of a tile, of which there are num_tiles.
-inline int64_t Im2colCycles(const TileCost& cost, int64_t rows, int64_t columns, int64_t num_chunks, int64_t row_bytes,
-                            int64_t num_tiles, const DeviceTraits& traits) {
-  constexpr int64_t kBytesACycle = 48;
-  constexpr int64_t kStartCycles = 300;
+// Of a tile, or of one chunk of it.
+struct TileSizes {
+  int64_t rows;
+  int64_t copied_rows;  // in the mean, to multiply `rows` of them
+  int64_t columns;
+  int64_t row_bytes;
+};
+
+inline int64_t TilesCycles(const TileCost& cost, const TileSizes& sizes, int64_t num_chunks, int64_t num_tiles,
+                           const DeviceTraits& traits) {
   constexpr int64_t kProductBytes = 2;
-  const int64_t chunk = std::max(rows * columns * (row_bytes / kProductBytes) / cost.products_a_cycle,
-                                 (rows + columns) * row_bytes / kBytesACycle);
-  const int64_t tile = kStartCycles + num_chunks * chunk + rows * columns / cost.sums_a_cycle;
+  const int64_t products = sizes.rows * sizes.columns * (sizes.row_bytes / kProductBytes);
+  const int64_t chunk = std::max(products / cost.products_a_cycle,
+                                 (sizes.copied_rows + sizes.columns) * sizes.row_bytes / cost.bytes_a_cycle);
+  const int64_t tile = cost.start_cycles + num_chunks * chunk + sizes.rows * sizes.columns / cost.sums_a_cycle;
   return ((num_tiles - 1) / traits.num_sms + 1) * tile;
 }
 

@@ -7,81 +7,126 @@
 #include <cstdint>
 
 #include "kernels/image/conv2d_im2col_tile.cuh"
+#include "kernels/image/conv2d_turned_sums.cuh"
 
 namespace voxserve::kernels::cuda {
 
-inline constexpr int kKeptBias = 384;  // values that are kept in shared memory; a longer bias is read from memory
+// The float32 values of shared memory that a block of PositionRows needs: for each warp group the bias of a tile's
+// channels, and what its warps turn.
+constexpr int NumPositionRowsFloats(int warp_groups, int channels) {
+  return warp_groups * (channels + 4 * kTurnedFloats);
+}
 
 template <typename T, typename Shape>
 class PositionRows;
 
 // A block of two to four warp groups, each of which has 64 positions of a tile and all its channels.
 template <int kWarpGroups, int kTileChannels, int kRingStages>
-struct PositionRowsShape : Im2colBlock<kWarpGroups, kWarpGroups * 64, kTileChannels, kRingStages, kKeptBias> {
+struct PositionRowsShape : Im2colBlock<kWarpGroups, kWarpGroups * 64, kTileChannels, kRingStages,
+                                       NumPositionRowsFloats(kWarpGroups, kTileChannels)> {
   template <typename T>
   using Copier = Im2colCopier<T, PositionRowsShape>;
   template <typename T>
   using Products = PositionRows<T, PositionRowsShape>;
   template <typename T>
   using Tiles = Im2colTiles<T, PositionRowsShape>;
+  template <typename T>
+  using Ring = StageRing<T, PositionRowsShape>;
   // The parts of 32 channels whose residuals a thread loads ahead. Threads of large blocks have few registers.
   static constexpr int kPartsAhead = kWarpGroups > 3 ? 1 : 2;
 };
 
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
 
-// Gives lane t of each four neighbouring lanes the four values number t of these lanes, in the order of the lanes.
-__device__ inline void TransposeInFourLanes(float (&values)[4]) {
-  const uint32_t lane = threadIdx.x;
-#pragma unroll
-  for (int bit = 1; bit <= 2; bit *= 2) {
-    const bool is_upper = (lane & bit) != 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if ((i & bit) != 0) continue;
-      float& low = values[i];
-      float& high = values[i + bit];
-      const float got = __shfl_xor_sync(~0u, is_upper ? low : high, bit);
-      low = is_upper ? got : low;
-      high = is_upper ? high : got;
-    }
+// The bias of a tile's channels in a warp group's shared memory. It is copied again if the next tile has other
+// channels.
+template <typename T, typename Shape>
+class TileBias {
+ public:
+  // floats: the memory of all warp groups.
+  __device__ TileBias(const Conv2dArguments<T>& conv, uint32_t floats, int32_t group)
+      : conv_(conv), kept_(floats + group * Shape::kChannels * static_cast<uint32_t>(sizeof(float))), group_(group) {}
+
+  // Begins to load the bias of the tile's channels. All threads of the warp group call it, and then Keep.
+  template <typename Tile>
+  __device__ void Load(const Tile& tile) {
+    const int32_t of_group = tile.group * conv_.group_out_channels, first = of_group + tile.first_channel;
+    is_new_ = conv_.epilogue.bias != nullptr && first != first_;
+    first_ = first;
+    if (!is_new_) return;
+    const int32_t channel = first + static_cast<int32_t>(threadIdx.x % 128);
+    value_ = channel < of_group + conv_.group_out_channels ? __ldg(conv_.epilogue.bias + channel) : 0.0f;
   }
-}
+  __device__ void Keep() const {
+    if (!is_new_) return;
+    SyncWarpGroup(group_);  // no thread reads the bias of the tile before
+    if (const auto thread = static_cast<int32_t>(threadIdx.x % 128); thread < Shape::kChannels) {
+      StoreSharedFloat(kept_ + thread * static_cast<uint32_t>(sizeof(float)), value_);
+    }
+    SyncWarpGroup(group_);
+  }
+
+  // Returns the bias of the sums that a thread has in 16 channels of the tile, from `first` on; zeros without a bias.
+  __device__ Pack<float, 8> Of(int32_t first) const {
+    Pack<float, 8> bias = {};
+    if (conv_.epilogue.bias == nullptr) return bias;
+#pragma unroll
+    for (int eight = 0; eight < 2; ++eight) {
+      const int32_t channel = first + eight * 8 + static_cast<int32_t>(threadIdx.x % 4) * 2;
+      const float2 two = LoadTwoSharedFloats(kept_ + channel * static_cast<uint32_t>(sizeof(float)));
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        bias.values[eight * 4 + half * 2] = two.x;
+        bias.values[eight * 4 + half * 2 + 1] = two.y;
+      }
+    }
+    return bias;
+  }
+
+ private:
+  const Conv2dArguments<T>& conv_;
+  const uint32_t kept_;
+  const int32_t group_;
+  int32_t first_ = -1;
+  bool is_new_ = false;
+  float value_ = 0;
+};
 
 // The role of a warp group that computes and stores the sums of 64 positions of each tile.
 template <typename T, typename Shape>
 class PositionRows {
  public:
   __device__ PositionRows(const Im2colArguments<T>& arguments, uint32_t stages, uint32_t full, uint32_t empty,
-                          uint32_t kept_bias)
-      : arguments_(arguments), stages_(stages), full_(full), empty_(empty), kept_bias_(kept_bias) {}
+                          uint32_t floats)
+      : arguments_(arguments), stages_(stages), full_(full), empty_(empty), floats_(floats) {}
 
   __device__ void Run() {
-    KeepBias();
     WaitForEarlierKernels();  // which write the residual, and may still read the memory of the output
     const int32_t group = __shfl_sync(~0u, static_cast<int32_t>(threadIdx.x) / 128, 0);
+    KeptBias bias(arguments_.conv, floats_, group);
     const uint64_t inputs = SwizzledMatrix(stages_ + group * 64 * kStageRowBytes);
-    const uint64_t weights = SwizzledMatrix(stages_ + Shape::kInputBytes);
-    Im2colPlace<Shape::kStages> place;
+    const uint64_t weights = SwizzledMatrix(stages_ + Shape::kWeightsBegin);
+    typename Shape::template Ring<T> ring(full_, empty_);
     Tiles tiles(arguments_);
     for (auto number = static_cast<int32_t>(blockIdx.x); number < tiles.end();
          number += static_cast<int32_t>(gridDim.x)) {
       const auto tile = tiles.At(number);
       if (tile.IsEmpty()) continue;
+      bias.Load(tile);
       float sums[Shape::kChannels / 2] = {};
-      const int32_t held =
-          MultiplyChunks<T, Shape>(sums, inputs, weights, tile.NumChunks(arguments_.conv), full_, empty_, place);
+      ring.Multiply(sums, inputs, weights, tile.NumChunks(arguments_.conv));
       const Outputs outputs = OutputsOf(tile);
       Residuals residuals;  // the first ones arrive while products run
 #pragma unroll
       for (int part = 0; part < Shape::kPartsAhead; ++part) LoadResiduals(outputs, part, residuals);
+      bias.Keep();
       WaitForProducts<0>();
       HoldBackReads(sums);
-      if (threadIdx.x % 32 == 0 && held >= 0) ArriveAtBarrier(empty_ + held * 8);
+      ring.Release();
       if (arguments_.conv.is_out_float) {
-        Store(outputs, sums, residuals, static_cast<float*>(arguments_.conv.out));
+        Store(outputs, bias, sums, residuals, static_cast<float*>(arguments_.conv.out));
       } else {
-        Store(outputs, sums, residuals, static_cast<T*>(arguments_.conv.out));
+        Store(outputs, bias, sums, residuals, static_cast<T*>(arguments_.conv.out));
       }
       if constexpr (Tiles::kCopies) tiles.Stored(tile);
     }
@@ -96,62 +141,32 @@ class PositionRows {
 
  private:
   using Tiles = typename Shape::template Tiles<T>;
+  using KeptBias = TileBias<T, Shape>;
   static constexpr int kParts = Shape::kChannels / 32;
   static constexpr int kCount = 8;  // neighbouring channels of a row that a thread stores in each part
 
   // The outputs that a thread stores.
   struct Outputs {
     int64_t rows[2];  // rows of the output; -1: there is no such position
+    int32_t first;    // the tile's first channel, the same for all threads
     int32_t channel;  // the first channel of the first part
     int32_t end;      // the end of the group's channels
   };
 
-  // Residuals are packed in 32-bit words, since single values of 16 bits would take a register each.
-  using Words = Pack<uint32_t, kCount / 2>;
+  // A part's residuals in both rows.
   struct Residuals {
-    Words of[Shape::kPartsAhead][2];
+    uint4 of[Shape::kPartsAhead][2];
   };
-
-  // Copies the bias into shared memory, since it does not stay in the L1 cache. The predecessor on the stream does not
-  // write it, so this happens before the wait.
-  __device__ void KeepBias() const {
-    if (!KeepsBias()) return;
-    const Conv2dArguments<T>& conv = arguments_.conv;
-    const int32_t num_channels = conv.group_out_channels * conv.geometry.groups;
-    for (auto i = static_cast<int32_t>(threadIdx.x); i < num_channels; i += Shape::kCopyThread) {
-      StoreSharedFloat(kept_bias_ + i * static_cast<uint32_t>(sizeof(float)), __ldg(conv.epilogue.bias + i));
-    }
-    SyncFirstThreads<Shape::kCopyThread>();
-  }
-
-  __device__ bool KeepsBias() const {
-    const Conv2dArguments<T>& conv = arguments_.conv;
-    return conv.epilogue.bias != nullptr && conv.group_out_channels * conv.geometry.groups <= Shape::kSharedFloats;
-  }
-
-  // There must be a bias.
-  __device__ Pack<float, kCount> LoadBias(int32_t channel) const {
-    if (!KeepsBias()) return arguments_.conv.epilogue.template LoadBias<kCount>(channel);
-    Pack<float, kCount> bias;
-#pragma unroll
-    for (int i = 0; i < kCount; i += 4) {
-      const float4 four = LoadSharedFloats(kept_bias_ + (channel + i) * static_cast<uint32_t>(sizeof(float)));
-      bias.values[i] = four.x;
-      bias.values[i + 1] = four.y;
-      bias.values[i + 2] = four.z;
-      bias.values[i + 3] = four.w;
-    }
-    return bias;
-  }
 
   template <typename Tile>
   __device__ Outputs OutputsOf(const Tile& tile) const {
     const auto lane = static_cast<int32_t>(threadIdx.x % 32);
     const int32_t position = tile.first_position + static_cast<int32_t>(threadIdx.x / 32) * 16 + lane / 4;
-    const int32_t first_channel = tile.group * arguments_.conv.group_out_channels;
+    const int32_t of_group = tile.group * arguments_.conv.group_out_channels, first = of_group + tile.first_channel;
     return {.rows = {tile.OutRow(arguments_.conv, position), tile.OutRow(arguments_.conv, position + 8)},
-            .channel = first_channel + tile.first_channel + lane % 4 * kCount,
-            .end = first_channel + arguments_.conv.group_out_channels};
+            .first = first,
+            .channel = first + lane % 4 * kCount,
+            .end = of_group + arguments_.conv.group_out_channels};
   }
 
   __device__ void LoadResiduals(const Outputs& outputs, int part, Residuals& to) const {
@@ -162,40 +177,41 @@ class PositionRows {
       if (channel >= outputs.end || outputs.rows[half] < 0) continue;
       const Pack<T, kCount> values =
           arguments_.conv.epilogue.template LoadResidual<kCount>(outputs.rows[half], channel);
-      to.of[part % Shape::kPartsAhead][half] = reinterpret_cast<const Words&>(values);
+      to.of[part % Shape::kPartsAhead][half] = reinterpret_cast<const uint4&>(values);
     }
   }
 
-  // Stores the sums with their epilogue. In every 32 columns, a thread holds two columns of each eight, for two rows
-  // (warp_group_products.cuh). The lanes that share a row exchange them, so that each stores eight neighbouring ones.
+  // Stores the sums with their epilogue, 32 channels at a time.
   template <typename Out>
-  __device__ void Store(const Outputs& outputs, const float (&sums)[Shape::kChannels / 2], Residuals& residuals,
-                        Out* out) const {
+  __device__ void Store(const Outputs& outputs, const KeptBias& bias, const float (&sums)[Shape::kChannels / 2],
+                        Residuals& residuals, Out* out) const {
     const Conv2dArguments<T>& conv = arguments_.conv;
+    const TurnedPositions turned(floats_ + Shape::kGroups * Shape::kChannels * static_cast<uint32_t>(sizeof(float)));
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
-      const int32_t channel = outputs.channel + part * 32;
-      const bool is_there = channel < outputs.end;
-      Pack<float, kCount> bias;
-      if (is_there && conv.epilogue.bias != nullptr) bias = LoadBias(channel);
+      if (outputs.first + part * 32 >= outputs.end) break;  // all threads
+      Pack<T, 8> residual[2];
+      if (conv.epilogue.residual != nullptr) {
+        turned.ToSums(reinterpret_cast<const uint4(&)[2]>(residuals.of[part % Shape::kPartsAhead]),
+                      reinterpret_cast<uint32_t(&)[8]>(residual));
+        if (part + Shape::kPartsAhead < kParts) LoadResiduals(outputs, part + Shape::kPartsAhead, residuals);
+      }
+      Pack<Out, 8> results[2];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float values[kCount];
+        float values[8];
 #pragma unroll
-        for (int odd = 0; odd < 2; ++odd) {
-          float of_lanes[4];
-#pragma unroll
-          for (int i = 0; i < 4; ++i) of_lanes[i] = sums[(part * 4 + i) * 4 + half * 2 + odd];
-          TransposeInFourLanes(of_lanes);
-#pragma unroll
-          for (int i = 0; i < 4; ++i) values[2 * i + odd] = of_lanes[i];
-        }
-        if (!is_there || outputs.rows[half] < 0) continue;
-        const Words& residual = residuals.of[part % Shape::kPartsAhead][half];
-        conv.epilogue.Finish(values, bias, reinterpret_cast<const Pack<T, kCount>&>(residual),
-                             out + outputs.rows[half] * conv.out_pitch + channel);
+        for (int i = 0; i < 8; ++i) values[i] = sums[part * 16 + half * 8 + i];
+        conv.epilogue.Finish(values, bias.Of(part * 32 + half * 16), residual[half], results[half].values);
       }
-      if (part + Shape::kPartsAhead < kParts) LoadResiduals(outputs, part + Shape::kPartsAhead, residuals);
+      Pack<Out, kCount> rows[2];
+      turned.ToRows(results, rows);
+      const int32_t channel = outputs.channel + part * 32;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (channel >= outputs.end || outputs.rows[half] < 0) continue;
+        *reinterpret_cast<Pack<Out, kCount>*>(out + outputs.rows[half] * conv.out_pitch + channel) = rows[half];
+      }
     }
   }
 
@@ -223,7 +239,7 @@ class PositionRows {
   }
 
   const Im2colArguments<T>& arguments_;
-  const uint32_t stages_, full_, empty_, kept_bias_;
+  const uint32_t stages_, full_, empty_, floats_;
 };
 
 #endif

@@ -39,18 +39,16 @@ class Im2colCopier;
 template <typename T, typename Shape>
 class Im2colTiles;
 
-// The sizes of a block, which has an SM to itself. A tile is kTilePositions output positions times kTileChannels output
-// channels. A chunk has kBytesOfRow, 128 or 64, of each position and of each output channel. kFloats: the float32
-// values that the multiplying threads keep in shared memory beside the ring.
-template <int kWarpGroups, int kTilePositions, int kTileChannels, int kRingStages, int kFloats,
-          int kBytesOfRow = kStageRowBytes>
-struct Im2colBlock {
+// Returns the shared memory of a block beside `slot_bytes` of slots and their alignment: two barriers a slot, and
+// values of float32.
+constexpr int StaticBytes(int num_slots, int num_floats) { return 2 * num_slots * 8 + num_floats * 4 + 16; }
+inline constexpr int kSlotAlignment = 1024;
+inline constexpr int kSharedBytesOfSm = 227 * 1024;  // that a block can have
+
+// The threads of a block, which has an SM to itself.
+template <int kWarpGroups>
+struct Im2colThreads {
   static constexpr int kGroups = kWarpGroups;
-  static constexpr int kPositions = kTilePositions;
-  static constexpr int kChannels = kTileChannels;
-  static constexpr int kStages = kRingStages;
-  static constexpr int kRowBytes = kBytesOfRow;
-  static constexpr int kSharedFloats = kFloats;
   static constexpr int kCopyThread = kWarpGroups * 128;
   static constexpr int kThreads = kCopyThread + 128;  // registers move between whole warp groups
   // kRegisters is a thread's share of an SM's registers at launch. The warp group of the copier lowers its number to
@@ -59,13 +57,30 @@ struct Im2colBlock {
   static constexpr int kCopyRegisters = kWarpGroups > 3 ? 24 : 40;
   static constexpr int kLeftRegisters = (kRegisters * kThreads - kCopyRegisters * 128) / kCopyThread / 8 * 8;
   static constexpr int kProductRegisters = kLeftRegisters > 240 ? 240 : kLeftRegisters;
+};
+
+// The ring of stages, as a multiplying warp group sees it.
+template <typename T, typename Shape>
+class StageRing;
+
+// The sizes of a block. A tile is kTilePositions output positions times kTileChannels output channels. A chunk has
+// kBytesOfRow, 128 or 64, of each position and of each output channel. A slot holds a stage: a chunk's inputs, and then
+// its weights. kFloats: the float32 values that the multiplying threads keep in shared memory beside the ring.
+template <int kWarpGroups, int kTilePositions, int kTileChannels, int kRingStages, int kFloats,
+          int kBytesOfRow = kStageRowBytes>
+struct Im2colBlock : Im2colThreads<kWarpGroups> {
+  static constexpr int kPositions = kTilePositions;
+  static constexpr int kChannels = kTileChannels;
+  static constexpr int kSlots = kRingStages;
+  static constexpr int kRowBytes = kBytesOfRow;
+  static constexpr int kSharedFloats = kFloats;
   static constexpr int kInputBytes = kPositions * kRowBytes;
+  static constexpr int kWeightsBegin = kInputBytes;
   static constexpr int kStageBytes = kInputBytes + kChannels * kRowBytes;
-  static constexpr int kAlignment = 1024;
-  static constexpr int kSharedBytes = kStages * kStageBytes + kAlignment;
-  static constexpr int kStaticBytes = 2 * kStages * 8 + kFloats * 4 + 16;  // barriers and floats
-  static_assert(kStageBytes % kAlignment == 0 && kInputBytes % kAlignment == 0);
-  static_assert(kSharedBytes + kStaticBytes <= 227 * 1024, "more shared memory than an SM has");
+  static constexpr int kSharedBytes = kSlots * kStageBytes + kSlotAlignment;
+  static constexpr int kStaticBytes = StaticBytes(kSlots, kFloats);
+  static_assert(kStageBytes % kSlotAlignment == 0 && kInputBytes % kSlotAlignment == 0);
+  static_assert(kSharedBytes + kStaticBytes <= kSharedBytesOfSm, "more shared memory than an SM has");
 };
 
 // The input channels of a chunk.
@@ -74,14 +89,14 @@ inline constexpr int kIm2colChannels = Shape::kRowBytes / static_cast<int>(sizeo
 
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
 
-// A place in the ring. `parity` is that of the slot's current phase, which changes with each round of the ring.
-template <int kStages>
-struct Im2colPlace {
+// A place in a ring of slots. `parity` is that of the slot's current phase, which changes with each round of the ring.
+template <int kSlots>
+struct SlotPlace {
   int32_t slot = 0;
   uint32_t parity = 0;
 
   __device__ void Advance() {
-    if (++slot == kStages) {
+    if (++slot == kSlots) {
       slot = 0;
       parity ^= 1;
     }
@@ -138,46 +153,75 @@ template <typename T, typename Shape>
 class Im2colTiles {
  public:
   static constexpr bool kCopies = false;
+  using Tile = Im2colTile<T, Shape>;
 
   __device__ explicit Im2colTiles(const Im2colArguments<T>& arguments) : arguments_(arguments) {}
 
   __device__ int32_t end() const { return arguments_.num_tiles; }
-  __device__ Im2colTile<T, Shape> At(int32_t number) const { return Im2colTile<T, Shape>(arguments_, number); }
+  __device__ Tile At(int32_t number) const { return Tile(arguments_, number); }
 
  private:
   const Im2colArguments<T>& arguments_;
 };
 
-// Adds a tile's chunks to the sums of a warp group. `rows` and `columns` describe the factors in the first slot of the
-// ring. Returns the slot whose products may still run: the caller waits for them, and then arrives at its `empty`.
+inline constexpr int kAddressUnit = 16;  // bytes of one step of the address in a matrix descriptor
+
+// Queues the products of a chunk, whose factors `rows` and `columns` describe.
 //
 // The first products of a tile in 8 bits ignore the values that the sums have. If they were cleared instead, the
 // compiler would make products wait for each other.
 template <typename T, typename Shape, typename Sum, int kCount>
-__device__ int32_t MultiplyChunks(Sum (&sums)[kCount], uint64_t rows, uint64_t columns, int32_t num_chunks,
-                                  uint32_t full, uint32_t empty, Im2colPlace<Shape::kStages>& place) {
-  const bool arrives = threadIdx.x % 32 == 0;
-  int32_t held = -1;
-  for (int32_t chunk = 0; chunk < num_chunks; ++chunk) {
-    WaitForBarrier(full + place.slot * 8, place.parity);
-    constexpr int kAddressUnit = 16;  // bytes of one step of the address in a matrix descriptor
-    constexpr int kStepBytes = 32;    // bytes of a row that one product takes
-    const uint64_t stage = static_cast<uint64_t>(place.slot) * (Shape::kStageBytes / kAddressUnit);
-    BeginProducts();
+__device__ void MultiplyChunk(Sum (&sums)[kCount], uint64_t rows, uint64_t columns, bool is_first) {
+  constexpr int kMaxSums = 128;   // of a thread in one product
+  constexpr int kStepBytes = 32;  // bytes of a row that one product takes
+  constexpr int kStepAddress = kStepBytes / kAddressUnit;
+  BeginProducts();
 #pragma unroll
-    for (int step = 0; step < Shape::kRowBytes / kStepBytes; ++step) {
-      constexpr int kStepAddress = kStepBytes / kAddressUnit;
-      const int32_t adds = sizeof(T) > 1 || chunk > 0 || step > 0 ? 1 : 0;
-      MultiplyAddGroup<T>(sums, rows + stage + step * kStepAddress, columns + stage + step * kStepAddress, adds);
+  for (int step = 0; step < Shape::kRowBytes / kStepBytes; ++step) {
+    const int32_t adds = sizeof(T) > 1 || !is_first || step > 0 ? 1 : 0;
+    const uint64_t row_factor = rows + step * kStepAddress, column_factor = columns + step * kStepAddress;
+    if constexpr (kCount > kMaxSums) {  // two products, each of half of the columns
+      auto& halves = reinterpret_cast<Sum(&)[2][kCount / 2]>(sums);
+      MultiplyAddGroup<T>(halves[0], row_factor, column_factor, adds);
+      MultiplyAddGroup<T>(halves[1], row_factor, column_factor + kCount * Shape::kRowBytes / kAddressUnit, adds);
+    } else {
+      MultiplyAddGroup<T>(sums, row_factor, column_factor, adds);
     }
-    CommitProducts();
-    WaitForProducts<1>();
-    if (arrives && held >= 0) ArriveAtBarrier(empty + held * 8);
-    held = place.slot;
-    place.Advance();
   }
-  return held;
+  CommitProducts();
 }
+
+template <typename T, typename Shape>
+class StageRing {
+ public:
+  __device__ StageRing(uint32_t full, uint32_t empty) : full_(full), empty_(empty) {}
+
+  // Adds a tile's chunks to the sums. `rows` and `columns` describe the factors in the first slot. The last products
+  // may still run at the end: the caller waits for them, and then calls Release.
+  template <typename Sum, int kCount>
+  __device__ void Multiply(Sum (&sums)[kCount], uint64_t rows, uint64_t columns, int32_t num_chunks) {
+    for (int32_t chunk = 0; chunk < num_chunks; ++chunk) {
+      WaitForBarrier(full_ + place_.slot * 8, place_.parity);
+      const uint64_t stage = static_cast<uint64_t>(place_.slot) * (Shape::kStageBytes / kAddressUnit);
+      MultiplyChunk<T, Shape>(sums, rows + stage, columns + stage, chunk == 0);
+      WaitForProducts<1>();
+      Release();
+      held_ = place_.slot;
+      place_.Advance();
+    }
+  }
+
+  // Says that no product reads the slot of the chunk before.
+  __device__ void Release() {
+    if (threadIdx.x % 32 == 0 && held_ >= 0) ArriveAtBarrier(empty_ + held_ * 8);
+    held_ = -1;
+  }
+
+ private:
+  const uint32_t full_, empty_;
+  SlotPlace<Shape::kSlots> place_;
+  int32_t held_ = -1;  // the slot that products may still read
+};
 
 #endif
 

@@ -16,7 +16,15 @@ struct TileShape {
   int32_t rows;
   int32_t columns;  // 0: 64 or 128, as the output channels fill them
   int32_t blocks_an_sm;
+  ImageBox box = {};  // of the rows, without them: they are neighbours across rows and images
 };
+
+// Returns the tiles of all positions of a phase.
+template <typename T>
+int64_t NumPositionTiles(const TileShape& shape, const Conv2dArguments<T>& arguments) {
+  if (shape.box.rows > 0) return arguments.num_images * shape.box.NumIn(arguments.out_rows, arguments.out_columns);
+  return (NumPositions(arguments) - 1) / shape.rows + 1;
+}
 
 // Returns the tiling with the least cost(shape, columns of a tile, number of tiles), the first of those with equal
 // cost. Tiles of more than 64 columns are left out if the channels do not fill them.
@@ -30,8 +38,7 @@ Conv2dTiling CheapestTiling(const TileShape (&shapes)[kCount], const Conv2dArgum
   for (const TileShape& shape : shapes) {
     if (shape.columns > 64 && !Fill(channels, shape.columns)) continue;
     const int64_t columns = shape.columns > 0 ? shape.columns : Fill(channels, 128) ? 128 : 64;
-    const int64_t num_tiles =
-        ((NumPositions(arguments) - 1) / shape.rows + 1) * ((channels - 1) / columns + 1) * num_launched;
+    const int64_t num_tiles = NumPositionTiles(shape, arguments) * ((channels - 1) / columns + 1) * num_launched;
     const int64_t of_shape = cost(shape, columns, num_tiles);
     if (of_shape < least) {
       least = of_shape;

@@ -81,13 +81,23 @@ constexpr struct {
   const char* name;
   Conv2dTiling tiling;
 } kTilings[] = {
-    {"chosen", Conv2dTiling::kChosen},           {"warps", Conv2dTiling::kWarps},
-    {"few outputs", Conv2dTiling::kFewOutputs},  {"2 warp groups", Conv2dTiling::kTwoWarpGroups},
-    {"3", Conv2dTiling::kThreeWarpGroups},       {"4", Conv2dTiling::kFourWarpGroups},
-    {"5", Conv2dTiling::kFiveWarpGroups},        {"2 wide", Conv2dTiling::kWideWarpGroups},
-    {"2 im2col", Conv2dTiling::kTwoIm2col},      {"3 im2col", Conv2dTiling::kThreeIm2col},
-    {"4 im2col", Conv2dTiling::kFourIm2col},     {"128 by 136", Conv2dTiling::kIm2col128By136},
+    {"chosen", Conv2dTiling::kChosen},
+    {"warps", Conv2dTiling::kWarps},
+    {"few outputs", Conv2dTiling::kFewOutputs},
+    {"2 warp groups", Conv2dTiling::kTwoWarpGroups},
+    {"3", Conv2dTiling::kThreeWarpGroups},
+    {"4", Conv2dTiling::kFourWarpGroups},
+    {"5", Conv2dTiling::kFiveWarpGroups},
+    {"2 wide", Conv2dTiling::kWideWarpGroups},
+    {"2 im2col", Conv2dTiling::kTwoIm2col},
+    {"3 im2col", Conv2dTiling::kThreeIm2col},
+    {"4 im2col", Conv2dTiling::kFourIm2col},
+    {"128 by 136", Conv2dTiling::kIm2col128By136},
     {"64 by 272", Conv2dTiling::kIm2col64By272},
+    {"3 boxes", Conv2dTiling::kThreeBoxes},
+    {"4 boxes", Conv2dTiling::kFourBoxes},
+    {"boxes 128 by 144", Conv2dTiling::kBoxes128By144},
+    {"boxes 64 by 288", Conv2dTiling::kBoxes64By288},
 };
 
 constexpr struct {

@@ -24,13 +24,19 @@ std::vector<int8_t> PackInt8Im2colWeights(const Conv2dGeometry& geometry, int32_
     // Which cells a phase has does not depend on the image's size.
     const Conv2dPhase rows = PhaseOf(geometry, 0, 1, phase / num_column_phases);
     const Conv2dPhase columns = PhaseOf(geometry, 1, 1, phase % num_column_phases);
+    const Conv2dSummedAxis axis = {.row_cells = rows.num_cells,
+                                   .column_cells = columns.num_cells,
+                                   .cell_channels = in_channels,
+                                   .chunk_channels = packed.row_bytes};
     for (int32_t cell = 0; cell < rows.num_cells * columns.num_cells; ++cell) {
-      const int32_t row = rows.first_cell + cell / columns.num_cells * rows.cell_step;
-      const int32_t column = columns.first_cell + cell % columns.num_cells * columns.cell_step;
+      const int32_t cell_row = cell / columns.num_cells, cell_column = cell % columns.num_cells;
+      const int32_t row = rows.first_cell + cell_row * rows.cell_step;
+      const int32_t column = columns.first_cell + cell_column * columns.cell_step;
       const int8_t* from =
           weights + (int64_t{row} * geometry.kernel_size[1] + column) * in_channels * int64_t{out_channels};
       for (int32_t i = 0; i < in_channels; ++i) {
-        for (int32_t o = 0; o < out_channels; ++o) of_phase[packed.PlaceOf(cell, i, o)] = *from++;
+        for (int32_t o = 0; o < out_channels; ++o)
+          of_phase[packed.PlaceOf(axis, cell_row, cell_column, i, o)] = *from++;
       }
     }
   }

@@ -15,6 +15,8 @@ constexpr TileShape kTileShapes[] = {{Conv2dTiling::kTwoIm2col, 128, 0, 1},
                                      {Conv2dTiling::kThreeIm2col, 192, 0, 1},
                                      {Conv2dTiling::kFourIm2col, 256, 0, 1}};
 
+constexpr TileCost kCost{.products_a_cycle = 1900, .sums_a_cycle = 8, .bytes_a_cycle = 48, .start_cycles = 300};
+
 template <int kWarpGroups, int kTileChannels, int kWideStages>
 using WideRows = Int8PositionRowsShape<kWarpGroups, kTileChannels, kWideStages, 128>;
 template <int kWarpGroups, int kTileChannels, int kWideStages>
@@ -77,8 +79,8 @@ cudaError_t Launch(const Int8Im2colParams& params, const DeviceTraits& traits, c
   Conv2dTiling tiling = params.tiling;
   if (tiling == Conv2dTiling::kChosen) {
     tiling = CheapestTiling(kTileShapes, arguments, [&](const TileShape& shape, int64_t columns, int64_t num_tiles) {
-      return Im2colCycles(kPositionRowsCost, shape.rows, columns, weights.num_chunks, weights.row_bytes, num_tiles,
-                          traits);
+      return TilesCycles(kCost, {shape.rows, shape.rows, columns, weights.row_bytes}, weights.num_chunks, num_tiles,
+                         traits);
     });
   }
   return weights.row_bytes == 128 ? LaunchPositionRows<WideRows>(arguments, outputs, tiling, traits, stream)

@@ -57,15 +57,14 @@ class Int8PositionRows {
     WaitForEarlierKernels();  // which write the residual, and may still read the memory of the output
     const int32_t group = __shfl_sync(~0u, static_cast<int32_t>(threadIdx.x) / 128, 0);
     const uint64_t inputs = SwizzledMatrix<Shape::kRowBytes>(stages_ + group * 64 * Shape::kRowBytes);
-    const uint64_t weights = SwizzledMatrix<Shape::kRowBytes>(stages_ + Shape::kInputBytes);
-    Im2colPlace<Shape::kStages> place;
+    const uint64_t weights = SwizzledMatrix<Shape::kRowBytes>(stages_ + Shape::kWeightsBegin);
+    StageRing<T, Shape> ring(full_, empty_);
     for (auto number = static_cast<int32_t>(blockIdx.x); number < arguments_.num_tiles;
          number += static_cast<int32_t>(gridDim.x)) {
       const Im2colTile<T, Shape> tile(arguments_, number);
       if (tile.IsEmpty()) continue;
       int32_t sums[Shape::kChannels / 2];
-      const int32_t held =
-          MultiplyChunks<T, Shape>(sums, inputs, weights, tile.NumChunks(arguments_.conv), full_, empty_, place);
+      ring.Multiply(sums, inputs, weights, tile.NumChunks(arguments_.conv));
       const WarpRows rows = RowsOf(tile);
       StorePart stores[Shape::kPartsAhead];  // the first residuals arrive while products run
 #pragma unroll
@@ -74,7 +73,7 @@ class Int8PositionRows {
       }
       WaitForProducts<0>();
       HoldBackReads(sums);
-      if (threadIdx.x % 32 == 0 && held >= 0) ArriveAtBarrier(empty_ + held * 8);
+      ring.Release();
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
         StorePart& store = stores[part % Shape::kPartsAhead];

@@ -43,8 +43,9 @@ struct ImageBox {
 };
 
 // The boxes that a thread block computes at a time: with 64 channels, and with 128 where these need no more padding.
-inline constexpr ImageBox kNarrowImageBox{16, 16};
-inline constexpr ImageBox kWideImageBox{12, 16};
+inline constexpr int32_t kImageBoxColumns = 16;
+inline constexpr ImageBox kNarrowImageBox{16, kImageBoxColumns};
+inline constexpr ImageBox kWideImageBox{12, kImageBoxColumns};
 
 // Returns the box for the outputs of a convolution, for GPUs with num_sms multiprocessors. With few boxes for each of
 // them, leaving some out gains nothing, and the box has no rows.

@@ -26,6 +26,8 @@ constexpr Tiling kTilings[] = {{Conv2dTiling::kTwoIm2col, 128},
                                {Conv2dTiling::kFourIm2col, 256},
                                {Conv2dTiling::kIm2col128By136, 136},
                                {Conv2dTiling::kIm2col64By272, 272}};
+constexpr Conv2dTiling kBoxTilings[] = {Conv2dTiling::kThreeBoxes, Conv2dTiling::kFourBoxes,
+                                        Conv2dTiling::kBoxes128By144, Conv2dTiling::kBoxes64By288};
 constexpr Conv2dGeometry kSame = {.kernel_size = {3, 3}, .padding = {1, 1}};
 constexpr Conv2dGeometry kHalving = {.kernel_size = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
 constexpr Conv2dGeometry kDoubling = {.kernel_size = {2, 2}, .stride = {2, 2}, .is_transposed = true};
@@ -66,6 +68,15 @@ class Conv2dIm2colTest : public testing::Test {
     for (const Tiling& each : kTilings) {
       operands.tiling = each.tiling;
       ExpectEqual(operands.Run(out_dtype, {}, with), expected, NameOf(each.tiling));
+    }
+    const Conv2dGeometry& geometry = shape.geometry;
+    if (geometry.kernel_size[0] != 3 || geometry.stride != std::array{1, 1} || geometry.dilation[0] != 1 ||
+        geometry.groups != 1 || geometry.is_transposed) {
+      return;
+    }
+    for (const Conv2dTiling tiling : kBoxTilings) {
+      operands.tiling = tiling;
+      ExpectEqual(operands.Run(out_dtype, {}, with), expected, NameOf(tiling));
     }
   }
 

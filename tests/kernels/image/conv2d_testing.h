@@ -60,6 +60,7 @@ inline std::vector<Conv2dGeometry> Im2colGeometries() {
       {.kernel_size = {3, 3}},
       {.kernel_size = {3, 3}, .padding = {2, 2}, .dilation = {2, 2}},
       {.kernel_size = {3, 3}, .stride = {2, 1}, .padding = {3, 0}},
+      {.kernel_size = {3, 4}, .padding = {4, 3}, .dilation = {1, 2}},
       {.kernel_size = {1, 3}, .stride = {1, 2}, .padding = {0, 2}},
       {.kernel_size = {2, 5}, .stride = {1, 3}, .padding = {0, 2}, .dilation = {3, 1}},
       {.kernel_size = {7, 7}, .padding = {3, 3}},
