@@ -24,6 +24,10 @@ namespace {
 constexpr Conv2dGeometry kSame = {.kernel_size = {3, 3}, .padding = {1, 1}};
 constexpr Conv2dGeometry kHalving = {.kernel_size = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
 constexpr Conv2dGeometry kDoubling = {.kernel_size = {2, 2}, .stride = {2, 2}, .is_transposed = true};
+constexpr Conv2dGeometry kQuartering = {.kernel_size = {3, 3}, .stride = {4, 4}, .padding = {1, 1}};
+constexpr Conv2dGeometry kQuadrupling = {.kernel_size = {4, 4}, .stride = {4, 4}, .is_transposed = true};
+
+std::array<SourceWindow, 2> Both(SourceWindow window) { return {window, window}; }
 
 struct Site {
   int32_t image, row, column;
@@ -76,27 +80,34 @@ class ActiveBoxesTest : public testing::Test {
     return image;
   }
 
-  // Writes the lists of the layout into memory_.
-  void List(const ActiveBoxLayout& layout) {
-    const SiteGrid grid = SiteGrid::RowMajor(2, {rows_, columns_, 1, 1});
-    const CoordinateKey key(2);
+  // Writes the lists of the layout into memory_. depth: the cells of a position. Sites are in the first ones in turns.
+  void List(const ActiveBoxLayout& layout, int32_t depth = 1) {
+    const SiteGrid grid = SiteGrid::FromAbove({columns_, rows_, depth, 1});
+    const CoordinateKey key(3);
     std::vector<uint64_t> keys;
     for (const Site& site : sites_) {
-      keys.push_back(ToMortonKey(key, key.Pack(site.image, {site.row, site.column, 0, 0})));
+      const auto cell = static_cast<int32_t>(keys.size()) % depth;
+      keys.push_back(ToMortonKey(key, key.Pack(site.image, {site.column, site.row, cell, 0})));
     }
-    const DeviceArray<uint64_t> device_keys(Device::kCuda, keys);
-    const DeviceArray<int64_t> num_sites(Device::kCuda, std::vector<int64_t>{static_cast<int64_t>(keys.size())});
+    const auto num_sites = static_cast<int64_t>(keys.size());
+    keys_ = std::make_unique<DeviceArray<uint64_t>>(Device::kCuda, keys);
+    num_sites_ = std::make_unique<DeviceArray<int64_t>>(Device::kCuda, std::vector<int64_t>{num_sites});
     memory_ = std::make_unique<DeviceArray<int32_t>>(
         Device::kCuda, std::vector<int32_t>(static_cast<size_t>(layout.IntsAnImage() * num_images_), 77));
+    params_ = {.layout = layout,
+               .grid = grid,
+               .depth = depth,
+               .num_samples = num_images_,
+               .keys = keys_->data(),
+               .num_sites = num_sites + 100,
+               .device_num_sites = num_sites_->data(),
+               .memory = memory_->data()};
+    ListAgain();
+  }
+
+  void ListAgain() const {
     if constexpr (kHasCuda) {
-      ExpectCudaSuccess(cuda::ListActiveBoxes({.layout = layout,
-                                               .grid = grid,
-                                               .num_samples = num_images_,
-                                               .keys = device_keys.data(),
-                                               .num_sites = static_cast<int64_t>(keys.size()) + 100,
-                                               .device_num_sites = num_sites.data(),
-                                               .memory = memory_->data()},
-                                              TestStream()));
+      ExpectCudaSuccess(cuda::ListActiveBoxes(params_, TestStream()));
       Synchronize();
     }
   }
@@ -129,7 +140,8 @@ class ActiveBoxesTest : public testing::Test {
     return quiet;
   }
 
-  // Runs a convolution for whole images, and by its list; expects equal bytes. Returns the output.
+  // Runs a convolution for whole images, by its list, and by its list with the residual in the memory of the output;
+  // expects equal bytes. Returns the output.
   Matrix ExpectSameBytes(const Matrix& in, const Shape& shape, const ActiveBoxList& active, DType dtype,
                          DType out_dtype, const Matrix* residual, Random& random) {
     const DeviceMatrix device_in(Device::kCuda, dtype, in);
@@ -142,10 +154,11 @@ class ActiveBoxesTest : public testing::Test {
     const DeviceArray<float> bias(Device::kCuda, random.Floats(shape.out_channels));
     const DeviceMatrix device_residual(Device::kCuda, dtype,
                                        residual == nullptr ? Matrix(1, 8, {}, nullptr) : *residual);
-    const auto run = [&](const ActiveBoxList& list) {
-      const DeviceMatrix out(Device::kCuda, out_dtype, Matrix(shape.NumOut(), shape.out_channels, {}, nullptr));
+    const auto run = [&](const ActiveBoxList& list, bool is_in_place) {
+      const DeviceMatrix out(Device::kCuda, out_dtype,
+                             is_in_place ? *residual : Matrix(shape.NumOut(), shape.out_channels, {}, nullptr));
       Epilogue epilogue{.bias = bias.data(), .activation = ActivationFunction::kRelu};
-      if (residual != nullptr) epilogue.residual = device_residual.View();
+      if (residual != nullptr) epilogue.residual = is_in_place ? out.View() : device_residual.View();
       if constexpr (kHasCuda) {
         ExpectCudaSuccess(cuda::Conv2d({.geometry = shape.geometry,
                                         .num_images = shape.num_images,
@@ -161,10 +174,17 @@ class ActiveBoxesTest : public testing::Test {
       }
       return out.ToHost();
     };
-    const Matrix whole = run({}), by_list = run(active);
-    int64_t num_different = 0;
-    for (size_t i = 0; i < whole.values.size(); ++i) num_different += whole.values[i] != by_list.values[i] ? 1 : 0;
-    EXPECT_EQ(num_different, 0) << Described(shape);
+    const Matrix whole = run({}, /*is_in_place=*/false);
+    const auto expect_whole = [&](const Matrix& by_list) {
+      int64_t num_different = 0;
+      for (size_t i = 0; i < whole.values.size(); ++i) num_different += whole.values[i] != by_list.values[i] ? 1 : 0;
+      EXPECT_EQ(num_different, 0) << Described(shape);
+    };
+    expect_whole(run(active, /*is_in_place=*/false));
+    if (residual != nullptr && out_dtype == dtype) {
+      ListAgain();  // a list serves one call
+      expect_whole(run(active, /*is_in_place=*/true));
+    }
     return whole;
   }
 
@@ -174,6 +194,10 @@ class ActiveBoxesTest : public testing::Test {
   std::unique_ptr<DeviceArray<int32_t>> memory_;
 
  private:
+  std::unique_ptr<DeviceArray<uint64_t>> keys_;
+  std::unique_ptr<DeviceArray<int64_t>> num_sites_;
+  ListActiveBoxesParams params_{.layout = ActiveBoxLayout(0, 0)};
+
   bool IsActive(const ListedConv& conv, const ImageBox& box, int32_t number) const {
     const int32_t boxes_a_row = (conv.out_columns - 1) / box.columns + 1;
     const auto an_image = static_cast<int32_t>(box.NumIn(conv.out_rows, conv.out_columns));
@@ -200,13 +224,12 @@ TEST_F(ActiveBoxesTest, AChainOfConvolutionsHasTheBytesOfWholeImages) {
   Random random(41);
   for (const DType dtype : {DType::kFloat16, DType::kBfloat16}) {
     MakeSites(/*num_images=*/4, 301, 259, /*num_clusters=*/4, random);
-    const auto both = [](SourceWindow window) { return std::array{window, window}; };
     ActiveBoxLayout layout(rows_, columns_);
     const int32_t half_rows = (rows_ + 1) / 2, half_columns = (columns_ + 1) / 2;
-    layout.Add({rows_, columns_, 128, both({1, 1, 1}), /*reads_source=*/true});
-    layout.Add({rows_, columns_, 128, both({1, 2, 2})});
-    layout.Add({half_rows, half_columns, 64, both({2, 3, 3})});
-    layout.Add({2 * half_rows, 2 * half_columns, 200, both({1, 5, 4})});
+    layout.Add({rows_, columns_, 128, Both({1, 1, 1}), /*reads_source=*/true});
+    layout.Add({rows_, columns_, 128, Both({1, 2, 2})});
+    layout.Add({half_rows, half_columns, 64, Both({2, 3, 3})});
+    layout.Add({2 * half_rows, 2 * half_columns, 200, Both({1, 5, 4})});
     List(layout);
     int64_t num_quiet = 0;
     for (int i = 0; i < layout.num_convs(); ++i) num_quiet += ExpectList(layout, i);
@@ -233,10 +256,9 @@ TEST_F(ActiveBoxesTest, ImagesWithoutSitesAndImagesFullOfThem) {
         for (int32_t column = 0; column < columns_; column += 5) sites_.push_back({image, row, column});
       }
     }
-    const auto both = [](SourceWindow window) { return std::array{window, window}; };
     ActiveBoxLayout layout(rows_, columns_);
-    layout.Add({rows_, columns_, 64, both({1, 1, 1}), /*reads_source=*/true});
-    layout.Add({rows_, columns_, 384, both({1, 2, 2})});
+    layout.Add({rows_, columns_, 64, Both({1, 1, 1}), /*reads_source=*/true});
+    layout.Add({rows_, columns_, 384, Both({1, 2, 2})});
     List(layout);
     EXPECT_EQ(ExpectList(layout, 0), is_full ? 0 : 2 * (288 / 16) * (400 / 16));
     ExpectList(layout, 1);
@@ -245,6 +267,45 @@ TEST_F(ActiveBoxesTest, ImagesWithoutSitesAndImagesFullOfThem) {
                         ListOf(layout, 0), DType::kFloat16, DType::kFloat16, nullptr, random);
     ExpectSameBytes(first, {kSame, num_images_, rows_, columns_, 64, 384}, ListOf(layout, 1), DType::kFloat16,
                     DType::kFloat16, nullptr, random);
+  }
+}
+
+// Behind a transposed convolution with stride 4, numbers repeat every fourth row and column.
+TEST_F(ActiveBoxesTest, APeriodOfFourPositions) {
+  Random random(44);
+  MakeSites(/*num_images=*/4, 301, 259, /*num_clusters=*/3, random);
+  const int32_t quarter_rows = (rows_ + 3) / 4, quarter_columns = (columns_ + 3) / 4;
+  ActiveBoxLayout layout(rows_, columns_);
+  for (const int32_t out_channels : {64, 128}) {
+    layout.Add({4 * quarter_rows, 4 * quarter_columns, out_channels, Both({1, 5, 2})});
+  }
+  List(layout);
+  const Matrix quartered =
+      ExpectSameBytes(SourceImage(64, DType::kFloat16, random), {kQuartering, num_images_, rows_, columns_, 64, 64}, {},
+                      DType::kFloat16, DType::kFloat16, nullptr, random);
+  const Matrix quadrupled =
+      ExpectSameBytes(quartered, {kQuadrupling, num_images_, quarter_rows, quarter_columns, 64, 64}, {},
+                      DType::kFloat16, DType::kFloat16, nullptr, random);
+  for (int number = 0; number < layout.num_convs(); ++number) {
+    EXPECT_GT(ExpectList(layout, number), 100);
+    ExpectSameBytes(quadrupled,
+                    {kSame, num_images_, 4 * quarter_rows, 4 * quarter_columns, 64, layout.conv(number).out_channels},
+                    ListOf(layout, number), DType::kFloat16, DType::kFloat16, nullptr, random);
+  }
+}
+
+// Sites of several cells of a position. The bits and headers that are cleared first are an odd number of words.
+TEST_F(ActiveBoxesTest, PositionsOfSeveralCells) {
+  Random random(45);
+  MakeSites(/*num_images=*/3, 301, 259, /*num_clusters=*/4, random);
+  ActiveBoxLayout layout(rows_, columns_);
+  layout.Add({rows_, columns_, 64, Both({1, 1, 1}), /*reads_source=*/true});
+  layout.Add({rows_, columns_, 128, Both({1, 2, 2})});
+  EXPECT_EQ(layout.ClearedInts(num_images_) % 2, 1);
+  for (const int32_t depth : {2, 5}) {
+    List(layout, depth);
+    EXPECT_GT(ExpectList(layout, 0), 100);
+    EXPECT_GT(ExpectList(layout, 1), 100);
   }
 }
 
