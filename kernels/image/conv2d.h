@@ -16,9 +16,9 @@
 // - CPU: a thread computes a band of an image's rows with oneDNN.
 // - GPU: an implicit GEMM of our own (conv2d.cuh). A thread block multiplies a tile of output positions by the weights,
 //   in chunks of the (cell, channel) axis, and gathers each chunk of the inputs to shared memory when it needs it. On
-//   Hopper, tensor copies gather most layers (conv2d_im2col_kernel.cuh). Such a kernel starts before its predecessor on
-//   the stream has ended, and reads the weights and the bias at once, so the predecessor must not write them. The
-//   results have the same bytes either way.
+//   Hopper, tensor copies gather most layers (conv2d_im2col_kernel.cuh, conv2d_boxes_kernel.cuh). Such a kernel starts
+//   before its predecessor on the stream has ended, and reads the weights and the bias at once, so the predecessor must
+//   not write them. The results have the same bytes either way.
 // - Groups with few output channels, on both devices: the input positions are multiplied by the weights of all cells at
 //   once, and the matrix products of an output's cells are added up afterwards.
 

@@ -1,5 +1,6 @@
 #include "kernels/image/conv2d_boxes.cuh"
 #include "kernels/image/conv2d_boxes_launch.cuh"
+#include "kernels/image/conv2d_listed_boxes.cuh"
 
 namespace voxserve::kernels::cuda {
 namespace {

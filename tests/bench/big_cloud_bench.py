@@ -6,9 +6,9 @@
 
 SCAN.bin: float32 x, y, z, intensity. --points and --limit are in millions; the server accepts --limit, so the model's
 configuration must have no limits of its own. Copies lie 512 m apart in a square, and each alone has the same
-coordinates as in the large cloud, so every label must be equal. Starts a server on the CPU, and stops it. Prints
-Markdown: the time from the call to the answer, the largest memory of the server so far, and what it answers to one copy
-more than its limits allow.
+coordinates as in the large cloud, so every label must be equal. Starts a server on --devices, and stops it. Prints
+Markdown: the time from the call to the answer, the largest memory of the server so far, the memory of GPU 0 that is
+used after it, and what it answers to one copy more than its limits allow.
 """
 
 from __future__ import annotations
@@ -35,6 +35,15 @@ def peak_gb(process: subprocess.Popen[str]) -> float:
     """Returns the largest resident memory of the process so far."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1e6  # type: ignore[index]
+
+
+def gpu_memory_gb() -> str:
+    """Returns the memory of GPU 0 that is used, by all processes; "" without nvidia-smi."""
+    command = ["nvidia-smi", "--id=0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    try:
+        return f"{int(subprocess.run(command, check=True, capture_output=True, text=True).stdout) / 1024:.1f}"
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        return ""
 
 
 def copies_of(scan: np.ndarray, count: int) -> np.ndarray:
@@ -74,31 +83,32 @@ def main() -> None:
     parser.add_argument("scan", type=Path)
     parser.add_argument("--points", type=float, nargs="+", default=[1, 10], metavar="MILLIONS")
     parser.add_argument("--limit", type=float, default=20, metavar="MILLIONS")
+    parser.add_argument("--devices", default="cpu", help="as the server's --devices; default cpu")
     options = parser.parse_args()
     scan = np.fromfile(options.scan, np.float32).reshape(-1, 4)
     limit = int(options.limit * MILLION)
     message = min(2**31 - 1, limit * 16 + 2**20)
     with tempfile.TemporaryDirectory() as folder:
         copied = copy_with_limit(options.model.resolve(), Path(folder), limit)
-        flags = ["--devices=cpu", f"--max_message_bytes={message}", "--request_timeout=1h"]
+        flags = [f"--devices={options.devices}", f"--max_message_bytes={message}", "--request_timeout=1h"]
         with (
             started(options.server, Path(folder), *flags) as (process, address),
             voxserve.Client(address, timeout=3600, max_message_bytes=2**31 - 1) as client,
         ):
-            print("| copies | points | voxels | s | server, GB | labels unlike those of a copy alone |")
-            print("|--:|--:|--:|--:|--:|--:|", flush=True)
+            print("| copies | points | voxels | s | server, GB | GPU, GiB | labels unlike those of a copy alone |")
+            print("|--:|--:|--:|--:|--:|--:|--:|", flush=True)
             for millions in options.points:
                 copies = copies_of(scan, max(1, int(millions * MILLION) // len(scan)))
                 begin = time.perf_counter()
                 whole = client.infer(copied.name, copies.reshape(-1, 4))
                 seconds = time.perf_counter() - begin
-                memory = peak_gb(process)
+                memory, of_gpu = peak_gb(process), gpu_memory_gb() if options.devices != "cpu" else ""
                 labels = whole.labels.reshape(len(copies), -1)
                 alone = [client.infer(copied.name, copy).labels for copy in copies]
                 differ = sum(int((a != b).sum()) for a, b in zip(labels, alone, strict=True))
                 row = (
-                    f"| {len(copies)} | {labels.size:,} | {whole.counts.voxels:,} | {seconds:.1f} | {memory:.1f} "
-                    f"| {differ} |"
+                    f"| {len(copies)} | {labels.size:,} | {whole.counts.voxels:,} | {seconds:.2f} | {memory:.1f} "
+                    f"| {of_gpu} | {differ} |"
                 )
                 print(row, flush=True)
             beyond = copies_of(scan, limit // len(scan) + 1).reshape(-1, 4)
