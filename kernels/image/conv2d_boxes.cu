@@ -10,7 +10,7 @@ using Shape = BoxShape<kWarpGroups, kTileChannels, 3, kNumInputSlots, kNumWeight
 
 template <typename Shape, typename T>
 cudaError_t LaunchAll(const Conv2dArguments<T>& arguments, const DeviceTraits& traits, cudaStream_t stream) {
-  return LaunchBoxShape<Shape>(arguments, ActiveBoxList(), traits, stream);
+  return LaunchBoxShape<Shape>(arguments, {}, ActiveBoxList(), traits, stream);
 }
 
 }  // namespace

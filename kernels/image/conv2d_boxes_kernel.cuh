@@ -35,16 +35,16 @@ template <typename T, typename Shape>
 class BoxRing;
 
 // The sizes of a block whose tiles are boxes of kBoxRows x 16 output positions. A slot of inputs serves kCellRowsOfSlot
-// cells, one below the other.
+// cells, one below the other. kBytesOfRow and kFloats: as in Im2colBlock.
 template <int kWarpGroups, int kRowsOfBox, int kTileChannels, int kCellRowsOfSlot, int kNumInputSlots,
-          int kNumWeightSlots, int kFloats>
+          int kNumWeightSlots, int kFloats, int kBytesOfRow = kStageRowBytes>
 struct BoxBlock : Im2colThreads<kWarpGroups> {
   static constexpr int kBoxColumns = kImageBoxColumns;
   static constexpr int kBoxRows = kRowsOfBox;
   static constexpr ImageBox kBox{kBoxRows, kBoxColumns};
   static constexpr int kPositions = kBoxRows * kBoxColumns;
   static constexpr int kChannels = kTileChannels;
-  static constexpr int kRowBytes = kStageRowBytes;
+  static constexpr int kRowBytes = kBytesOfRow;
   static constexpr int kCellRows = kCellRowsOfSlot;
   static constexpr int kInputRows = kBoxRows + kCellRows - 1;
   static constexpr int kInputSlots = kNumInputSlots;

@@ -29,19 +29,19 @@ bool FillBoxMap(const Conv2dArguments<T>& arguments, CUtensorMap& map) {
                               static_cast<cuuint32_t>(geometry.stride[0]), 1};
   const cuuint32_t box[] = {kIm2colChannels<T, Shape>, Shape::kBoxColumns * steps[1], Shape::kInputRows * steps[2], 1};
   return encode(&map, kTensorMapType<T>, 4, const_cast<T*>(arguments.in), sizes, strides, box, steps,
-                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, kInputSwizzle<Shape>, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 // Returns cudaErrorNotSupported without launching if there are too many boxes or the driver refuses the tensor copies.
 template <typename Shape, typename T>
-cudaError_t LaunchBoxShape(const Conv2dArguments<T>& conv, const ActiveBoxList& active, const DeviceTraits& traits,
-                           cudaStream_t stream) {
+cudaError_t LaunchBoxShape(const Conv2dArguments<T>& conv, const Im2colOutputs<T>& outputs, const ActiveBoxList& active,
+                           const DeviceTraits& traits, cudaStream_t stream) {
   static std::atomic<uint64_t> allowed = 0;
   const auto kernel = Im2colKernel<T, Shape>;
   VOXSERVE_RETURN_IF_CUDA(AllowSharedMemory(kernel, Shape::kSharedBytes, traits.device, allowed));
   Im2colArguments<T> arguments{
-      .inputs = {}, .conv = conv, .num_tiles = 0, .num_position_tiles = 0, .outputs = {}, .active = active};
+      .inputs = {}, .conv = conv, .num_tiles = 0, .num_position_tiles = 0, .outputs = outputs, .active = active};
   if (!FillBoxMap<Shape>(conv, arguments.inputs[0])) return cudaErrorNotSupported;
   arguments.conv.num_column_tiles = (conv.group_out_channels - 1) / Shape::kChannels + 1;
   const int64_t num_boxes = conv.num_images * Shape::kBox.NumIn(conv.out_rows, conv.out_columns);

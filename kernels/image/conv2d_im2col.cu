@@ -47,9 +47,8 @@ Conv2dTiling ChooseIm2col(const Conv2dArguments<T>& arguments, const DeviceTrait
   const bool shares_rows = SharesRows(arguments.geometry);
   return CheapestTiling(kTileShapes, arguments, [&](const TileShape& shape, int64_t columns, int64_t num_tiles) {
     if (shape.box.rows > 0 && !shares_rows) return std::numeric_limits<int64_t>::max();
-    // A box's inputs serve three cells.
-    const int32_t copied = shape.box.rows > 0 ? (shape.box.rows + 2) * shape.box.columns / 3 : shape.rows;
-    return TilesCycles(CostOf(shape), {shape.rows, copied, columns, kStageRowBytes}, num_chunks, num_tiles, traits);
+    return TilesCycles(CostOf(shape), {shape.rows, CopiedRows(shape), columns, kStageRowBytes}, num_chunks, num_tiles,
+                       traits);
   });
 }
 

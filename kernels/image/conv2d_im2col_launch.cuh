@@ -19,6 +19,10 @@
 
 namespace voxserve::kernels::cuda {
 
+template <typename Shape>
+inline constexpr CUtensorMapSwizzle kInputSwizzle =
+    Shape::kRowBytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B;
+
 // Fills the map of a phase. Returns false if the driver refuses it.
 template <typename Shape, typename T>
 bool FillIm2colMap(const Conv2dArguments<T>& arguments, int32_t phase, CUtensorMap& map) {
@@ -38,12 +42,9 @@ bool FillIm2colMap(const Conv2dArguments<T>& arguments, int32_t phase, CUtensorM
   const int lower[] = {static_cast<int>(column_box.lower), static_cast<int>(row_box.lower)};
   const int upper[] = {static_cast<int>(column_box.upper), static_cast<int>(row_box.upper)};
   const cuuint32_t steps[] = {1, static_cast<cuuint32_t>(columns.in_step), static_cast<cuuint32_t>(rows.in_step), 1};
-  static_assert(Shape::kRowBytes == 128 || Shape::kRowBytes == 64);
-  constexpr CUtensorMapSwizzle kSwizzle =
-      Shape::kRowBytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B;
   return encode(&map, kTensorMapType<T>, 4, const_cast<T*>(arguments.in), sizes, strides, lower, upper,
                 kIm2colChannels<T, Shape>, static_cast<cuuint32_t>(Shape::kPositions), steps,
-                CU_TENSOR_MAP_INTERLEAVE_NONE, kSwizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, kInputSwizzle<Shape>, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 

@@ -17,8 +17,8 @@ template <int kCellRows, typename T>
 cudaError_t LaunchCells(const Conv2dArguments<T>& arguments, const ActiveBoxList& active, const DeviceTraits& traits,
                         cudaStream_t stream) {
   static_assert(Wide<kCellRows>::kBox == kWideImageBox && Narrow<kCellRows>::kBox == kNarrowImageBox);
-  if (active.box == kWideImageBox) return LaunchBoxShape<Wide<kCellRows>>(arguments, active, traits, stream);
-  if (active.box == kNarrowImageBox) return LaunchBoxShape<Narrow<kCellRows>>(arguments, active, traits, stream);
+  if (active.box == kWideImageBox) return LaunchBoxShape<Wide<kCellRows>>(arguments, {}, active, traits, stream);
+  if (active.box == kNarrowImageBox) return LaunchBoxShape<Narrow<kCellRows>>(arguments, {}, active, traits, stream);
   return cudaErrorNotSupported;
 }
 

@@ -19,6 +19,12 @@ struct TileShape {
   ImageBox box = {};  // of the rows, without them: they are neighbours across rows and images
 };
 
+// Returns the positions that are copied for one cell in the mean. The inputs of a box serve the three cells of a
+// column.
+constexpr int32_t CopiedRows(const TileShape& shape) {
+  return shape.box.rows > 0 ? (shape.box.rows + 2) * shape.box.columns / 3 : shape.rows;
+}
+
 // Returns the tiles of all positions of a phase.
 template <typename T>
 int64_t NumPositionTiles(const TileShape& shape, const Conv2dArguments<T>& arguments) {

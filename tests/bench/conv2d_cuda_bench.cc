@@ -103,10 +103,9 @@ constexpr struct {
 constexpr struct {
   const char* name;
   Conv2dTiling tiling;
-} kInt8Tilings[] = {{"chosen", Conv2dTiling::kChosen},
-                    {"2 im2col", Conv2dTiling::kTwoIm2col},
-                    {"3 im2col", Conv2dTiling::kThreeIm2col},
-                    {"4 im2col", Conv2dTiling::kFourIm2col}};
+} kInt8Tilings[] = {{"chosen", Conv2dTiling::kChosen},        {"2 im2col", Conv2dTiling::kTwoIm2col},
+                    {"3 im2col", Conv2dTiling::kThreeIm2col}, {"4 im2col", Conv2dTiling::kFourIm2col},
+                    {"3 boxes", Conv2dTiling::kThreeBoxes},   {"4 boxes", Conv2dTiling::kFourBoxes}};
 
 // Returns random values that make(number) makes of numbers in [-1, 1). A GPU's power, and therefore its clock, depends
 // on the values.

@@ -3,6 +3,8 @@
 #include <limits>
 
 #include "kernels/core/device_code.h"
+#include "kernels/image/conv2d_boxes.cuh"
+#include "kernels/image/conv2d_boxes_launch.cuh"
 #include "kernels/image/conv2d_im2col_launch.cuh"
 #include "kernels/image/int8/int8_im2col.h"
 #include "kernels/image/int8/int8_im2col_positions.cuh"
@@ -13,14 +15,35 @@ namespace {
 
 constexpr TileShape kTileShapes[] = {{Conv2dTiling::kTwoIm2col, 128, 0, 1},
                                      {Conv2dTiling::kThreeIm2col, 192, 0, 1},
-                                     {Conv2dTiling::kFourIm2col, 256, 0, 1}};
+                                     {Conv2dTiling::kFourIm2col, 256, 0, 1},
+                                     {Conv2dTiling::kThreeBoxes, 192, 0, 1, {12, kImageBoxColumns}},
+                                     {Conv2dTiling::kFourBoxes, 256, 0, 1, {16, kImageBoxColumns}}};
 
-constexpr TileCost kCost{.products_a_cycle = 1900, .sums_a_cycle = 8, .bytes_a_cycle = 48, .start_cycles = 300};
+// Fitted to the times of `conv2d_cuda_bench int8` on an H200.
+constexpr TileCost kCost{.products_a_cycle = 1600, .sums_a_cycle = 12, .bytes_a_cycle = 48, .start_cycles = 3000};
+constexpr TileCost kBoxCost{.products_a_cycle = 2000, .sums_a_cycle = 12, .bytes_a_cycle = 48, .start_cycles = 3000};
 
 template <int kWarpGroups, int kTileChannels, int kWideStages>
 using WideRows = Int8PositionRowsShape<kWarpGroups, kTileChannels, kWideStages, 128>;
 template <int kWarpGroups, int kTileChannels, int kWideStages>
 using NarrowRows = Int8PositionRowsShape<kWarpGroups, kTileChannels, kWideStages, 64>;
+
+// Launches a tiling of boxes, with chunks of kBytes.
+template <int kBytes, typename T>
+cudaError_t LaunchBoxes(const Conv2dArguments<T>& conv, const Im2colOutputs<T>& outputs, Conv2dTiling tiling,
+                        const DeviceTraits& traits, cudaStream_t stream) {
+  if (!SharesRows(conv.geometry)) return cudaErrorInvalidValue;
+  const auto launch = [&]<typename Shape>() {
+    return LaunchBoxShape<Shape>(conv, outputs, ActiveBoxList(), traits, stream);
+  };
+  const bool is_narrow = !Fill(conv.group_out_channels, 128);
+  if (tiling == Conv2dTiling::kThreeBoxes) {
+    return is_narrow ? launch.template operator()<Int8BoxShape<3, 64, 4, 12, kBytes>>()
+                     : launch.template operator()<Int8BoxShape<3, 128, 3, 8, kBytes>>();
+  }
+  return is_narrow ? launch.template operator()<Int8BoxShape<4, 64, 4, 9, kBytes>>()
+                   : launch.template operator()<Int8BoxShape<4, 128, 3, 7, kBytes>>();
+}
 
 bool IsServed(const Int8Im2colParams& params) {
   const ConstRows& residual = params.epilogue.residual;
@@ -77,14 +100,22 @@ cudaError_t Launch(const Int8Im2colParams& params, const DeviceTraits& traits, c
                             .has_out_vectors = HasOutVectors(params.out, epilogue),
                             .epilogue = TypedInt8Epilogue(epilogue)}};
   Conv2dTiling tiling = params.tiling;
+  const bool shares_rows = SharesRows(params.geometry);
   if (tiling == Conv2dTiling::kChosen) {
     tiling = CheapestTiling(kTileShapes, arguments, [&](const TileShape& shape, int64_t columns, int64_t num_tiles) {
-      return TilesCycles(kCost, {shape.rows, shape.rows, columns, weights.row_bytes}, weights.num_chunks, num_tiles,
-                         traits);
+      const bool is_box = shape.box.rows > 0;
+      if (is_box && !shares_rows) return std::numeric_limits<int64_t>::max();
+      return TilesCycles(is_box ? kBoxCost : kCost, {shape.rows, CopiedRows(shape), columns, weights.row_bytes},
+                         weights.num_chunks, num_tiles, traits);
     });
   }
-  return weights.row_bytes == 128 ? LaunchPositionRows<WideRows>(arguments, outputs, tiling, traits, stream)
-                                  : LaunchPositionRows<NarrowRows>(arguments, outputs, tiling, traits, stream);
+  const bool is_wide = weights.row_bytes == 128;
+  if (tiling == Conv2dTiling::kThreeBoxes || tiling == Conv2dTiling::kFourBoxes) {
+    return is_wide ? LaunchBoxes<128>(arguments, outputs, tiling, traits, stream)
+                   : LaunchBoxes<64>(arguments, outputs, tiling, traits, stream);
+  }
+  return is_wide ? LaunchPositionRows<WideRows>(arguments, outputs, tiling, traits, stream)
+                 : LaunchPositionRows<NarrowRows>(arguments, outputs, tiling, traits, stream);
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 #pragma once
 
 // Int8Im2col computes 2D convolutions of images (kernels/image/conv2d.h) in 8 bits on Hopper: the kernel of
-// conv2d_im2col_kernel.cuh for inputs of uint8 or int8 and weights of int8. Sums are int32 and exact, so every tile
-// gives the same bytes. The epilogue (conv/int8_epilogue.h) rounds them once, with the bytes that products in 8 bits on
-// a CPU have (kernels/int8).
+// conv2d_im2col_kernel.cuh, or of conv2d_boxes_kernel.cuh, for inputs of uint8 or int8 and weights of int8. Sums are
+// int32 and exact, so every tile gives the same bytes. The epilogue (conv/int8_epilogue.h) rounds them once, with the
+// bytes that products in 8 bits on a CPU have (kernels/int8).
 //
 // A chunk has 128 input channels of a cell, or 64 where the input channels are no multiple of 128.
 
@@ -28,7 +28,8 @@ struct Int8Im2colParams {
   // those of Int8ImplicitGemmParams are.
   Rows out;
   Int8Epilogue epilogue;  // arrays on the GPU; the residual may be `out` if their types have the same size
-  Conv2dTiling tiling = Conv2dTiling::kChosen;  // or kTwoIm2col, kThreeIm2col, kFourIm2col
+  // Or kTwoIm2col, kThreeIm2col, kFourIm2col; where these serve float16, kThreeBoxes, kFourBoxes.
+  Conv2dTiling tiling = Conv2dTiling::kChosen;
 };
 static_assert(std::is_trivially_copyable_v<Int8Im2colParams>);
 

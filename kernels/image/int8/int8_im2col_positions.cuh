@@ -1,12 +1,13 @@
 #pragma once
 
-// Int8PositionRows is the role of a multiplying warp group in the kernel of conv2d_im2col_kernel.cuh for inputs in 8
-// bits. As in PositionRows (conv2d_im2col_positions.cuh), positions are the rows of the products and channels their
-// columns. Only .cu files include this header.
+// Int8PositionRows is the role of a multiplying warp group in the kernel of conv2d_im2col_kernel.cuh, and in that of
+// conv2d_boxes_kernel.cuh, for inputs in 8 bits. As in PositionRows (conv2d_im2col_positions.cuh), positions are the
+// rows of the products and channels their columns. Only .cu files include this header.
 
 #include <cstdint>
 
 #include "kernels/conv/implicit_gemm/store_int8_sums.cuh"
+#include "kernels/image/conv2d_boxes_kernel.cuh"
 #include "kernels/image/conv2d_im2col_tile.cuh"
 
 namespace voxserve::kernels::cuda {
@@ -37,8 +38,30 @@ struct Int8PositionRowsShape : Im2colBlock<kWarpGroups, kWarpGroups * 64, kTileC
   using Copier = Im2colCopier<T, Int8PositionRowsShape>;
   template <typename T>
   using Products = Int8PositionRows<T, Int8PositionRowsShape>;
+  template <typename T>
+  using Tiles = Im2colTiles<T, Int8PositionRowsShape>;
+  template <typename T>
+  using Ring = StageRing<T, Int8PositionRowsShape>;
   // The parts of 32 channels whose residuals a thread loads ahead. Threads of large blocks have few registers.
   static constexpr int kPartsAhead = kWarpGroups > 3 ? 1 : 2;
+};
+
+// A block of three or four warp groups whose tiles are boxes, each slot of inputs for three cells. kWideInputSlots,
+// kWideWeightSlots: the slots that rings of 128 bytes a row would have.
+template <int kWarpGroups, int kTileChannels, int kWideInputSlots, int kWideWeightSlots, int kBytes>
+struct Int8BoxShape : BoxBlock<kWarpGroups, kWarpGroups * 64 / kImageBoxColumns, kTileChannels, /*kCellRowsOfSlot=*/3,
+                               kWideInputSlots*(128 / kBytes), kWideWeightSlots*(128 / kBytes),
+                               kNumKeptInt8Arrays * kKeptChannels, kBytes> {
+  static constexpr bool kHasPositionRows = true;
+  static constexpr int kPartsAhead = kWarpGroups > 3 ? 1 : 2;
+  template <typename T>
+  using Copier = BoxCopier<T, Int8BoxShape>;
+  template <typename T>
+  using Products = Int8PositionRows<T, Int8BoxShape>;
+  template <typename T>
+  using Tiles = BoxTiles<T, Int8BoxShape>;
+  template <typename T>
+  using Ring = BoxRing<T, Int8BoxShape>;
 };
 
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
@@ -58,10 +81,11 @@ class Int8PositionRows {
     const int32_t group = __shfl_sync(~0u, static_cast<int32_t>(threadIdx.x) / 128, 0);
     const uint64_t inputs = SwizzledMatrix<Shape::kRowBytes>(stages_ + group * 64 * Shape::kRowBytes);
     const uint64_t weights = SwizzledMatrix<Shape::kRowBytes>(stages_ + Shape::kWeightsBegin);
-    StageRing<T, Shape> ring(full_, empty_);
-    for (auto number = static_cast<int32_t>(blockIdx.x); number < arguments_.num_tiles;
+    typename Shape::template Ring<T> ring(full_, empty_);
+    Tiles tiles(arguments_);
+    for (auto number = static_cast<int32_t>(blockIdx.x); number < tiles.end();
          number += static_cast<int32_t>(gridDim.x)) {
-      const Im2colTile<T, Shape> tile(arguments_, number);
+      const Tile tile = tiles.At(number);
       if (tile.IsEmpty()) continue;
       int32_t sums[Shape::kChannels / 2];
       ring.Multiply(sums, inputs, weights, tile.NumChunks(arguments_.conv));
@@ -86,6 +110,9 @@ class Int8PositionRows {
   }
 
  private:
+  using Tiles = typename Shape::template Tiles<T>;
+  using Tile = typename Tiles::Tile;
+  static_assert(!Tiles::kCopies);
   static constexpr int kPartColumns = 32;  // columns stored at a time
   static constexpr int kParts = Shape::kChannels / kPartColumns;
   using StorePart = Int8SumsStore<Int8Im2colOutputs, kPartColumns / 2, /*kReadsArrays=*/true>;
@@ -95,7 +122,7 @@ class Int8PositionRows {
   }
 
   // Returns the rows of the output whose sums the thread holds.
-  __device__ WarpRows RowsOf(const Im2colTile<T, Shape>& tile) const {
+  __device__ WarpRows RowsOf(const Tile& tile) const {
     const auto lane = static_cast<int32_t>(threadIdx.x % 32);
     const int32_t position = tile.first_position + static_cast<int32_t>(threadIdx.x / 32) * 16 + lane / 4;
     return {{static_cast<int32_t>(tile.OutRow(arguments_.conv, position)),

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +29,14 @@ constexpr Tiling kTilings[] = {{Conv2dTiling::kTwoIm2col, 128},
                                {Conv2dTiling::kIm2col64By272, 272}};
 constexpr Conv2dTiling kBoxTilings[] = {Conv2dTiling::kThreeBoxes, Conv2dTiling::kFourBoxes,
                                         Conv2dTiling::kBoxes128By144, Conv2dTiling::kBoxes64By288};
+
+// Returns all tilings that serve a convolution.
+std::vector<Conv2dTiling> TilingsOf(const Conv2dGeometry& geometry) {
+  std::vector<Conv2dTiling> tilings;
+  for (const Tiling& each : kTilings) tilings.push_back(each.tiling);
+  if (HasBoxTilings(geometry)) tilings.insert(tilings.end(), std::begin(kBoxTilings), std::end(kBoxTilings));
+  return tilings;
+}
 constexpr Conv2dGeometry kSame = {.kernel_size = {3, 3}, .padding = {1, 1}};
 constexpr Conv2dGeometry kHalving = {.kernel_size = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
 constexpr Conv2dGeometry kDoubling = {.kernel_size = {2, 2}, .stride = {2, 2}, .is_transposed = true};
@@ -41,7 +50,7 @@ class Conv2dIm2colTest : public testing::Test {
     SKIP_WITHOUT(Device::kCuda);
     if constexpr (kHasCuda) {
       if (cuda::CodeVersion() != cuda::kWarpGroupCode) GTEST_SKIP() << "This GPU has no tensor copies";
-      values_.emplace(Device::kCuda, std::vector<uint16_t>(8192));
+      values_.emplace(Device::kCuda, std::vector<uint16_t>(65536));
       ExpectCudaSuccess(cuda::Conv2d(SmallParams(), TestStream()));
     }
   }
@@ -65,16 +74,7 @@ class Conv2dIm2colTest : public testing::Test {
     const DType out_dtype = random.OneOf(OutDTypes(dtype));
     const Matrix expected = operands.Run(out_dtype, {}, with);
     operands.ExpectOutputs(expected, with, random, dtype);
-    for (const Tiling& each : kTilings) {
-      operands.tiling = each.tiling;
-      ExpectEqual(operands.Run(out_dtype, {}, with), expected, NameOf(each.tiling));
-    }
-    const Conv2dGeometry& geometry = shape.geometry;
-    if (geometry.kernel_size[0] != 3 || geometry.stride != std::array{1, 1} || geometry.dilation[0] != 1 ||
-        geometry.groups != 1 || geometry.is_transposed) {
-      return;
-    }
-    for (const Conv2dTiling tiling : kBoxTilings) {
+    for (const Conv2dTiling tiling : TilingsOf(shape.geometry)) {
       operands.tiling = tiling;
       ExpectEqual(operands.Run(out_dtype, {}, with), expected, NameOf(tiling));
     }
@@ -124,6 +124,12 @@ TEST_F(Conv2dIm2colTest, ImagesAroundATileHaveTheBytesOfTheOtherKernels) {
       Check({geometry, 1, 8, each.rows / 8, 64, 128}, DType::kFloat16, with, random);
     }
   }
+  for (const int32_t rows : {8, 9, 10, 12, 13, 16, 17, 18, 19, 37}) {
+    for (const int32_t columns : {15, 16, 17, 33}) {
+      Check({kSame, 2, rows, columns, 64, 128}, DType::kFloat16, with, random);
+      Check({kSame, 1, rows, columns, 128, 64}, DType::kBfloat16, with, random);
+    }
+  }
 }
 
 TEST_F(Conv2dIm2colTest, EveryNumberOfChannelsHasTheBytesOfTheOtherKernels) {
@@ -162,11 +168,11 @@ TEST_F(Conv2dIm2colTest, SlicesOfRowsHaveTheBytesOfTheOtherKernels) {
     const EpilogueCase with = {.bias = true, .residual = true, .relu = false};
     operands.tiling = Conv2dTiling::kTwoWarpGroups;
     const Matrix expected = operands.Run(DType::kFloat16, margins, with);
-    for (const Tiling& each : kTilings) {
-      operands.tiling = each.tiling;
+    for (const Conv2dTiling tiling : TilingsOf(kSame)) {
+      operands.tiling = tiling;
       const Matrix out = operands.Run(DType::kFloat16, margins, with);
       EXPECT_TRUE(out.MarginsAreUntouched());
-      ExpectEqual(out, expected, NameOf(each.tiling));
+      ExpectEqual(out, expected, NameOf(tiling));
     }
   }
 }
@@ -186,9 +192,9 @@ TEST_F(Conv2dIm2colTest, EveryActivationHasTheBytesOfTheOtherKernels) {
         return out.Bytes();
       };
       const std::vector<uint8_t> expected = bytes(Conv2dTiling::kTwoWarpGroups);
-      for (const Tiling& each : kTilings) {
-        EXPECT_EQ(bytes(each.tiling), expected)
-            << NameOf(each.tiling) << ", activation " << static_cast<int>(activation.function);
+      for (const Conv2dTiling tiling : TilingsOf(kSame)) {
+        EXPECT_EQ(bytes(tiling), expected)
+            << NameOf(tiling) << ", activation " << static_cast<int>(activation.function);
       }
     }
   }
@@ -209,8 +215,8 @@ TEST_F(Conv2dIm2colTest, AnImageHasTheSameBytesAloneAndInABatch) {
       alone.in.rows = positions;
       alone.in.values.assign(together.in.values.begin() + image * positions * all.in_channels,
                              together.in.values.begin() + (image + 1) * positions * all.in_channels);
-      for (const Tiling& each : kTilings) {
-        alone.tiling = each.tiling;
+      for (const Conv2dTiling tiling : TilingsOf(geometry)) {
+        alone.tiling = tiling;
         const Matrix of_image = alone.Run(DType::kFloat16, {}, with);
         for (int64_t i = 0; i < out_positions; ++i) {
           for (int64_t c = 0; c < all.out_channels; ++c) {
@@ -253,8 +259,8 @@ TEST_F(Conv2dIm2colTest, ChainsHaveTheBytesOfSingleRuns) {
       return images[kNumRuns % 2].Bytes();
     };
     const std::vector<uint8_t> expected = run(/*waits=*/true, Conv2dTiling::kTwoWarpGroups);
-    for (const Tiling& each : kTilings) {
-      EXPECT_EQ(run(/*waits=*/false, each.tiling), expected) << NameOf(each.tiling);
+    for (const Conv2dTiling tiling : TilingsOf(kSame)) {
+      EXPECT_EQ(run(/*waits=*/false, tiling), expected) << NameOf(tiling);
     }
   }
 }
@@ -284,6 +290,20 @@ TEST_F(Conv2dIm2colTest, RefusesWhatTensorCopiesCannotGather) {
                 }),
                 cudaError_t{});
       EXPECT_NE(status([](Conv2dParams& p) { p.in.dtype = p.out.dtype = DType::kFloat32; }), cudaError_t{});
+      Synchronize();
+    }
+    for (const Conv2dTiling tiling : kBoxTilings) {
+      const auto status = [&](const Conv2dGeometry& geometry) {
+        Conv2dParams params = SmallParams();
+        params.tiling = tiling;
+        params.geometry = geometry;
+        return cuda::Conv2d(params, TestStream());
+      };
+      EXPECT_EQ(status(kSame), cudaError_t{}) << NameOf(tiling);
+      EXPECT_NE(status({}), cudaError_t{});
+      EXPECT_NE(status(kHalving), cudaError_t{});
+      EXPECT_NE(status(kDoubling), cudaError_t{});
+      EXPECT_NE(status({.kernel_size = {3, 3}, .padding = {2, 1}, .dilation = {2, 1}}), cudaError_t{});
       Synchronize();
     }
   }

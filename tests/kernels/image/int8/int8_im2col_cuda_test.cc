@@ -27,6 +27,7 @@ struct Tiling {
 };
 constexpr Tiling kTilings[] = {
     {Conv2dTiling::kTwoIm2col, 128}, {Conv2dTiling::kThreeIm2col, 192}, {Conv2dTiling::kFourIm2col, 256}};
+constexpr Conv2dTiling kBoxTilings[] = {Conv2dTiling::kThreeBoxes, Conv2dTiling::kFourBoxes};
 constexpr Conv2dGeometry kSame = {.kernel_size = {3, 3}, .padding = {1, 1}};
 constexpr Conv2dGeometry kHalving = {.kernel_size = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
 constexpr Conv2dGeometry kDoubling = {.kernel_size = {2, 2}, .stride = {2, 2}, .is_transposed = true};
@@ -130,6 +131,10 @@ void Check(const Shape& shape, const Int8Case& types, Random& random, Oracle ora
   run(Conv2dTiling::kChosen);
   for (const Tiling& each : kTilings) {
     if (!testing::Test::HasFatalFailure()) run(each.tiling);
+  }
+  if (!HasBoxTilings(geometry)) return;
+  for (const Conv2dTiling tiling : kBoxTilings) {
+    if (!testing::Test::HasFatalFailure()) run(tiling);
   }
 }
 
@@ -285,6 +290,7 @@ TEST_F(Int8Im2colTest, ChainsHaveTheBytesOfSingleRuns) {
     };
     const std::vector<uint8_t> expected = run(/*waits=*/true, Conv2dTiling::kTwoIm2col);
     for (const Tiling& each : kTilings) EXPECT_EQ(run(false, each.tiling), expected) << NameOfTiling(each.tiling);
+    for (const Conv2dTiling tiling : kBoxTilings) EXPECT_EQ(run(false, tiling), expected) << NameOfTiling(tiling);
   }
 }
 
