@@ -55,11 +55,11 @@ TEST_P(Int8Im2colWeightsTest, EachLaneHoldsEightNeighbouringChannels) {
     const Conv2dPhase columns = PhaseOf(geometry, 1, 1, phase % NumPhases(geometry, 1));
     // The order in which the copier goes through the chunks of a phase.
     int64_t chunk = 0;
-    for (int32_t row_cell = 0; row_cell < rows.num_cells; ++row_cell) {
+    for (int32_t first = 0; first < in_channels; first += layout.row_bytes) {
       for (int32_t column_cell = 0; column_cell < columns.num_cells; ++column_cell) {
-        const int32_t cell = (rows.first_cell + row_cell * rows.cell_step) * geometry.kernel_size[1] +
-                             columns.first_cell + column_cell * columns.cell_step;
-        for (int32_t first = 0; first < in_channels; first += layout.row_bytes, ++chunk) {
+        for (int32_t row_cell = 0; row_cell < rows.num_cells; ++row_cell, ++chunk) {
+          const int32_t cell = (rows.first_cell + row_cell * rows.cell_step) * geometry.kernel_size[1] +
+                               columns.first_cell + column_cell * columns.cell_step;
           const int64_t begin = phase * layout.PhaseBytes() + chunk * layout.padded_out_channels * layout.row_bytes;
           for (int32_t part = 0; part < layout.padded_out_channels; part += 32) {
             for (int32_t t = 0; t < 4; ++t) {
