@@ -1,7 +1,7 @@
 #pragma once
 
 // LaunchTiles launches the kernel of kernels/image/conv2d.cuh. This header also has what the launchers of convolutions
-// of images share: traits of the device and limits of shared memory. Only .cu files include it.
+// of images share. Only .cu files include it.
 
 #include <atomic>
 #include <cstddef>
@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "kernels/core/launch.cuh"
+#include "kernels/core/shared_memory.cuh"
 #include "kernels/image/conv2d.cuh"
 #include "kernels/image/conv2d_phase.h"
 
@@ -36,19 +37,6 @@ inline cudaError_t ReadTraits(DeviceTraits& traits) {
   traits.code_version = CodeVersion();
   VOXSERVE_RETURN_IF_CUDA(cudaDeviceGetAttribute(&traits.num_sms, cudaDevAttrMultiProcessorCount, traits.device));
   return cudaDeviceGetAttribute(&traits.block_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, traits.device);
-}
-
-// Sets a kernel's limit of shared memory to `bytes`, once per device. `done` belongs to the kernel and has one bit for
-// each of the first 64 devices. Several threads may call this function; setting the limit twice does no harm.
-template <typename Kernel>
-cudaError_t AllowSharedMemory(Kernel* kernel, int bytes, int device, std::atomic<uint64_t>& done) {
-  const uint64_t bit = uint64_t{1} << (device % 64);
-  if (device < 64 && (done.load(std::memory_order_relaxed) & bit) != 0) return cudaSuccess;
-  VOXSERVE_RETURN_IF_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-  VOXSERVE_RETURN_IF_CUDA(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
-  done.fetch_or(bit, std::memory_order_relaxed);
-  return cudaSuccess;
 }
 
 // Returns the number of output positions of the largest phase, in all images.

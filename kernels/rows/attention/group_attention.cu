@@ -2,6 +2,7 @@
 #include <atomic>
 
 #include "kernels/core/launch.cuh"
+#include "kernels/core/shared_memory.cuh"
 #include "kernels/rows/attention/attention_tile.cuh"
 #include "kernels/rows/attention/group_attention.h"
 #include "kernels/rows/attention/group_attention_blocks.cuh"
@@ -101,19 +102,6 @@ cudaError_t ReadSharedMemory(SharedMemory& memory) {
   return cudaDeviceGetAttribute(&memory.reserved, cudaDevAttrReservedSharedMemoryPerBlock, memory.device);
 }
 
-// Lets the kernel's blocks have up to `bytes` of dynamic shared memory. allowed: a bit for each of the first 64 devices
-// on which they may already.
-template <typename Kernel>
-cudaError_t AllowSharedMemory(const Kernel& kernel, int device, int bytes, std::atomic<uint64_t>& allowed) {
-  const uint64_t bit = uint64_t{1} << (device % 64);
-  if (device < 64 && (allowed.load(std::memory_order_relaxed) & bit) != 0) return cudaSuccess;
-  VOXSERVE_RETURN_IF_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-  VOXSERVE_RETURN_IF_CUDA(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
-  allowed.fetch_or(bit, std::memory_order_relaxed);
-  return cudaSuccess;
-}
-
 // Launches a warp for each group and head, or as many blocks as the multiprocessors hold, whose warps take turns.
 template <typename T, int kChannels>
 cudaError_t LaunchByWarps(const GroupAttentionArguments& arguments, const SharedMemory& memory, int32_t shared_bytes,
@@ -121,7 +109,7 @@ cudaError_t LaunchByWarps(const GroupAttentionArguments& arguments, const Shared
   const GroupAttentionParams& params = arguments.params;
   const auto kernel = GroupAttentionByWarpsKernel<T, kChannels>;
   static std::atomic<uint64_t> allowed = 0;
-  VOXSERVE_RETURN_IF_CUDA(AllowSharedMemory(kernel, memory.device, memory.Room(), allowed));
+  VOXSERVE_RETURN_IF_CUDA(AllowSharedMemory(kernel, memory.Room(), memory.device, allowed));
   const int64_t max_units = MaxGroupParts(params.groups, params.out.capacity, params.groups.size) * params.num_heads;
   const int64_t num_blocks = std::min<int64_t>(int64_t{NumSms()} * memory.Blocks(shared_bytes, kSmallGroupBlocks),
                                                (max_units + kSmallGroupWarps - 1) / kSmallGroupWarps);
@@ -136,7 +124,7 @@ cudaError_t LaunchByWarpGroups(GroupAttentionArguments arguments, const SharedMe
   const GroupAttentionParams& params = arguments.params;
   const auto kernel = GroupAttentionByWarpGroupsKernel<T, kChannels, kOnes>;
   static std::atomic<uint64_t> allowed = 0;
-  VOXSERVE_RETURN_IF_CUDA(AllowSharedMemory(kernel, memory.device, memory.Room(), allowed));
+  VOXSERVE_RETURN_IF_CUDA(AllowSharedMemory(kernel, memory.Room(), memory.device, allowed));
   arguments.buffer_keys = PaddedKeys(largest_group, kGroupStepKeys);
   const int64_t max_tiles = MaxGroupParts(params.groups, params.out.capacity, kGroupTileRows) * params.num_heads;
   const int64_t num_blocks = std::min<int64_t>(NumSms(), (max_tiles + kAttendingGroups - 1) / kAttendingGroups);
@@ -185,7 +173,7 @@ cudaError_t LaunchOnTensorCores(const GroupAttentionParams& params, cudaStream_t
 
   const auto kernel = GroupAttentionByTilesKernel<T, kChannels>;
   static std::atomic<uint64_t> allowed = 0;
-  VOXSERVE_RETURN_IF_CUDA(AllowSharedMemory(kernel, memory.device, memory.Room(), allowed));
+  VOXSERVE_RETURN_IF_CUDA(AllowSharedMemory(kernel, memory.Room(), memory.device, allowed));
   const int64_t max_tiles = MaxGroupParts(params.groups, params.out.capacity, kBlockRows) * params.num_heads;
   const int64_t num_blocks = std::min<int64_t>(int64_t{NumSms()} * blocks_an_sm, (max_tiles + warps - 1) / warps);
   return LaunchEarly(kernel, static_cast<unsigned>(num_blocks), warps * 32, static_cast<size_t>(shared_bytes), stream,
