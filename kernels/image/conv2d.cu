@@ -200,8 +200,8 @@ std::vector<float> PackConv2dWeights(const Conv2dGeometry& geometry, int32_t in_
     const Conv2dPhase rows = PhaseOf(geometry, 0, 1, phase / num_column_phases);
     const Conv2dPhase columns = PhaseOf(geometry, 1, 1, phase % num_column_phases);
     for (int32_t group = 0; group < geometry.groups; ++group, slot += packed.SlotValues()) {
-      const Conv2dSummedAxis axis = {.row_cells = rows.num_cells,
-                                     .column_cells = columns.num_cells,
+      const Conv2dSummedAxis axis = {.num_cell_rows = rows.num_cells,
+                                     .num_cell_columns = columns.num_cells,
                                      .cell_channels = packed.padded_in_channels,
                                      .chunk_channels = chunk_values};
       for (int32_t o = 0; o < group_out; ++o) {

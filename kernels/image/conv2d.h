@@ -17,8 +17,8 @@
 // - GPU: an implicit GEMM of our own (conv2d.cuh). A thread block multiplies a tile of output positions by the weights,
 //   in chunks of the (cell, channel) axis, and gathers each chunk of the inputs to shared memory when it needs it. On
 //   Hopper, tensor copies gather most layers (conv2d_im2col_kernel.cuh, conv2d_boxes_kernel.cuh). Such a kernel starts
-//   before its predecessor on the stream has ended, and reads the weights and the bias at once, so the predecessor must
-//   not write them. The results have the same bytes either way.
+//   before its predecessor on the stream has ended, and may read the weights and the bias at once, so the predecessor
+//   must not write them. The results have the same bytes either way.
 // - Groups with few output channels, on both devices: the input positions are multiplied by the weights of all cells at
 //   once, and the matrix products of an output's cells are added up afterwards.
 
@@ -74,16 +74,16 @@ enum class Conv2dTiling : int32_t {
   kFiveWarpGroups,
   kWideWarpGroups,  // two warp groups with 256 channels
   // The same tiles, whose inputs Hopper's tensor copies gather: for 16-bit values in aligned rows, and groups of a
-  // multiple of 64 input channels (conv2d_im2col.cuh). Int8Im2col has these tilings alone (int8/int8_im2col.h).
+  // multiple of 64 input channels (conv2d_im2col.cuh).
   kTwoIm2col,
   kThreeIm2col,
   kFourIm2col,
   // Tensor copies too, with channels as the rows of the products: so many channels by so many positions.
   kIm2col128By136,
   kIm2col64By272,
-  // Boxes of 16 columns, whose inputs serve three cells (conv2d_boxes_kernel.cuh): for kernels of 3 rows without
-  // strides, dilated rows, or groups. So many warp groups with 64 positions each; then with channels as the rows of the
-  // products.
+  // Boxes of 16 columns (conv2d_boxes_kernel.cuh), for those of these convolutions that ShareInputBoxes. So many warp
+  // groups with 64 positions each; then with channels as the rows of the products. Int8Im2col has kTwoIm2col to
+  // kFourIm2col, kThreeBoxes and kFourBoxes (int8/int8_im2col.h).
   kThreeBoxes,
   kFourBoxes,
   kBoxes128By144,
@@ -106,6 +106,12 @@ struct Conv2dParams {
   ActiveBoxList active;
 };
 static_assert(std::is_trivially_copyable_v<Conv2dParams>);
+
+// Returns true if one box of inputs can serve the three cells of a column of the kernel.
+constexpr bool ShareInputBoxes(const Conv2dGeometry& geometry) {
+  return geometry.kernel_size[0] == 3 && geometry.stride[0] == 1 && geometry.stride[1] == 1 &&
+         geometry.dilation[0] == 1 && geometry.groups == 1 && !geometry.is_transposed;
+}
 
 // Returns true if Hopper's kernel of boxes serves such a convolution in 16 bits. Conv2d computes others whole, whatever
 // their list says.

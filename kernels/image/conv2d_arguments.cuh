@@ -2,8 +2,8 @@
 
 // This file has the arguments of the kernels of kernels/image/conv2d.h, and the device functions with which these
 // kernels copy inputs and weights to shared memory. Copies move vectors of 16 bytes and fill missing values with zeros.
-// They are asynchronous if the GPU supports this (from sm_80 on). conv2d.h defines phases, conv2d.cuh defines chunks.
-// Only .cu files include this header.
+// They are asynchronous if the GPU supports this (from sm_80 on). conv2d.h defines phases, conv2d_summed_axis.h defines
+// chunks. Only .cu files include this header.
 
 #include <cstdint>
 

@@ -18,7 +18,7 @@ cudaError_t LaunchAll(const Conv2dArguments<T>& arguments, const DeviceTraits& t
 template <typename T>
 cudaError_t LaunchBoxes(const Conv2dArguments<T>& arguments, Conv2dTiling tiling, const DeviceTraits& traits,
                         cudaStream_t stream) {
-  if (!SharesRows(arguments.geometry)) return cudaErrorInvalidValue;
+  if (!ShareInputBoxes(arguments.geometry)) return cudaErrorInvalidValue;
   const bool is_narrow = !Fill(arguments.group_out_channels, 128);
   switch (tiling) {
     case Conv2dTiling::kThreeBoxes:

@@ -5,8 +5,8 @@
 //
 // The inputs that one cell of the convolution's kernel reads for a box are a box too, which an ordinary tensor copy
 // brings. In a convolution of 3 rows without strides, the boxes of the three cells of a column overlap: a copy brings
-// two rows more, and serves all three. That is a third of the copies' bytes, which bind such convolutions
-// (tests/bench/results). So inputs and weights have rings of their own: a slot of inputs serves kCellRows slots of
+// two rows more, and serves all three. For a box of 12 rows that is 14 rows in place of 36; weights are copied as
+// in the other kernel. So inputs and weights have rings of their own: a slot of inputs serves kSlotCells slots of
 // weights.
 //
 // All boxes of the images are computed (BoxTiles), or those of a list (ListedBoxTiles, active_boxes.h). A list has one
@@ -34,10 +34,10 @@ class ListedBoxTiles;
 template <typename T, typename Shape>
 class BoxRing;
 
-// The sizes of a block whose tiles are boxes of kBoxRows x 16 output positions. A slot of inputs serves kCellRowsOfSlot
+// The sizes of a block whose tiles are boxes of kBoxRows x 16 output positions. A slot of inputs serves kCellsOfSlot
 // cells, one below the other. kBytesOfRow and kFloats: as in Im2colBlock.
-template <int kWarpGroups, int kRowsOfBox, int kTileChannels, int kCellRowsOfSlot, int kNumInputSlots,
-          int kNumWeightSlots, int kFloats, int kBytesOfRow = kStageRowBytes>
+template <int kWarpGroups, int kRowsOfBox, int kTileChannels, int kCellsOfSlot, int kNumInputSlots, int kNumWeightSlots,
+          int kFloats, int kBytesOfRow = kStageRowBytes>
 struct BoxBlock : Im2colThreads<kWarpGroups> {
   static constexpr int kBoxColumns = kImageBoxColumns;
   static constexpr int kBoxRows = kRowsOfBox;
@@ -45,8 +45,8 @@ struct BoxBlock : Im2colThreads<kWarpGroups> {
   static constexpr int kPositions = kBoxRows * kBoxColumns;
   static constexpr int kChannels = kTileChannels;
   static constexpr int kRowBytes = kBytesOfRow;
-  static constexpr int kCellRows = kCellRowsOfSlot;
-  static constexpr int kInputRows = kBoxRows + kCellRows - 1;
+  static constexpr int kSlotCells = kCellsOfSlot;
+  static constexpr int kInputRows = kBoxRows + kSlotCells - 1;
   static constexpr int kInputSlots = kNumInputSlots;
   static constexpr int kWeightSlots = kNumWeightSlots;
   static constexpr int kSlots = kInputSlots + kWeightSlots;  // the barriers of the weights' slots come last
@@ -56,17 +56,17 @@ struct BoxBlock : Im2colThreads<kWarpGroups> {
   static constexpr int kSharedFloats = kFloats;
   static constexpr int kSharedBytes = kWeightsBegin + kWeightSlots * kWeightBytes + kSlotAlignment;
   static constexpr int kStaticBytes = StaticBytes(kSlots, kFloats);
+  static_assert(kRowBytes == 128 || kRowBytes == 64);
   static_assert(kBoxColumns * kRowBytes % kSlotAlignment == 0 && kWeightBytes % kSlotAlignment == 0);
   static_assert(kSharedBytes + kStaticBytes <= kSharedBytesOfSm, "more shared memory than an SM has");
 };
 
 // A block whose positions are the rows of the products: 64 for each warp group. kIsListed: it computes listed boxes.
-template <int kWarpGroups, int kTileChannels, int kCellRowsOfSlot, int kNumInputSlots, int kNumWeightSlots,
-          bool kIsListed>
-struct BoxShape : BoxBlock<kWarpGroups, kWarpGroups * 64 / kImageBoxColumns, kTileChannels, kCellRowsOfSlot,
+template <int kWarpGroups, int kTileChannels, int kCellsOfSlot, int kNumInputSlots, int kNumWeightSlots, bool kIsListed>
+struct BoxShape : BoxBlock<kWarpGroups, kWarpGroups * 64 / kImageBoxColumns, kTileChannels, kCellsOfSlot,
                            kNumInputSlots, kNumWeightSlots, NumPositionRowsFloats(kWarpGroups, kTileChannels)> {
   static constexpr bool kHasPositionRows = true;
-  static constexpr int kPartsAhead = kWarpGroups > 3 ? 1 : 2;  // as in PositionRowsShape
+
   template <typename T>
   using Copier = BoxCopier<T, BoxShape>;
   template <typename T>
@@ -79,7 +79,7 @@ struct BoxShape : BoxBlock<kWarpGroups, kWarpGroups * 64 / kImageBoxColumns, kTi
 
 // A block whose channels are the rows of the products.
 template <int kWarpGroups, int kRowsOfBox, int kTileChannels, int kNumInputSlots, int kNumWeightSlots>
-struct BoxChannelRowsShape : BoxBlock<kWarpGroups, kRowsOfBox, kTileChannels, /*kCellRowsOfSlot=*/3, kNumInputSlots,
+struct BoxChannelRowsShape : BoxBlock<kWarpGroups, kRowsOfBox, kTileChannels, /*kCellsOfSlot=*/3, kNumInputSlots,
                                       kNumWeightSlots, kWarpGroups * 4 * kTurnedFloats>,
                              ChannelRowsParts<kWarpGroups, kTileChannels, kRowsOfBox * kImageBoxColumns> {
   static constexpr bool kHasPositionRows = false;
@@ -234,11 +234,11 @@ class BoxRing {
 
   template <typename Sum, int kCount>
   __device__ void Multiply(Sum (&sums)[kCount], uint64_t rows, uint64_t columns, int32_t num_chunks) {
-    for (int32_t chunk = 0; chunk < num_chunks; chunk += Shape::kCellRows) {
+    for (int32_t chunk = 0; chunk < num_chunks; chunk += Shape::kSlotCells) {
       WaitForBarrier(full_inputs_ + inputs_.slot * 8, inputs_.parity);
       uint64_t input = static_cast<uint64_t>(inputs_.slot) * (Shape::kInputBytes / kAddressUnit);
 #pragma unroll
-      for (int cell = 0; cell < Shape::kCellRows; ++cell) {
+      for (int cell = 0; cell < Shape::kSlotCells; ++cell) {
         WaitForBarrier(full_weights_ + weights_.slot * 8, weights_.parity);
         const uint64_t weight = static_cast<uint64_t>(weights_.slot) * (Shape::kWeightBytes / kAddressUnit);
         MultiplyChunk<T, Shape>(sums, rows + (Shape::kHasPositionRows ? input : weight),
@@ -300,14 +300,14 @@ class BoxCopier {
       int32_t chunk = 0;  // in the order of Conv2dSummedAxis
       for (int32_t channel = 0; channel < conv.group_in_channels; channel += kIm2colChannels<T, Shape>) {
         for (int32_t column_cell = 0; column_cell < geometry.kernel_size[1]; ++column_cell) {
-          for (int32_t row_cell = 0; row_cell < geometry.kernel_size[0]; row_cell += Shape::kCellRows) {
+          for (int32_t row_cell = 0; row_cell < geometry.kernel_size[0]; row_cell += Shape::kSlotCells) {
             WaitForBarrier(empty_ + inputs.slot * 8, inputs.parity ^ 1);
             ArriveExpecting(full_ + inputs.slot * 8, Shape::kInputBytes);
             CopyImageBox(slots_ + inputs.slot * Shape::kInputBytes, arguments_.inputs[0], channel,
                          column + column_cell * geometry.dilation[1], row + row_cell * geometry.dilation[0], tile.image,
                          full_ + inputs.slot * 8);
             inputs.Advance();
-            for (int cell = 0; cell < Shape::kCellRows; ++cell, ++chunk) {
+            for (int cell = 0; cell < Shape::kSlotCells; ++cell, ++chunk) {
               if (early > 0) {
                 --early;
               } else {
@@ -331,7 +331,8 @@ class BoxCopier {
                                full_ + (Shape::kInputSlots + slot) * 8, /*other_bytes=*/0);
   }
 
-  // As in Im2colCopier. A list of boxes is not known yet.
+  // Copies the weights of the first slots and returns their number, as in Im2colCopier. With a list it copies none,
+  // since the block's first box is not known yet.
   __device__ int32_t CopyFirstWeights() const {
     if constexpr (Tiles::kCopies) return 0;
     const Tile tile(arguments_.conv, 0, false, static_cast<int32_t>(blockIdx.x) % arguments_.conv.num_column_tiles);

@@ -247,8 +247,8 @@ class SquareTile {
     const int32_t thread = ThreadAnew();
     const int32_t vector = thread % kVectorsARow;
     const int32_t num_vectors = arguments_.padded_in_channels / kVectorValues<T>;  // per cell
-    const Conv2dSummedAxis axis = {.row_cells = shape_.kernel_size[0],
-                                   .column_cells = shape_.kernel_size[1],
+    const Conv2dSummedAxis axis = {.num_cell_rows = shape_.kernel_size[0],
+                                   .num_cell_columns = shape_.kernel_size[1],
                                    .cell_channels = num_vectors,
                                    .chunk_channels = kVectorsARow};
     const int32_t of_cell = chunk * kVectorsARow + vector;

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 
 #include "kernels/image/conv2d_boxes.cuh"
@@ -24,12 +26,20 @@ constexpr TileShape kTileShapes[] = {
     {Conv2dTiling::kBoxes64By288, 288, 64, 1, {18, kImageBoxColumns}},
 };
 
-// Positions are the rows of the products where the columns, which are channels, are 64 or 128.
+constexpr TileCost CostOf(int64_t products_a_cycle) {
+  return {.products_a_cycle = products_a_cycle, .sums_a_cycle = 8, .bytes_a_cycle = 56, .start_cycles = 1500};
+}
+
+// Tilings without a number of columns have positions as the rows of the products; the others have channels.
 constexpr TileCost CostOf(const TileShape& shape) {
   const bool has_position_rows = shape.columns == 0;
-  if (shape.box.rows > 0) return has_position_rows ? TileCost{2100, 8} : TileCost{1800, 8};
-  return has_position_rows ? TileCost{1900, 8} : TileCost{1300, 8};
+  if (shape.box.rows > 0) return CostOf(has_position_rows ? 2100 : 1800);
+  return CostOf(has_position_rows ? 1900 : 1300);
 }
+
+static_assert(std::all_of(std::begin(kTileShapes), std::end(kTileShapes), [](const TileShape& shape) {
+  return shape.box.rows == 0 || shape.rows == shape.box.rows * shape.box.columns;
+}));
 
 }  // namespace
 
@@ -44,9 +54,9 @@ template <typename T>
 Conv2dTiling ChooseIm2col(const Conv2dArguments<T>& arguments, const DeviceTraits& traits) {
   const int64_t cells = int64_t{MaxPhaseCells(arguments.geometry, 0)} * MaxPhaseCells(arguments.geometry, 1);
   const int64_t num_chunks = cells * arguments.group_in_channels / kChunkChannels;
-  const bool shares_rows = SharesRows(arguments.geometry);
+  const bool share_boxes = ShareInputBoxes(arguments.geometry);
   return CheapestTiling(kTileShapes, arguments, [&](const TileShape& shape, int64_t columns, int64_t num_tiles) {
-    if (shape.box.rows > 0 && !shares_rows) return std::numeric_limits<int64_t>::max();
+    if (shape.box.rows > 0 && !share_boxes) return std::numeric_limits<int64_t>::max();
     return TilesCycles(CostOf(shape), {shape.rows, CopiedRows(shape), columns, kStageRowBytes}, num_chunks, num_tiles,
                        traits);
   });

@@ -19,8 +19,8 @@
 // Chunks are added in ascending order, 16 channels at a time, like those of conv2d.cuh. So the results have the bytes
 // of the other kernels of warp groups, whatever the tile and the other images of the batch. Sums in 8 bits are exact.
 //
-// The kernel starts before its predecessor on the stream has ended. It reads the weights and the bias at once, so the
-// predecessor must not write them.
+// The kernel starts before its predecessor on the stream has ended. It may read the weights and the bias at once, so
+// the predecessor must not write them.
 
 #include <cstdint>
 
@@ -120,7 +120,8 @@ class Im2colCopier {
 #endif
 
 // Shape: an Im2colBlock or a BoxBlock (conv2d_boxes_kernel.cuh) with the classes Copier<T> and Products<T>, the roles
-// of its threads.
+// of its threads, and what these share: Tiles<T>, the tiles of a block, and Ring<T>, its slots as the products see
+// them.
 template <typename T, typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
     Im2colKernel([[maybe_unused]] const __grid_constant__ Im2colArguments<T> arguments) {

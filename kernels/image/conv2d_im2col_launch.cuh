@@ -107,11 +107,11 @@ bool HasCountablePositions(const Conv2dArguments<T>& arguments) {
 struct TileCost {
   int64_t products_a_cycle;  // in 16 bits
   int64_t sums_a_cycle;
-  int64_t bytes_a_cycle = 56;
-  int64_t start_cycles = 1500;
+  int64_t bytes_a_cycle;
+  int64_t start_cycles;
 };
 
-// Of a tile, or of one chunk of it.
+// The sizes of a tile, of which a chunk has row_bytes of each row and column.
 struct TileSizes {
   int64_t rows;
   int64_t copied_rows;  // in the mean, to multiply `rows` of them

@@ -32,8 +32,6 @@ struct PositionRowsShape : Im2colBlock<kWarpGroups, kWarpGroups * 64, kTileChann
   using Tiles = Im2colTiles<T, PositionRowsShape>;
   template <typename T>
   using Ring = StageRing<T, PositionRowsShape>;
-  // The parts of 32 channels whose residuals a thread loads ahead. Threads of large blocks have few registers.
-  static constexpr int kPartsAhead = kWarpGroups > 3 ? 1 : 2;
 };
 
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
@@ -44,26 +42,28 @@ template <typename T, typename Shape>
 class TileBias {
  public:
   // floats: the memory of all warp groups.
-  __device__ TileBias(const Conv2dArguments<T>& conv, uint32_t floats, int32_t group)
-      : conv_(conv), kept_(floats + group * Shape::kChannels * static_cast<uint32_t>(sizeof(float))), group_(group) {}
+  __device__ TileBias(const Conv2dArguments<T>& conv, uint32_t floats, int32_t warp_group)
+      : conv_(conv),
+        kept_(floats + warp_group * Shape::kChannels * static_cast<uint32_t>(sizeof(float))),
+        warp_group_(warp_group) {}
 
   // Begins to load the bias of the tile's channels. All threads of the warp group call it, and then Keep.
   template <typename Tile>
   __device__ void Load(const Tile& tile) {
-    const int32_t of_group = tile.group * conv_.group_out_channels, first = of_group + tile.first_channel;
+    const int32_t group_begin = tile.group * conv_.group_out_channels, first = group_begin + tile.first_channel;
     is_new_ = conv_.epilogue.bias != nullptr && first != first_;
     first_ = first;
     if (!is_new_) return;
     const int32_t channel = first + static_cast<int32_t>(threadIdx.x % 128);
-    value_ = channel < of_group + conv_.group_out_channels ? __ldg(conv_.epilogue.bias + channel) : 0.0f;
+    value_ = channel < group_begin + conv_.group_out_channels ? __ldg(conv_.epilogue.bias + channel) : 0.0f;
   }
   __device__ void Keep() const {
     if (!is_new_) return;
-    SyncWarpGroup(group_);  // no thread reads the bias of the tile before
+    SyncWarpGroup(warp_group_);  // no thread reads the bias of the tile before
     if (const auto thread = static_cast<int32_t>(threadIdx.x % 128); thread < Shape::kChannels) {
       StoreSharedFloat(kept_ + thread * static_cast<uint32_t>(sizeof(float)), value_);
     }
-    SyncWarpGroup(group_);
+    SyncWarpGroup(warp_group_);
   }
 
   // Returns the bias of the sums that a thread has in 16 channels of the tile, from `first` on; zeros without a bias.
@@ -86,7 +86,7 @@ class TileBias {
  private:
   const Conv2dArguments<T>& conv_;
   const uint32_t kept_;
-  const int32_t group_;
+  const int32_t warp_group_;
   int32_t first_ = -1;
   bool is_new_ = false;
   float value_ = 0;
@@ -103,7 +103,7 @@ class PositionRows {
   __device__ void Run() {
     WaitForEarlierKernels();  // which write the residual, and may still read the memory of the output
     const int32_t group = __shfl_sync(~0u, static_cast<int32_t>(threadIdx.x) / 128, 0);
-    KeptBias bias(arguments_.conv, floats_, group);
+    Bias bias(arguments_.conv, floats_, group);
     const uint64_t inputs = SwizzledMatrix(stages_ + group * 64 * kStageRowBytes);
     const uint64_t weights = SwizzledMatrix(stages_ + Shape::kWeightsBegin);
     typename Shape::template Ring<T> ring(full_, empty_);
@@ -141,7 +141,7 @@ class PositionRows {
 
  private:
   using Tiles = typename Shape::template Tiles<T>;
-  using KeptBias = TileBias<T, Shape>;
+  using Bias = TileBias<T, Shape>;
   static constexpr int kParts = Shape::kChannels / 32;
   static constexpr int kCount = 8;  // neighbouring channels of a row that a thread stores in each part
 
@@ -162,11 +162,12 @@ class PositionRows {
   __device__ Outputs OutputsOf(const Tile& tile) const {
     const auto lane = static_cast<int32_t>(threadIdx.x % 32);
     const int32_t position = tile.first_position + static_cast<int32_t>(threadIdx.x / 32) * 16 + lane / 4;
-    const int32_t of_group = tile.group * arguments_.conv.group_out_channels, first = of_group + tile.first_channel;
+    const int32_t group_begin = tile.group * arguments_.conv.group_out_channels,
+                  first = group_begin + tile.first_channel;
     return {.rows = {tile.OutRow(arguments_.conv, position), tile.OutRow(arguments_.conv, position + 8)},
             .first = first,
             .channel = first + lane % 4 * kCount,
-            .end = of_group + arguments_.conv.group_out_channels};
+            .end = group_begin + arguments_.conv.group_out_channels};
   }
 
   __device__ void LoadResiduals(const Outputs& outputs, int part, Residuals& to) const {
@@ -183,7 +184,7 @@ class PositionRows {
 
   // Stores the sums with their epilogue, 32 channels at a time.
   template <typename Out>
-  __device__ void Store(const Outputs& outputs, const KeptBias& bias, const float (&sums)[Shape::kChannels / 2],
+  __device__ void Store(const Outputs& outputs, const Bias& bias, const float (&sums)[Shape::kChannels / 2],
                         Residuals& residuals, Out* out) const {
     const Conv2dArguments<T>& conv = arguments_.conv;
     const TurnedPositions turned(floats_ + Shape::kGroups * Shape::kChannels * static_cast<uint32_t>(sizeof(float)));

@@ -25,8 +25,8 @@ template <typename T>
 struct Im2colArguments {
   CUtensorMap inputs[kMaxIm2colPhases];  // one for each phase
   Conv2dArguments<T> conv;
-  int32_t num_tiles;           // of all phases, groups, positions and columns
-  int32_t num_position_tiles;  // of the phase with the most positions
+  int32_t num_tiles;  // of all phases, groups, positions and columns; those of a list are counted on the device
+  int32_t num_position_tiles;  // of the phase with the most positions; boxes of all images
   Im2colOutputs<T> outputs;
   ActiveBoxList active;  // of the kernels that compute boxes (conv2d_boxes_kernel.cuh)
 };
@@ -57,6 +57,8 @@ struct Im2colThreads {
   static constexpr int kCopyRegisters = kWarpGroups > 3 ? 24 : 40;
   static constexpr int kLeftRegisters = (kRegisters * kThreads - kCopyRegisters * 128) / kCopyThread / 8 * 8;
   static constexpr int kProductRegisters = kLeftRegisters > 240 ? 240 : kLeftRegisters;
+  // The parts of 32 channels whose residuals a thread loads ahead. Threads of large blocks have few registers.
+  static constexpr int kPartsAhead = kWarpGroups > 3 ? 1 : 2;
 };
 
 // The ring of stages, as a multiplying warp group sees it.
@@ -79,6 +81,7 @@ struct Im2colBlock : Im2colThreads<kWarpGroups> {
   static constexpr int kStageBytes = kInputBytes + kChannels * kRowBytes;
   static constexpr int kSharedBytes = kSlots * kStageBytes + kSlotAlignment;
   static constexpr int kStaticBytes = StaticBytes(kSlots, kFloats);
+  static_assert(kRowBytes == 128 || kRowBytes == 64);
   static_assert(kStageBytes % kSlotAlignment == 0 && kInputBytes % kSlotAlignment == 0);
   static_assert(kSharedBytes + kStaticBytes <= kSharedBytesOfSm, "more shared memory than an SM has");
 };

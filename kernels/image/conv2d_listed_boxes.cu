@@ -1,24 +1,23 @@
-#include "kernels/image/conv2d_boxes.cuh"
 #include "kernels/image/conv2d_boxes_launch.cuh"
 #include "kernels/image/conv2d_listed_boxes.cuh"
 
 namespace voxserve::kernels::cuda {
 namespace {
 
-// As many slots as fit. kCellRows: the cells that a slot of inputs serves.
-template <int kCellRows>
-using Wide = BoxShape<3, 128, kCellRows, /*kNumInputSlots=*/kCellRows == 3 ? 3 : 5,
-                      /*kNumWeightSlots=*/kCellRows == 3 ? 8 : 5, /*kIsListed=*/true>;
-template <int kCellRows>
-using Narrow = BoxShape<4, 64, kCellRows, /*kNumInputSlots=*/kCellRows == 3 ? 4 : 5,
-                        /*kNumWeightSlots=*/kCellRows == 3 ? 7 : 5, /*kIsListed=*/true>;
+// As many slots as fit. kCells: the cells that a slot of inputs serves.
+template <int kCells>
+using Wide = BoxShape<3, 128, kCells, /*kNumInputSlots=*/kCells == 3 ? 3 : 5,
+                      /*kNumWeightSlots=*/kCells == 3 ? 8 : 5, /*kIsListed=*/true>;
+template <int kCells>
+using Narrow = BoxShape<4, 64, kCells, /*kNumInputSlots=*/kCells == 3 ? 4 : 5,
+                        /*kNumWeightSlots=*/kCells == 3 ? 7 : 5, /*kIsListed=*/true>;
 
-template <int kCellRows, typename T>
+template <int kCells, typename T>
 cudaError_t LaunchCells(const Conv2dArguments<T>& arguments, const ActiveBoxList& active, const DeviceTraits& traits,
                         cudaStream_t stream) {
-  static_assert(Wide<kCellRows>::kBox == kWideImageBox && Narrow<kCellRows>::kBox == kNarrowImageBox);
-  if (active.box == kWideImageBox) return LaunchBoxShape<Wide<kCellRows>>(arguments, {}, active, traits, stream);
-  if (active.box == kNarrowImageBox) return LaunchBoxShape<Narrow<kCellRows>>(arguments, {}, active, traits, stream);
+  static_assert(Wide<kCells>::kBox == kWideImageBox && Narrow<kCells>::kBox == kNarrowImageBox);
+  if (active.box == kWideImageBox) return LaunchBoxShape<Wide<kCells>>(arguments, {}, active, traits, stream);
+  if (active.box == kNarrowImageBox) return LaunchBoxShape<Narrow<kCells>>(arguments, {}, active, traits, stream);
   return cudaErrorNotSupported;
 }
 
@@ -30,8 +29,8 @@ cudaError_t LaunchListedBoxes(const Conv2dArguments<T>& arguments, const ActiveB
   if (!CanLeaveOutBoxes(arguments.geometry, arguments.group_in_channels, arguments.group_out_channels)) {
     return cudaErrorNotSupported;
   }
-  return SharesRows(arguments.geometry) ? LaunchCells<3>(arguments, active, traits, stream)
-                                        : LaunchCells<1>(arguments, active, traits, stream);
+  return ShareInputBoxes(arguments.geometry) ? LaunchCells<3>(arguments, active, traits, stream)
+                                             : LaunchCells<1>(arguments, active, traits, stream);
 }
 
 template cudaError_t LaunchListedBoxes(const Conv2dArguments<__half>&, const ActiveBoxList&, const DeviceTraits&,

@@ -16,7 +16,7 @@ struct TileShape {
   int32_t rows;
   int32_t columns;  // 0: 64 or 128, as the output channels fill them
   int32_t blocks_an_sm;
-  ImageBox box = {};  // of the rows, without them: they are neighbours across rows and images
+  ImageBox box = {};  // of the positions; without rows, positions are neighbours across rows and images
 };
 
 // Returns the positions that are copied for one cell in the mean. The inputs of a box serve the three cells of a

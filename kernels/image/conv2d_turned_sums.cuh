@@ -48,12 +48,12 @@ __device__ inline void StoreTransposedMatrices(uint32_t row, const uint32_t* wor
                : "memory");
 }
 
-// Turns results whose rows are positions: 16 positions and 32 channels. Of them a lane has, in the layout of sums, 8
+// Turns results whose rows are positions: 16 positions and 32 channels. In the layout of sums a lane has 8
 // values of each half of the channels: for each 8 channels those of two rows, two each. In rows, lane 4 * g + t has
 // channels 8 * t to 8 * t + 7 of rows g and g + 8.
 class TurnedPositions {
  public:
-  // shared: the block's memory for this, kTurnedFloats for each warp.
+  // shared: the block's memory for this, kTurnedFloats for each warp, 128-byte aligned.
   __device__ explicit TurnedPositions(uint32_t shared)
       : lane_(threadIdx.x % 32),
         begin_(shared + threadIdx.x / 32 * (kTurnedFloats * static_cast<uint32_t>(sizeof(float)))),
@@ -115,11 +115,12 @@ class TurnedPositions {
   const uint32_t lane_, begin_, vectors_, matrices_;
 };
 
-// Turns results whose rows are channels: 16 channels and 16 positions. Of them a lane has, in the layout of sums, 8
+// Turns results whose rows are channels: 16 channels and 16 positions. In the layout of sums a lane has 8
 // values: for each 8 positions those of two channels, two each. In rows, a lane has 8 channels of position lane / 2,
 // from lane % 2 * 8 on.
 class TurnedChannels {
  public:
+  // shared: as for TurnedPositions.
   __device__ explicit TurnedChannels(uint32_t shared)
       : lane_(threadIdx.x % 32),
         begin_(shared + threadIdx.x / 32 * (kTurnedFloats * static_cast<uint32_t>(sizeof(float)))),

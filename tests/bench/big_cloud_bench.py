@@ -37,12 +37,12 @@ def peak_gb(process: subprocess.Popen[str]) -> float:
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1e6  # type: ignore[index]
 
 
-def gpu_memory_gb() -> str:
+def gpu_memory_gib() -> str:
     """Returns the memory of GPU 0 that is used, by all processes; "" without nvidia-smi."""
     command = ["nvidia-smi", "--id=0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     try:
         return f"{int(subprocess.run(command, check=True, capture_output=True, text=True).stdout) / 1024:.1f}"
-    except (FileNotFoundError, subprocess.CalledProcessError):
+    except (FileNotFoundError, subprocess.CalledProcessError, ValueError):
         return ""
 
 
@@ -102,7 +102,7 @@ def main() -> None:
                 begin = time.perf_counter()
                 whole = client.infer(copied.name, copies.reshape(-1, 4))
                 seconds = time.perf_counter() - begin
-                memory, of_gpu = peak_gb(process), gpu_memory_gb() if options.devices != "cpu" else ""
+                memory, of_gpu = peak_gb(process), gpu_memory_gib() if options.devices != "cpu" else ""
                 labels = whole.labels.reshape(len(copies), -1)
                 alone = [client.infer(copied.name, copy).labels for copy in copies]
                 differ = sum(int((a != b).sum()) for a, b in zip(labels, alone, strict=True))

@@ -24,10 +24,7 @@ std::vector<int8_t> PackInt8Im2colWeights(const Conv2dGeometry& geometry, int32_
     // Which cells a phase has does not depend on the image's size.
     const Conv2dPhase rows = PhaseOf(geometry, 0, 1, phase / num_column_phases);
     const Conv2dPhase columns = PhaseOf(geometry, 1, 1, phase % num_column_phases);
-    const Conv2dSummedAxis axis = {.row_cells = rows.num_cells,
-                                   .column_cells = columns.num_cells,
-                                   .cell_channels = in_channels,
-                                   .chunk_channels = packed.row_bytes};
+    const Conv2dSummedAxis axis = packed.AxisOf(rows, columns, in_channels);
     for (int32_t cell = 0; cell < rows.num_cells * columns.num_cells; ++cell) {
       const int32_t cell_row = cell / columns.num_cells, cell_column = cell % columns.num_cells;
       const int32_t row = rows.first_cell + cell_row * rows.cell_step;

@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "kernels/core/device_code.h"
-#include "kernels/image/conv2d_boxes.cuh"
 #include "kernels/image/conv2d_boxes_launch.cuh"
 #include "kernels/image/conv2d_im2col_launch.cuh"
 #include "kernels/image/int8/int8_im2col.h"
@@ -30,9 +29,9 @@ using NarrowRows = Int8PositionRowsShape<kWarpGroups, kTileChannels, kWideStages
 
 // Launches a tiling of boxes, with chunks of kBytes.
 template <int kBytes, typename T>
-cudaError_t LaunchBoxes(const Conv2dArguments<T>& conv, const Im2colOutputs<T>& outputs, Conv2dTiling tiling,
-                        const DeviceTraits& traits, cudaStream_t stream) {
-  if (!SharesRows(conv.geometry)) return cudaErrorInvalidValue;
+cudaError_t LaunchInt8Boxes(const Conv2dArguments<T>& conv, const Im2colOutputs<T>& outputs, Conv2dTiling tiling,
+                            const DeviceTraits& traits, cudaStream_t stream) {
+  if (!ShareInputBoxes(conv.geometry)) return cudaErrorInvalidValue;
   const auto launch = [&]<typename Shape>() {
     return LaunchBoxShape<Shape>(conv, outputs, ActiveBoxList(), traits, stream);
   };
@@ -73,7 +72,7 @@ Conv2dArguments<T> ArgumentsOf(const Int8Im2colParams& params, const Int8Im2colW
           .num_chunks = weights.num_chunks,
           .group_out_channels = params.out.channels,
           .padded_out_channels = weights.padded_out_channels,
-          .num_column_tiles = 0,  // LaunchIm2colShape sets it
+          .num_column_tiles = 0,  // the launchers set it
           // The kernel stores by Int8Im2colOutputs instead.
           .out = nullptr,
           .out_pitch = 0,
@@ -100,19 +99,19 @@ cudaError_t Launch(const Int8Im2colParams& params, const DeviceTraits& traits, c
                             .has_out_vectors = HasOutVectors(params.out, epilogue),
                             .epilogue = TypedInt8Epilogue(epilogue)}};
   Conv2dTiling tiling = params.tiling;
-  const bool shares_rows = SharesRows(params.geometry);
+  const bool share_boxes = ShareInputBoxes(params.geometry);
   if (tiling == Conv2dTiling::kChosen) {
     tiling = CheapestTiling(kTileShapes, arguments, [&](const TileShape& shape, int64_t columns, int64_t num_tiles) {
       const bool is_box = shape.box.rows > 0;
-      if (is_box && !shares_rows) return std::numeric_limits<int64_t>::max();
+      if (is_box && !share_boxes) return std::numeric_limits<int64_t>::max();
       return TilesCycles(is_box ? kBoxCost : kCost, {shape.rows, CopiedRows(shape), columns, weights.row_bytes},
                          weights.num_chunks, num_tiles, traits);
     });
   }
   const bool is_wide = weights.row_bytes == 128;
   if (tiling == Conv2dTiling::kThreeBoxes || tiling == Conv2dTiling::kFourBoxes) {
-    return is_wide ? LaunchBoxes<128>(arguments, outputs, tiling, traits, stream)
-                   : LaunchBoxes<64>(arguments, outputs, tiling, traits, stream);
+    return is_wide ? LaunchInt8Boxes<128>(arguments, outputs, tiling, traits, stream)
+                   : LaunchInt8Boxes<64>(arguments, outputs, tiling, traits, stream);
   }
   return is_wide ? LaunchPositionRows<WideRows>(arguments, outputs, tiling, traits, stream)
                  : LaunchPositionRows<NarrowRows>(arguments, outputs, tiling, traits, stream);

@@ -28,7 +28,8 @@ struct Int8Im2colParams {
   // those of Int8ImplicitGemmParams are.
   Rows out;
   Int8Epilogue epilogue;  // arrays on the GPU; the residual may be `out` if their types have the same size
-  // Or kTwoIm2col, kThreeIm2col, kFourIm2col; where these serve float16, kThreeBoxes, kFourBoxes.
+  // It may also be kTwoIm2col, kThreeIm2col or kFourIm2col, and for convolutions that ShareInputBoxes kThreeBoxes or
+  // kFourBoxes.
   Conv2dTiling tiling = Conv2dTiling::kChosen;
 };
 static_assert(std::is_trivially_copyable_v<Int8Im2colParams>);

@@ -42,18 +42,16 @@ struct Int8PositionRowsShape : Im2colBlock<kWarpGroups, kWarpGroups * 64, kTileC
   using Tiles = Im2colTiles<T, Int8PositionRowsShape>;
   template <typename T>
   using Ring = StageRing<T, Int8PositionRowsShape>;
-  // The parts of 32 channels whose residuals a thread loads ahead. Threads of large blocks have few registers.
-  static constexpr int kPartsAhead = kWarpGroups > 3 ? 1 : 2;
 };
 
 // A block of three or four warp groups whose tiles are boxes, each slot of inputs for three cells. kWideInputSlots,
 // kWideWeightSlots: the slots that rings of 128 bytes a row would have.
 template <int kWarpGroups, int kTileChannels, int kWideInputSlots, int kWideWeightSlots, int kBytes>
-struct Int8BoxShape : BoxBlock<kWarpGroups, kWarpGroups * 64 / kImageBoxColumns, kTileChannels, /*kCellRowsOfSlot=*/3,
+struct Int8BoxShape : BoxBlock<kWarpGroups, kWarpGroups * 64 / kImageBoxColumns, kTileChannels, /*kCellsOfSlot=*/3,
                                kWideInputSlots*(128 / kBytes), kWideWeightSlots*(128 / kBytes),
                                kNumKeptInt8Arrays * kKeptChannels, kBytes> {
   static constexpr bool kHasPositionRows = true;
-  static constexpr int kPartsAhead = kWarpGroups > 3 ? 1 : 2;
+
   template <typename T>
   using Copier = BoxCopier<T, Int8BoxShape>;
   template <typename T>

@@ -25,7 +25,15 @@ struct Int8Im2colWeights {
 
   constexpr int64_t PhaseBytes() const { return int64_t{num_chunks} * padded_out_channels * row_bytes; }
 
-  // Returns the place of a weight within its phase.
+  // Returns the order of the chunks of a phase.
+  constexpr Conv2dSummedAxis AxisOf(const Conv2dPhase& rows, const Conv2dPhase& columns, int32_t in_channels) const {
+    return {.num_cell_rows = rows.num_cells,
+            .num_cell_columns = columns.num_cells,
+            .cell_channels = in_channels,
+            .chunk_channels = row_bytes};
+  }
+
+  // Returns the place of a weight within its phase, whose order is `axis`.
   constexpr int64_t PlaceOf(const Conv2dSummedAxis& axis, int32_t cell_row, int32_t cell_column, int32_t in_channel,
                             int32_t out_channel) const {
     const int32_t chunk = axis.PlaceOf(cell_row, cell_column, in_channel) / row_bytes;

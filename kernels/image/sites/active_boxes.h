@@ -10,7 +10,7 @@
 // positions at the same place of quiet boxes add up equal numbers in the same order. Behind transposed convolutions
 // numbers repeat after a period, which must divide the rows and columns of a box.
 //
-// Only Hopper has convolutions of boxes (kernels/image/conv2d_boxes.cuh).
+// Only Hopper has convolutions of boxes (kernels/image/conv2d_listed_boxes.cuh).
 
 #include <array>
 #include <cstdint>
@@ -42,8 +42,8 @@ struct ImageBox {
   bool operator==(const ImageBox&) const = default;
 };
 
+inline constexpr int32_t kImageBoxColumns = 16;  // of all boxes
 // The boxes that a thread block computes at a time: with 64 channels, and with 128 where these need no more padding.
-inline constexpr int32_t kImageBoxColumns = 16;
 inline constexpr ImageBox kNarrowImageBox{16, kImageBoxColumns};
 inline constexpr ImageBox kWideImageBox{12, kImageBoxColumns};
 

@@ -95,11 +95,9 @@ struct HeadReader {
   // rows: if not null, it gets the numbers of the rows.
   __device__ float Read(int32_t head, int64_t begin, int32_t num_keys, unsigned char* keys, unsigned char* values,
                         int32_t* rows = nullptr) const {
-    if constexpr (kHasOnes) {
-      // Such a head has no whole vectors.
-    } else if constexpr (kCopyBatch > 0) {
+    if constexpr (kCopyBatch > 0 && !kHasOnes) {  // heads with ones have no whole vectors
       if (arguments.vector_bytes == 16) return Copy(head, begin, num_keys, keys, values, rows);
-    } else {
+    } else if constexpr (!kHasOnes) {
       if (arguments.vector_bytes == 16) return ReadBy<16>(head, begin, num_keys, keys, values, rows);
     }
     if constexpr (kWordBatch > 0) {

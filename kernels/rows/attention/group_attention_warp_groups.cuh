@@ -106,7 +106,7 @@ class WarpGroupAttention
     }
     float scores[kGroupStepKeys / 2], sums[12] = {};
     [[maybe_unused]] float sums_of_ones[4] = {};
-    uint32_t weights[3][kGroupStepKeys / 16][4];  // the last for a step that is not whole
+    uint32_t weights[3][kGroupStepKeys / 16][4];  // the last for steps behind the pairs of whole ones
     const auto start_scores = [&] {
       constexpr uint64_t kNext = kGroupStepKeys * Head::kPitch >> 4;
       BeginProducts();

@@ -50,7 +50,7 @@ struct HeadRows {
 template <int kChannels>
 struct HeadMatrices {
   static constexpr int32_t kVectors = kChannels / 8;
-  static constexpr int32_t kPitch = kVectors * 16;  // of each row of 8
+  static constexpr int32_t kPitch = kVectors * 16;  // bytes of a row; eight times as many lead to the next 8 rows
   static constexpr int32_t kMatrixBytes = 8 * 16;
 
   __device__ static int32_t Offset(int32_t row, int32_t vector) {

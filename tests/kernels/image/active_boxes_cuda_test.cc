@@ -259,14 +259,17 @@ TEST_F(ActiveBoxesTest, ImagesWithoutSitesAndImagesFullOfThem) {
     ActiveBoxLayout layout(rows_, columns_);
     layout.Add({rows_, columns_, 64, Both({1, 1, 1}), /*reads_source=*/true});
     layout.Add({rows_, columns_, 384, Both({1, 2, 2})});
+    layout.Add({rows_, columns_, 320, Both({1, 2, 2})});  // a block's next tile has other channels
     List(layout);
     EXPECT_EQ(ExpectList(layout, 0), is_full ? 0 : 2 * (288 / 16) * (400 / 16));
     ExpectList(layout, 1);
     const Matrix first =
         ExpectSameBytes(SourceImage(64, DType::kFloat16, random), {kSame, num_images_, rows_, columns_, 64, 64},
                         ListOf(layout, 0), DType::kFloat16, DType::kFloat16, nullptr, random);
-    ExpectSameBytes(first, {kSame, num_images_, rows_, columns_, 64, 384}, ListOf(layout, 1), DType::kFloat16,
-                    DType::kFloat16, nullptr, random);
+    for (int number = 1; number < layout.num_convs(); ++number) {
+      ExpectSameBytes(first, {kSame, num_images_, rows_, columns_, 64, layout.conv(number).out_channels},
+                      ListOf(layout, number), DType::kFloat16, DType::kFloat16, nullptr, random);
+    }
   }
 }
 

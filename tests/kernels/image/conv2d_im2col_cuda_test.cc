@@ -32,9 +32,9 @@ constexpr Conv2dTiling kBoxTilings[] = {Conv2dTiling::kThreeBoxes, Conv2dTiling:
 
 // Returns all tilings that serve a convolution.
 std::vector<Conv2dTiling> TilingsOf(const Conv2dGeometry& geometry) {
-  std::vector<Conv2dTiling> tilings;
+  std::vector<Conv2dTiling> tilings = {Conv2dTiling::kChosen};
   for (const Tiling& each : kTilings) tilings.push_back(each.tiling);
-  if (HasBoxTilings(geometry)) tilings.insert(tilings.end(), std::begin(kBoxTilings), std::end(kBoxTilings));
+  if (ShareInputBoxes(geometry)) tilings.insert(tilings.end(), std::begin(kBoxTilings), std::end(kBoxTilings));
   return tilings;
 }
 constexpr Conv2dGeometry kSame = {.kernel_size = {3, 3}, .padding = {1, 1}};
@@ -158,6 +158,12 @@ TEST_F(Conv2dIm2colTest, LargeImagesHaveTheBytesOfTheOtherKernels) {
   Check({kDoubling, 1, 94, 94, 256, 256}, DType::kFloat16, with, random);
   Check({kQuadrupling, 1, 117, 117, 256, 128}, DType::kFloat16, with, random);
   Check({{}, 1, 188, 188, 128, 256}, DType::kFloat16, with, random);
+  // Five tiles of channels: a block's next tile has other channels, and so another bias.
+  Check({kSame, 2, 180, 180, 64, 320}, DType::kFloat16, with, random);
+  Check({kSame, 2, 180, 180, 64, 640}, DType::kBfloat16, with, random);
+  Conv2dGeometry grouped = kSame;
+  grouped.groups = 3;
+  Check({grouped, 2, 180, 180, 3 * 64, 3 * 128}, DType::kFloat16, with, random);
 }
 
 TEST_F(Conv2dIm2colTest, SlicesOfRowsHaveTheBytesOfTheOtherKernels) {
@@ -300,10 +306,16 @@ TEST_F(Conv2dIm2colTest, RefusesWhatTensorCopiesCannotGather) {
         return cuda::Conv2d(params, TestStream());
       };
       EXPECT_EQ(status(kSame), cudaError_t{}) << NameOf(tiling);
-      EXPECT_NE(status({}), cudaError_t{});
-      EXPECT_NE(status(kHalving), cudaError_t{});
-      EXPECT_NE(status(kDoubling), cudaError_t{});
-      EXPECT_NE(status({.kernel_size = {3, 3}, .padding = {2, 1}, .dilation = {2, 1}}), cudaError_t{});
+      for (const Conv2dGeometry& refused :
+           std::vector<Conv2dGeometry>{{},
+                                       {.kernel_size = {5, 3}, .padding = {2, 1}},
+                                       {.kernel_size = {3, 3}, .stride = {2, 1}, .padding = {1, 1}},
+                                       {.kernel_size = {3, 3}, .stride = {1, 2}, .padding = {1, 1}},
+                                       {.kernel_size = {3, 3}, .padding = {2, 1}, .dilation = {2, 1}},
+                                       {.kernel_size = {3, 3}, .padding = {1, 1}, .is_transposed = true},
+                                       kDoubling}) {
+        EXPECT_EQ(status(refused), cudaErrorInvalidValue) << NameOf(tiling);
+      }
       Synchronize();
     }
   }

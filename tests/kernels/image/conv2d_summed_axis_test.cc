@@ -15,9 +15,9 @@ constexpr int32_t kChunkChannels = 64;
 
 // Returns how often each place of an axis of 3 rows and 2 columns of cells is taken.
 std::vector<int> Taken(const Conv2dSummedAxis& axis) {
-  std::vector<int> taken(static_cast<size_t>(axis.row_cells * axis.column_cells * axis.cell_channels));
-  for (int32_t row = 0; row < axis.row_cells; ++row) {
-    for (int32_t column = 0; column < axis.column_cells; ++column) {
+  std::vector<int> taken(static_cast<size_t>(axis.num_cell_rows * axis.num_cell_columns * axis.cell_channels));
+  for (int32_t row = 0; row < axis.num_cell_rows; ++row) {
+    for (int32_t column = 0; column < axis.num_cell_columns; ++column) {
       for (int32_t channel = 0; channel < axis.cell_channels; ++channel) {
         ++taken.at(static_cast<size_t>(axis.PlaceOf(row, column, channel)));
       }

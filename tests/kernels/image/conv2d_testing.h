@@ -71,12 +71,6 @@ inline std::vector<Conv2dGeometry> Im2colGeometries() {
       {.kernel_size = {7, 3}, .stride = {4, 3}, .padding = {2, 1}, .output_padding = {3, 0}, .is_transposed = true}};
 }
 
-// Returns true if tilings of boxes serve a convolution that tensor copies can gather (Conv2dTiling).
-inline bool HasBoxTilings(const Conv2dGeometry& geometry) {
-  return geometry.kernel_size[0] == 3 && geometry.stride == std::array{1, 1} && geometry.dilation[0] == 1 &&
-         geometry.groups == 1 && !geometry.is_transposed;
-}
-
 // The value of one output, which is a sum, and the sum of its terms' magnitudes.
 struct Sum {
   double value = 0, magnitude = 0;

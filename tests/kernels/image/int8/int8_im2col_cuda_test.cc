@@ -132,7 +132,7 @@ void Check(const Shape& shape, const Int8Case& types, Random& random, Oracle ora
   for (const Tiling& each : kTilings) {
     if (!testing::Test::HasFatalFailure()) run(each.tiling);
   }
-  if (!HasBoxTilings(geometry)) return;
+  if (!ShareInputBoxes(geometry)) return;
   for (const Conv2dTiling tiling : kBoxTilings) {
     if (!testing::Test::HasFatalFailure()) run(tiling);
   }
@@ -207,6 +207,19 @@ TEST_F(Int8Im2colTest, ImagesAroundATile) {
 }
 
 // A block computes several tiles of these images.
+TEST_F(Int8Im2colTest, ImagesAroundABox) {
+  Random random(17);
+  for (const int32_t rows : {9, 11, 12, 13, 16, 17, 37}) {
+    for (const int32_t columns : {15, 16, 17, 33}) {
+      for (const int32_t in_channels : {64, 128}) {
+        Check({kSame, 2, rows, columns, in_channels, 128}, Usual(), random, Oracle::kCpu);
+        Check({kSame, 1, rows, columns, in_channels, 64}, Usual(), random, Oracle::kCpu);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
 TEST_F(Int8Im2colTest, LargeImagesHaveTheBytesOfTheCpu) {
   Random random(35);
   const Int8Case with_residual = {
@@ -329,6 +342,14 @@ TEST_F(Int8Im2colTest, RefusesWhatItDoesNotServe) {
     });
     expect_refusal("no multiplier", [](auto& p) { p.epilogue.multiplier = nullptr; });
     expect_refusal("warps", [](auto& p) { p.tiling = Conv2dTiling::kWarps; });
+    expect_refusal("warp groups", [](auto& p) { p.tiling = Conv2dTiling::kTwoWarpGroups; });
+    expect_refusal("channels as rows", [](auto& p) { p.tiling = Conv2dTiling::kBoxes128By144; });
+    for (const Conv2dTiling tiling : kBoxTilings) {
+      expect_refusal("boxes with strides", [&](auto& p) {
+        p.geometry = kHalving;
+        p.tiling = tiling;
+      });
+    }
   }
 }
 
