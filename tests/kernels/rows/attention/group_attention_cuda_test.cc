@@ -156,6 +156,13 @@ TEST_P(GroupAttentionCudaTest, EqualsTheNaiveLoopForHeadsOf17To24Channels) {
   ExpectNaive(GroupsCase::Of({14400}, 1024, GroupTail::kBorrows, &random_), 14, 18, 18, 509);
 }
 
+// A short run of these kernels, for the sanitizer.
+TEST_P(GroupAttentionCudaTest, AFewHeadsOf17To24Channels) {
+  for (const int32_t channels : {18, 23, 24}) {
+    ExpectNaive(GroupsCase::Of({193}, 192, GroupTail::kBorrows, &random_), 2, channels, channels, 7);
+  }
+}
+
 // Returns the operands with other margins around their rows.
 GroupOperands WithMargins(const GroupOperands& in, Margins margins) {
   const auto copy = [&](const Matrix& from) {
