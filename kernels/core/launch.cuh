@@ -8,6 +8,7 @@
 #include <nvtx3/nvToolsExt.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -103,6 +104,20 @@ cudaError_t LaunchEarly(void (*kernel)(Params...), dim3 blocks, int threads, siz
   config.numAttrs = CodeVersion() == kWarpGroupCode ? 1 : 0;
   VOXSERVE_RETURN_IF_CUDA(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(arguments)...));
   return LaunchStatus(stream);
+}
+
+// Lets the kernel's blocks have up to `bytes` of dynamic shared memory, once on each device. done: of the kernel, a bit
+// for each of the first 64 devices, initially 0. Several threads may call this function; setting the limit twice does
+// no harm.
+template <typename Kernel>
+cudaError_t AllowSharedMemory(const Kernel& kernel, int bytes, int device, std::atomic<uint64_t>& done) {
+  const uint64_t bit = uint64_t{1} << (device % 64);
+  if (device < 64 && (done.load(std::memory_order_relaxed) & bit) != 0) return cudaSuccess;
+  VOXSERVE_RETURN_IF_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  VOXSERVE_RETURN_IF_CUDA(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
+  done.fetch_or(bit, std::memory_order_relaxed);
+  return cudaSuccess;
 }
 
 // Cuts a caller's workspace into 256-byte aligned arrays. With a null base it only counts bytes. So a ...WorkspaceBytes

@@ -9,7 +9,6 @@
 #include <limits>
 
 #include "kernels/core/launch.cuh"
-#include "kernels/core/shared_memory.cuh"
 #include "kernels/image/conv2d.cuh"
 #include "kernels/image/conv2d_phase.h"
 

@@ -2,7 +2,6 @@
 #include <atomic>
 
 #include "kernels/core/launch.cuh"
-#include "kernels/core/shared_memory.cuh"
 #include "kernels/rows/attention/attention_tile.cuh"
 #include "kernels/rows/attention/group_attention.h"
 #include "kernels/rows/attention/group_attention_blocks.cuh"
