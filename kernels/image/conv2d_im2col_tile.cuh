@@ -39,8 +39,7 @@ class Im2colCopier;
 template <typename T, typename Shape>
 class Im2colTiles;
 
-// Returns the shared memory of a block beside `slot_bytes` of slots and their alignment: two barriers a slot, and
-// values of float32.
+// Returns the bytes of shared memory that a block has beside its slots: two barriers a slot, and values of float32.
 constexpr int StaticBytes(int num_slots, int num_floats) { return 2 * num_slots * 8 + num_floats * 4 + 16; }
 inline constexpr int kSlotAlignment = 1024;
 inline constexpr int kSharedBytesOfSm = 227 * 1024;  // that a block can have
@@ -175,21 +174,13 @@ inline constexpr int kAddressUnit = 16;  // bytes of one step of the address in 
 // compiler would make products wait for each other.
 template <typename T, typename Shape, typename Sum, int kCount>
 __device__ void MultiplyChunk(Sum (&sums)[kCount], uint64_t rows, uint64_t columns, bool is_first) {
-  constexpr int kMaxSums = 128;   // of a thread in one product
   constexpr int kStepBytes = 32;  // bytes of a row that one product takes
   constexpr int kStepAddress = kStepBytes / kAddressUnit;
   BeginProducts();
 #pragma unroll
   for (int step = 0; step < Shape::kRowBytes / kStepBytes; ++step) {
     const int32_t adds = sizeof(T) > 1 || !is_first || step > 0 ? 1 : 0;
-    const uint64_t row_factor = rows + step * kStepAddress, column_factor = columns + step * kStepAddress;
-    if constexpr (kCount > kMaxSums) {  // two products, each of half of the columns
-      auto& halves = reinterpret_cast<Sum(&)[2][kCount / 2]>(sums);
-      MultiplyAddGroup<T>(halves[0], row_factor, column_factor, adds);
-      MultiplyAddGroup<T>(halves[1], row_factor, column_factor + kCount * Shape::kRowBytes / kAddressUnit, adds);
-    } else {
-      MultiplyAddGroup<T>(sums, row_factor, column_factor, adds);
-    }
+    MultiplyAddGroup<T>(sums, rows + step * kStepAddress, columns + step * kStepAddress, adds);
   }
   CommitProducts();
 }

@@ -20,18 +20,15 @@ inline constexpr int kTurnedFloats = 256;
 
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
 
+// Returns the address of a warp's memory. shared: that of all warps.
+__device__ inline uint32_t TurnedMemoryOf(uint32_t shared, uint32_t warp) {
+  return shared + warp * (kTurnedFloats * static_cast<uint32_t>(sizeof(float)));
+}
+
 __device__ inline void StoreSharedVector(uint32_t to, const uint4& vector) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(vector.x), "r"(vector.y), "r"(vector.z),
                "r"(vector.w)
                : "memory");
-}
-__device__ inline uint4 LoadSharedVector(uint32_t from) {
-  uint4 vector;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(vector.x), "=r"(vector.y), "=r"(vector.z), "=r"(vector.w)
-               : "r"(from)
-               : "memory");
-  return vector;
 }
 
 // Stores four 8 x 8 matrices of 16-bit values. Lane 8 * i + r passes the address of row r of matrix i. Lane 4 * g + t
@@ -56,7 +53,7 @@ class TurnedPositions {
   // shared: the block's memory for this, kTurnedFloats for each warp, 128-byte aligned.
   __device__ explicit TurnedPositions(uint32_t shared)
       : lane_(threadIdx.x % 32),
-        begin_(shared + threadIdx.x / 32 * (kTurnedFloats * static_cast<uint32_t>(sizeof(float)))),
+        begin_(TurnedMemoryOf(shared, threadIdx.x / 32)),
         vectors_(Place(lane_ / 4, lane_ % 4)),
         matrices_(Place(lane_ % 8 + lane_ / 8 % 2 * 8, lane_ / 16)) {}
 
@@ -77,8 +74,8 @@ class TurnedPositions {
     StoreMatrices(matrices_, reinterpret_cast<const uint32_t*>(&values[0]));
     StoreMatrices(matrices_ ^ kTwoVectors, reinterpret_cast<const uint32_t*>(&values[1]));
     __syncwarp();
-    reinterpret_cast<uint4&>(rows[0]) = LoadSharedVector(vectors_);
-    reinterpret_cast<uint4&>(rows[1]) = LoadSharedVector(vectors_ + 8 * kRowBytes);
+    reinterpret_cast<float4&>(rows[0]) = LoadSharedFloats(vectors_);
+    reinterpret_cast<float4&>(rows[1]) = LoadSharedFloats(vectors_ + 8 * kRowBytes);
     __syncwarp();
   }
 
@@ -123,7 +120,7 @@ class TurnedChannels {
   // shared: as for TurnedPositions.
   __device__ explicit TurnedChannels(uint32_t shared)
       : lane_(threadIdx.x % 32),
-        begin_(shared + threadIdx.x / 32 * (kTurnedFloats * static_cast<uint32_t>(sizeof(float)))),
+        begin_(TurnedMemoryOf(shared, threadIdx.x / 32)),
         vectors_(Place(lane_ / 2, lane_ % 2)),
         matrices_(Place(lane_ / 16 * 8 + lane_ % 8, lane_ / 8 % 2)) {}
 
@@ -139,7 +136,7 @@ class TurnedChannels {
     static_assert(sizeof(T) == 2);
     StoreTransposedMatrices(matrices_, reinterpret_cast<const uint32_t*>(&values));
     __syncwarp();
-    reinterpret_cast<uint4&>(row) = LoadSharedVector(vectors_);
+    reinterpret_cast<float4&>(row) = LoadSharedFloats(vectors_);
     __syncwarp();
   }
 
