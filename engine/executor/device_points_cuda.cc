@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string_view>
 #include <utility>
 
 #include "engine/base/status_macros.h"
@@ -10,15 +9,18 @@
 #include "engine/executor/point_reader.h"
 #include "engine/runtime/aligned_bytes.h"
 #include "engine/runtime/cuda_status.h"
-#include "engine/runtime/streaming_copy.h"
+#include "engine/runtime/staged_copy.h"
 #include "kernels/points/decode_points.h"
 
 namespace voxserve {
 namespace {
 
-constexpr int64_t kCopyGrainBytes = int64_t{256} << 10;  // one thread's share of a copy into pinned memory
-
 int64_t BytesOf(const PointCloud& cloud) { return static_cast<int64_t>(cloud.bytes().size()); }
+
+absl::Status CopyToDevice(char* to, const char* from, int64_t num_bytes, cudaStream_t stream) {
+  RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(to, from, static_cast<size_t>(num_bytes), cudaMemcpyHostToDevice, stream));
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -83,23 +85,25 @@ absl::Status DevicePoints::FindKept(CudaContext& cuda) {
   return absl::OkStatus();
 }
 
-// Copies point_begin, the words and every cloud that is neither pinned nor kept in one transfer. Each pinned cloud and
-// each sweep that is to be kept has a transfer of its own.
+// Copies point_begin, the words and every cloud that is neither pinned nor kept to one place, in transfers that begin
+// while later bytes are still being staged. Each pinned cloud and each sweep that is to be kept has a transfer of its
+// own.
 absl::Status DevicePoints::Upload(const std::vector<int64_t>& point_begin, absl::Span<const int64_t> words,
                                   ExecutionContext& context) {
   CudaContext& cuda = *context.cuda;
   const cudaStream_t stream = cuda.stream.view().get();
   const auto begin_bytes = static_cast<int64_t>(point_begin.size() * sizeof(int64_t));
   const auto words_bytes = static_cast<int64_t>(words.size() * sizeof(int64_t));
-  int64_t together = AlignedBytes(begin_bytes + words_bytes);
-  for (Source& source : sources_) {
-    if (!source.is_staged() || source.sweep != nullptr) continue;
-    source.staged_begin = std::exchange(together, together + AlignedBytes(BytesOf(*source.cloud)));
-  }
-  int64_t total = together;
-  for (Source& source : sources_) {
-    if (!source.is_staged() || source.sweep == nullptr) continue;
-    source.staged_begin = std::exchange(total, total + AlignedBytes(BytesOf(*source.cloud)));
+  // What is copied together comes first.
+  std::vector<Source*> staged;
+  int64_t together = AlignedBytes(begin_bytes + words_bytes), total = together;
+  for (const bool is_kept : {false, true}) {
+    for (Source& source : sources_) {
+      if (!source.is_staged() || (source.sweep != nullptr) != is_kept) continue;
+      source.staged_begin = std::exchange(total, total + AlignedBytes(BytesOf(*source.cloud)));
+      staged.push_back(&source);
+    }
+    if (!is_kept) together = total;
   }
   RETURN_IF_ERROR(cuda.upload.Reserve(total));
   char* const staging = cuda.upload.data();
@@ -109,17 +113,21 @@ absl::Status DevicePoints::Upload(const std::vector<int64_t>& point_begin, absl:
 
   std::memcpy(staging, point_begin.data(), static_cast<size_t>(begin_bytes));
   if (!words.empty()) std::memcpy(staging + begin_bytes, words.data(), static_cast<size_t>(words_bytes));
-  for (const Source& source : sources_) {
-    if (!source.is_staged()) continue;
-    const std::string_view bytes = source.cloud->bytes();
-    char* const to = staging + source.staged_begin;
-    context.pool->ParallelFor(static_cast<int64_t>(bytes.size()), kCopyGrainBytes, [&](int64_t begin, int64_t end) {
-      StreamingCopy(to + begin, bytes.data() + begin, static_cast<size_t>(end - begin));
-      FinishStreaming();
-    });
+  std::vector<StagedRange> ranges;
+  for (const Source* const source : staged) {
+    ranges.push_back({.to = staging + source->staged_begin, .from = source->cloud->bytes()});
   }
-  RETURN_IF_CUDA_ERROR(
-      cudaMemcpyAsync(uploaded, staging, static_cast<size_t>(together), cudaMemcpyHostToDevice, stream));
+  int64_t num_sent = 0;
+  absl::Status sent;
+  const auto send = [&](const char* staged_end) {
+    const int64_t end = std::min(together, int64_t{staged_end - staging});
+    if (end <= num_sent || !sent.ok()) return;
+    sent = CopyToDevice(uploaded + num_sent, staging + num_sent, end - num_sent, stream);
+    num_sent = end;
+  };
+  StagedCopy(*context.pool, ranges, send);
+  send(staging + together);
+  RETURN_IF_ERROR(sent);
   for (Source& source : sources_) {
     if (source.bytes != nullptr) continue;
     if (source.is_staged() && source.sweep == nullptr) {
@@ -137,7 +145,7 @@ absl::Status DevicePoints::Upload(const std::vector<int64_t>& point_begin, absl:
       }
     }
     ASSIGN_OR_RETURN(char* const data, cuda.batch.Take(num_bytes));
-    RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(data, from, static_cast<size_t>(num_bytes), cudaMemcpyHostToDevice, stream));
+    RETURN_IF_ERROR(CopyToDevice(data, from, num_bytes, stream));
     source.bytes = data;
   }
   return absl::OkStatus();

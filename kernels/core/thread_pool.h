@@ -27,7 +27,14 @@ class ThreadPool {
   // when all calls have ended. A thread takes the next range when it is free. body must not call ParallelFor. If body
   // throws (std::bad_alloc), no further ranges begin. Once every thread has left body, ParallelFor throws the first
   // exception to the caller.
-  void ParallelFor(int64_t count, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& body);
+  void ParallelFor(int64_t count, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& body) {
+    ParallelFor(count, grain, body, /*meanwhile=*/nullptr);
+  }
+  // As above. Besides, the calling thread calls `meanwhile` after each of its ranges, again and again for the first
+  // microseconds in which it only waits for other threads, and once in the end if no range threw. So it can use what is
+  // finished already. meanwhile must neither throw nor call ParallelFor.
+  void ParallelFor(int64_t count, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& body,
+                   const std::function<void()>& meanwhile);
 
   // Returns the number of CPUs that this process may use, at least 1: the CPUs in its affinity mask, but not more than
   // the cgroup's quota (rounded up), if there is one.

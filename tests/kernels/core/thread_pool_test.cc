@@ -58,6 +58,37 @@ TEST_P(ThreadPoolTest, ExceptionReachesTheCallerAndThePoolGoesOn) {
   }
 }
 
+TEST_P(ThreadPoolTest, TheCallerUsesWhatIsFinishedMeanwhile) {
+  ThreadPool pool(GetParam());
+  for (int round = 0; round < 200; ++round) {
+    const auto caller = std::this_thread::get_id();
+    std::atomic<int> num_finished{0};
+    int seen = 0, num_calls = 0;
+    pool.ParallelFor(
+        40, 3, [&](int64_t begin, int64_t end) { num_finished += static_cast<int>(end - begin); },
+        [&] {
+          EXPECT_EQ(std::this_thread::get_id(), caller);
+          seen = num_finished;
+          ++num_calls;
+        });
+    EXPECT_EQ(seen, 40);
+    if (GetParam() == 1) {
+      EXPECT_EQ(num_calls, 15);  // after each range, and in the end
+    }
+  }
+}
+
+TEST(ThreadPoolMeanwhileTest, IsNotCalledOnceMoreAfterAnException) {
+  ThreadPool pool(1);
+  int num_finished = 0, num_calls = 0;
+  const auto body = [&](int64_t /*begin*/, int64_t /*end*/) {
+    if (num_finished == 20) throw std::bad_alloc();
+    ++num_finished;
+  };
+  EXPECT_THROW(pool.ParallelFor(100, 1, body, [&] { ++num_calls; }), std::bad_alloc);
+  EXPECT_EQ(num_calls, 20);
+}
+
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, testing::Values(1, 2, 5));
 
 TEST(ThreadPoolSizeTest, AtLeastOneThreadAndOneCpu) {
