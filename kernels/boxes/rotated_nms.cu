@@ -9,7 +9,7 @@
 // first, so a better box is one with a smaller index. A box's index is its row in the input or, with classes, its place
 // among the boxes of its class, which another kernel lists first (ListClassesKernel).
 // - OverlapsKernel finds, for all boxes at once, the better boxes that each box overlaps by more than the IoU
-//   threshold. Each pair of boxes is one bit. A block computes the bits of 64 x 64 pairs.
+//   threshold. Each pair of boxes is one bit. A block computes the bits of 16 x 64 pairs.
 // - SweepKernel has one block per list and sample. The block goes through 64 boxes at a time. It removes the boxes
 //   that overlap a box that it has kept before, and then decides among the remaining ones of the 64 (SettleTile).
 // - CopyKeptKernel copies the rows of the kept boxes to the result.
@@ -18,7 +18,11 @@ namespace voxserve::kernels::cuda {
 namespace {
 
 constexpr int kTileBoxes = 64;
-constexpr int kTilePairs = kTileBoxes * kTileBoxes;
+// A block of OverlapsKernel has this many of a tile's worse boxes. A network has some hundred boxes, so that blocks of
+// whole tiles would leave most multiprocessors idle.
+constexpr int kWorseBoxes = 16;
+constexpr int kTileBlocks = kTileBoxes / kWorseBoxes;
+constexpr int kBlockPairs = kWorseBoxes * kTileBoxes;
 constexpr int kMaxWords = kMaxBoxes / kTileBoxes;
 constexpr int kSweepThreads = 1024;
 constexpr int kBoxThreads = kSweepThreads / kTileBoxes;  // threads that check one box's words
@@ -109,6 +113,7 @@ __device__ void TileOf(int32_t index, int32_t* row, int32_t* column) {
 __global__ void __launch_bounds__(kSweepThreads)
     ListClassesKernel(const __grid_constant__ RotatedNmsParams params, const __grid_constant__ Lists lists) {
   __shared__ int32_t of_warp[kSweepThreads / kWarpThreads];
+  WaitForEarlierKernels();
   const auto thread = static_cast<int32_t>(threadIdx.x), lane = thread % kWarpThreads, warp = thread / kWarpThreads;
   const auto sample = static_cast<int32_t>(blockIdx.y);
   const ListState& state = lists.lists[blockIdx.x];
@@ -136,56 +141,57 @@ __global__ void __launch_bounds__(kSweepThreads)
   if (thread == 0) state.num_rows[sample] = min(count, state.list.num_read);
 }
 
-// A block handles one tile of pairs: (tile, list, sample). It first queues the pairs of boxes whose enclosing circles
-// meet. All threads then share the exact computation of the queued pairs.
+// A block handles 16 worse boxes of a tile of 64 x 64 pairs: (tile and part, list, sample). It first queues the pairs
+// of boxes whose enclosing circles meet. All threads then share the exact computation of the queued pairs.
 __global__ void __launch_bounds__(kBlockThreads)
     OverlapsKernel(const __grid_constant__ RotatedNmsParams params, const __grid_constant__ Lists lists) {
-  __shared__ float boxes[2][kTileBoxes][kBoxColumns];  // the worse boxes, the better boxes
-  __shared__ float radii[2][kTileBoxes];
-  __shared__ unsigned long long words[kTileBoxes];
-  __shared__ uint16_t queue[kTilePairs];
+  constexpr int kBoxes = kWorseBoxes + kTileBoxes;
+  __shared__ float boxes[kBoxes][kBoxColumns];  // the worse boxes, then the better ones
+  __shared__ float radii[kBoxes];
+  __shared__ unsigned long long words[kWorseBoxes];
+  __shared__ uint16_t queue[kBlockPairs];
   __shared__ int32_t num_queued;
+  WaitForEarlierKernels();
   const auto thread = static_cast<int32_t>(threadIdx.x);
   const auto sample = static_cast<int32_t>(blockIdx.z);
   const ListState& state = lists.lists[blockIdx.y];
   int32_t tile_row, tile_column;
-  TileOf(static_cast<int32_t>(blockIdx.x), &tile_row, &tile_column);
+  const auto block = static_cast<int32_t>(blockIdx.x);
+  TileOf(block / kTileBlocks, &tile_row, &tile_column);
   if (tile_row >= state.num_words) return;
-  const int32_t first[2] = {tile_row * kTileBoxes, tile_column * kTileBoxes};
+  const int32_t first_worse = tile_row * kTileBoxes + block % kTileBlocks * kWorseBoxes;
+  const int32_t first_better = tile_column * kTileBoxes;
   const ListBoxes of_list(params, state, sample);
-  if (!of_list.HasBox(first[0])) return;
+  if (!of_list.HasBox(first_worse)) return;
 
-  for (int32_t i = thread; i < 2 * kTileBoxes * kBoxColumns; i += kBlockThreads) {
-    const int32_t side = i / (kTileBoxes * kBoxColumns), at = i % (kTileBoxes * kBoxColumns);
-    const int32_t row = at / kBoxColumns, column = at % kBoxColumns;
-    const float* const box = of_list.At(first[side] + row);
-    boxes[side][row][column] = box != nullptr ? box[column] : ValueOfNoBox(column);
+  for (int32_t i = thread; i < kBoxes * kBoxColumns; i += kBlockThreads) {
+    const int32_t at = i / kBoxColumns, column = i % kBoxColumns;
+    const float* const box = of_list.At(at < kWorseBoxes ? first_worse + at : first_better + at - kWorseBoxes);
+    boxes[at][column] = box != nullptr ? box[column] : ValueOfNoBox(column);
   }
-  if (thread < kTileBoxes) words[thread] = 0;
+  if (thread < kWorseBoxes) words[thread] = 0;
   if (thread == 0) num_queued = 0;
   __syncthreads();
-  if (thread < 2 * kTileBoxes) {
-    radii[thread / kTileBoxes][thread % kTileBoxes] = RadiusFromAbove(boxes[thread / kTileBoxes][thread % kTileBoxes]);
-  }
+  if (thread < kBoxes) radii[thread] = RadiusFromAbove(boxes[thread]);
   __syncthreads();
 
-  for (int32_t pair = thread; pair < kTilePairs; pair += kBlockThreads) {
-    const int32_t worse = pair / kTileBoxes, better = pair % kTileBoxes;
-    const bool is_pair = first[1] + better < first[0] + worse && boxes[0][worse][kBoxScore] != kNoBox;
-    if (is_pair && MayOverlap(boxes[1][better], radii[1][better], boxes[0][worse], radii[0][worse])) {
+  for (int32_t pair = thread; pair < kBlockPairs; pair += kBlockThreads) {
+    const int32_t worse = pair / kTileBoxes, better = pair % kTileBoxes, at = kWorseBoxes + better;
+    const bool is_pair = first_better + better < first_worse + worse && boxes[worse][kBoxScore] != kNoBox;
+    if (is_pair && MayOverlap(boxes[at], radii[at], boxes[worse], radii[worse])) {
       queue[atomicAdd(&num_queued, 1)] = static_cast<uint16_t>(pair);
     }
   }
   __syncthreads();
   for (int32_t i = thread; i < num_queued; i += kBlockThreads) {
     const int32_t worse = queue[i] / kTileBoxes, better = queue[i] % kTileBoxes;
-    if (IouFromAbove(boxes[1][better], boxes[0][worse]) > state.list.iou_threshold) {
+    if (IouFromAbove(boxes[kWorseBoxes + better], boxes[worse]) > state.list.iou_threshold) {
       atomicOr(&words[worse], 1ull << better);
     }
   }
   __syncthreads();
-  if (thread < kTileBoxes && first[0] + thread < state.list.num_read) {
-    const int64_t row = int64_t{sample} * state.list.num_read + first[0] + thread;
+  if (thread < kWorseBoxes && first_worse + thread < state.list.num_read) {
+    const int64_t row = int64_t{sample} * state.list.num_read + first_worse + thread;
     state.overlaps[row * state.num_words + tile_column] = words[thread];
   }
 }
@@ -219,6 +225,7 @@ __global__ void __launch_bounds__(kSweepThreads)
   __shared__ uint64_t kept[kMaxWords];
   __shared__ uint8_t is_gone[kTileBoxes];
   __shared__ int32_t num_kept;
+  WaitForEarlierKernels();
   const auto thread = static_cast<int32_t>(threadIdx.x);
   const int32_t lane = thread % kWarpThreads, warp = thread / kWarpThreads;
   const auto sample = static_cast<int32_t>(blockIdx.y);
@@ -293,6 +300,7 @@ __global__ void __launch_bounds__(kSweepThreads)
 // A thread copies one value of a sample's result: (value, sample).
 __global__ void __launch_bounds__(kBlockThreads)
     CopyKeptKernel(const __grid_constant__ RotatedNmsParams params, const __grid_constant__ Lists lists) {
+  WaitForEarlierKernels();
   const int32_t i = static_cast<int32_t>(blockIdx.x) * kBlockThreads + static_cast<int32_t>(threadIdx.x);
   const auto sample = static_cast<int32_t>(blockIdx.y);
   if (i >= lists.num_rows * kBoxPitch) return;
@@ -327,18 +335,16 @@ cudaError_t RotatedNms(const RotatedNmsParams& params, cudaStream_t stream) {
   static_assert(sizeof(RotatedNmsParams) + sizeof(Lists) <= kMaxParamBytes);
   const auto num_lists = static_cast<unsigned>(lists.num_lists),
              num_samples = static_cast<unsigned>(params.num_samples);
+  const dim3 a_list_each(num_lists, num_samples);
   if (params.num_classes > 0) {
-    ListClassesKernel<<<dim3(num_lists, num_samples), kSweepThreads, 0, stream>>>(params, lists);
-    VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+    VOXSERVE_RETURN_IF_CUDA(LaunchEarly(ListClassesKernel, a_list_each, kSweepThreads, 0, stream, params, lists));
   }
   const auto num_tiles = static_cast<unsigned>(lists.most_words * (lists.most_words + 1) / 2);
-  OverlapsKernel<<<dim3(num_tiles, num_lists, num_samples), kBlockThreads, 0, stream>>>(params, lists);
-  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-  SweepKernel<<<dim3(num_lists, num_samples), kSweepThreads, 0, stream>>>(params, lists);
-  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-  const unsigned copy_blocks = NumBlocks(int64_t{lists.num_rows} * kBoxPitch);
-  CopyKeptKernel<<<dim3(copy_blocks, num_samples), kBlockThreads, 0, stream>>>(params, lists);
-  return LaunchStatus(stream);
+  const dim3 tile_blocks(num_tiles * kTileBlocks, num_lists, num_samples);
+  VOXSERVE_RETURN_IF_CUDA(LaunchEarly(OverlapsKernel, tile_blocks, kBlockThreads, 0, stream, params, lists));
+  VOXSERVE_RETURN_IF_CUDA(LaunchEarly(SweepKernel, a_list_each, kSweepThreads, 0, stream, params, lists));
+  const dim3 copy_blocks(NumBlocks(int64_t{lists.num_rows} * kBoxPitch), num_samples);
+  return LaunchEarly(CopyKeptKernel, copy_blocks, kBlockThreads, 0, stream, params, lists);
 }
 
 }  // namespace voxserve::kernels::cuda
