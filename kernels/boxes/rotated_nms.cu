@@ -286,6 +286,7 @@ __global__ void __launch_bounds__(kSweepThreads)
           lists.kept[int64_t{sample} * lists.num_rows + state.first_kept + place] = tile * kTileBoxes + i;
         }
       }
+      __syncwarp();  // all lanes have read num_kept
       if (lane == 0) {
         kept[tile] = stay;
         num_kept = min(before + __popcll(stay), max_kept);

@@ -52,11 +52,27 @@ const char* KindName(DeviceActivity::Kind kind) {
   return "";
 }
 
+// Makes one record of copies to the device that follow each other: a cloud comes in as many transfers as it happens to
+// be staged in (engine/runtime/staged_copy.h). activities: in the order of their begin.
+void JoinCopiesIn(std::vector<DeviceActivity>& activities) {
+  std::vector<DeviceActivity> joined;
+  for (DeviceActivity& activity : activities) {
+    if (!joined.empty() && activity.kind == DeviceActivity::Kind::kCopyToDevice &&
+        joined.back().kind == DeviceActivity::Kind::kCopyToDevice) {
+      joined.back().end_ns = std::max(joined.back().end_ns, activity.end_ns);
+    } else {
+      joined.push_back(std::move(activity));
+    }
+  }
+  activities = std::move(joined);
+}
+
 // Returns the records of the last of num_batches equal batches, in the order of their begin. Ends the program if the
 // records do not divide into so many.
 std::vector<DeviceActivity> LastOf(std::vector<DeviceActivity> activities, int num_batches) {
   std::sort(activities.begin(), activities.end(),
             [](const DeviceActivity& a, const DeviceActivity& b) { return a.begin_ns < b.begin_ns; });
+  JoinCopiesIn(activities);
   if (activities.size() % static_cast<size_t>(num_batches) != 0) {
     std::fprintf(stderr, "%d batches left %d records\n", num_batches, static_cast<int>(activities.size()));
     std::exit(1);

@@ -19,7 +19,7 @@ class StagedCopyTest : public testing::TestWithParam<int> {};
 
 TEST_P(StagedCopyTest, ReportsWhatIsCopiedInOrder) {
   kernels::ThreadPool pool(GetParam());
-  const std::vector<size_t> sizes = {100'000, 0, 1, 32'768, 500'003};
+  const std::vector<size_t> sizes = {100'000, 0, 1, 65'536, 500'003};
   constexpr size_t kGap = 48;
   std::vector<std::string> sources;
   size_t total = 0;
