@@ -9,7 +9,7 @@
 #include "engine/executor/point_reader.h"
 #include "engine/runtime/aligned_bytes.h"
 #include "engine/runtime/cuda_status.h"
-#include "engine/runtime/staged_copy.h"
+#include "engine/runtime/streaming_copy.h"
 #include "kernels/points/decode_points.h"
 
 namespace voxserve {

@@ -1,6 +1,6 @@
 // Tests StagedCopy: the bytes, the order of its reports, and nothing written beside the places.
 
-#include "engine/runtime/staged_copy.h"
+#include "engine/runtime/streaming_copy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
