@@ -118,16 +118,17 @@ absl::Status DevicePoints::Upload(const std::vector<int64_t>& point_begin, absl:
     ranges.push_back({.to = staging + source->staged_begin, .from = source->cloud->bytes()});
   }
   int64_t num_sent = 0;
-  absl::Status sent;
+  cudaError_t sent = cudaSuccess;  // no absl::Status, which allocates: `send` must not throw
   const auto send = [&](const char* staged_end) {
     const int64_t end = std::min(together, int64_t{staged_end - staging});
-    if (end <= num_sent || !sent.ok()) return;
-    sent = CopyToDevice(uploaded + num_sent, staging + num_sent, end - num_sent, stream);
+    if (end <= num_sent || sent != cudaSuccess) return;
+    sent = cudaMemcpyAsync(uploaded + num_sent, staging + num_sent, static_cast<size_t>(end - num_sent),
+                           cudaMemcpyHostToDevice, stream);
     num_sent = end;
   };
   StagedCopy(*context.pool, ranges, send);
   send(staging + together);
-  RETURN_IF_ERROR(sent);
+  RETURN_IF_CUDA_ERROR(sent);
   for (Source& source : sources_) {
     if (source.bytes != nullptr) continue;
     if (source.is_staged() && source.sweep == nullptr) {

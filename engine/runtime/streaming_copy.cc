@@ -60,7 +60,7 @@ void FinishStreaming() {}
 
 namespace {
 
-// What a thread copies at a time. Threads take 50 microseconds and more to wake up, and until then the calling thread
+// What a thread copies at a time. Threads take some 50 microseconds to wake up, and until then the calling thread
 // copies alone, so its pieces must be small. With pieces of 32 KiB times differ more from run to run.
 constexpr size_t kPieceBytes = size_t{64} << 10;
 // What is reported at a time: to start a transfer costs the calling thread 3 microseconds.

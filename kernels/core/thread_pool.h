@@ -32,7 +32,7 @@ class ThreadPool {
   }
   // As above. Besides, the calling thread calls `meanwhile` after each of its ranges, again and again for the first
   // microseconds in which it only waits for other threads, and once in the end if no range threw. So it can use what is
-  // finished already. meanwhile must neither throw nor call ParallelFor.
+  // finished already. meanwhile must not call ParallelFor; if it throws, the process ends.
   void ParallelFor(int64_t count, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& body,
                    const std::function<void()>& meanwhile);
 

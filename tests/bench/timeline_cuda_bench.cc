@@ -53,7 +53,9 @@ const char* KindName(DeviceActivity::Kind kind) {
 }
 
 // Makes one record of copies to the device that follow each other: a cloud comes in as many transfers as it happens to
-// be staged in (engine/runtime/streaming_copy.h). activities: in the order of their begin.
+// be staged in (engine/runtime/streaming_copy.h). The record lasts from
+// the begin of the first one to the end of the last one, with the gaps between them. activities: in the order of their
+// begin.
 void JoinCopiesIn(std::vector<DeviceActivity>& activities) {
   std::vector<DeviceActivity> joined;
   for (DeviceActivity& activity : activities) {

@@ -77,6 +77,22 @@ TEST_P(PinnedCloudsTest, AloneAndBesideOrdinaryOnes) {
   }
 }
 
+// Ordinary clouds of this size are staged in many pieces and sent in several transfers, pinned ones in one each.
+TEST_P(PinnedCloudsTest, LargeOnesBesideOrdinaryOnes) {
+  const std::vector<PointCloud> streets = {Street(40'000, 1), Street(5000, 2), Street(25'001, 3), Street(33'333, 4)};
+  std::vector<InferTask> tasks;
+  for (const PointCloud& street : streets) tasks.push_back(TaskOf(clouds_->Copy(street)));
+  const BatchReport expected = Run(tasks);
+  ASSERT_EQ(expected.samples.size(), streets.size());
+  for (const std::vector<size_t>& ordinary : std::vector<std::vector<size_t>>{{0, 1, 2, 3}, {0, 2}, {1, 3}, {3}}) {
+    for (const size_t i : ordinary) tasks[i] = TaskOf(streets[i]);
+    const BatchReport output = Run(tasks);
+    ASSERT_EQ(output.samples.size(), streets.size());
+    for (size_t i = 0; i < streets.size(); ++i) ExpectSame(output.samples[i], expected.samples[i]);
+    for (const size_t i : ordinary) tasks[i] = TaskOf(clouds_->Copy(streets[i]));
+  }
+}
+
 // After a batch has ended, the cloud of the next batch may use the same memory.
 TEST_P(PinnedCloudsTest, OneBufferServesBatchAfterBatch) {
   const std::vector<PointCloud> streets = {Street(5000, 1), Street(5100, 2), Street(4900, 3)};

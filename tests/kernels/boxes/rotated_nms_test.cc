@@ -215,7 +215,7 @@ TEST_P(RotatedNmsTest, KeepsTheStoredBoxes) {
 
 TEST_P(RotatedNmsTest, EqualsThePlainAlgorithm) {
   Random random(2);
-  for (const int64_t num_boxes : {1, 2, 63, 64, 65, 500, 1000, 4096}) {
+  for (const int64_t num_boxes : {1, 2, 15, 16, 17, 63, 64, 65, 79, 80, 81, 500, 1000, 4096}) {
     for (const double spread : {1.0, 60.0}) {
       for (const float threshold : {0.0f, 0.2f, 0.7f, 1.0f}) {
         const int32_t max_in = random.OneOf<int32_t>({0, 1, 500, 4096});

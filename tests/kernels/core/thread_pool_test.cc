@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <new>
 #include <thread>
 #include <vector>
@@ -75,6 +76,24 @@ TEST_P(ThreadPoolTest, TheCallerUsesWhatIsFinishedMeanwhile) {
     if (GetParam() == 1) {
       EXPECT_EQ(num_calls, 15);  // after each range, and in the end
     }
+  }
+}
+
+TEST(ThreadPoolMeanwhileTest, ALateWorkersExceptionReachesTheCaller) {
+  ThreadPool pool(3);
+  for (int round = 0; round < 5; ++round) {
+    const auto caller = std::this_thread::get_id();
+    std::atomic<bool> worker_came{false};
+    const auto body = [&](int64_t /*begin*/, int64_t /*end*/) {
+      if (std::this_thread::get_id() == caller) {
+        while (!worker_came) std::this_thread::yield();  // so that a worker has a range too
+        return;
+      }
+      worker_came = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // longer than the caller yields
+      throw std::bad_alloc();
+    };
+    EXPECT_THROW(pool.ParallelFor(2, 1, body, [] {}), std::bad_alloc);
   }
 }
 
